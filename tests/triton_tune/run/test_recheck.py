@@ -111,12 +111,12 @@ def of_real_tables(then: str, now: str) -> tuple[list[str], bool]:
 
 
 def test_a_second_table_of_the_same_gpu_makes_nothing_stale() -> None:
-    lines, stale = of_real_tables("nvidia_h100", "nvidia_h100_second")
+    lines, stale = of_real_tables("nvidia_h100_first", "nvidia_h100_second")
     assert not stale and sum(line.startswith("sure ") for line in lines) == 10
 
 
 def test_the_page_shows_what_a_check_of_an_h200s_table_on_an_h100_prints() -> None:
-    lines, stale = of_real_tables("nvidia_h200", "nvidia_h100")
+    lines, stale = of_real_tables("nvidia_h200", "nvidia_h100_first")
     assert stale and textwrap.indent("\n".join(lines), "    ") in PAGE.read_text()
 
 

@@ -26,8 +26,7 @@ def for_model(N: int, K: int) -> Callable[..., Config]:
 
 
 def choose(*, M: int, N: int, K: int) -> Config:
-    step = for_model(N, K)
-    return step(M)
+    return for_model(N, K)(M)
 
 
 def candidates(at_most: int, *, M: int, N: int, K: int) -> tuple[Config, ...]:
