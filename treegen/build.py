@@ -128,5 +128,5 @@ def _refuse_failures(problem: Problem, fitted: Heuristic) -> None:
     """Raise InputError if a config is launched where it failed: no rows within the budget avoid it."""
     failing = int((costs_of(fitted, problem) >= FORBIDDEN).sum())
     if failing:
-        what = f"{failing} scenarios would get a config that failed; {problem.kernel.budget.max_rows} rows"
-        raise InputError(problem.table.folder, f"{problem.kernel.name}: {what} are too few")
+        what = f"{failing} scenarios would get a config that failed: too few rows"
+        raise InputError(problem.table.folder, f"{problem.kernel.name}: {what}")

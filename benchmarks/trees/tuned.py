@@ -50,6 +50,7 @@ SETS = {  # folders of a device
     "untuned": "untuned_{}",
     "untuned options": "untuned_options_{}",
     "other heads": "other_heads_{}",
+    "other models": "other_models_{}",
 }
 
 Tables = Mapping[tuple[str, str], TimedTable]
@@ -112,8 +113,10 @@ def results_of(tables: Tables, devices: Sequence[str], committed: CommittedModul
     pairs = []
     for first, second in combinations(devices, 2):
         for name in ("tuned", "untuned"):
-            if (first, name) in tables and (second, name) in tables:
-                pairs.append(compare_devices(tables[first, name], tables[second, name], committed))
+            both = [tables[device, name] for device in (first, second) if (device, name) in tables]
+            sets = {table.problem.table.provenance.get("scenario_set") for table in both}
+            if len(both) == 2 and len(sets) == 1:
+                pairs.append(compare_devices(*both, committed))
     return TunedResults(scores, pairs)
 
 

@@ -84,6 +84,7 @@ class Regime:
     name: str
     when: Call | None  # over step features; None for all steps of no earlier regime
     split_on: tuple[str, ...]  # the features of its tree, most preferred first
+    max_rows: int | None = None  # None: as the budget says
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class _Search:
             classes=len(problem.kernel.classes),
             min_rows=min(_SMALLEST_ROW, max(1, len(scenarios) // 8)),
             max_depth=budget.max_depth,
-            max_leaves=budget.max_rows,
+            max_leaves=regime.max_rows or budget.max_rows,
             leaf_price=round(budget.row_price * UNIT * len(scenarios)),
         )
         self.tree: RowTree = search(self.training)

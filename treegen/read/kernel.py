@@ -42,6 +42,7 @@ from tuning_table.names import is_word
 
 _MOST_FEATURES = 256
 _REQUIRED = ["features", "config", "fallback", "tables"]
+MOST_ROWS = 12  # of a regime: a tree that a person reads
 _OPTIONAL = ["derived", "constants", "split_on", "regimes", "classes", "rows", "tree", "hold_out_by"]
 _OPTIONAL += ["constraints", "objective", "translate"]
 _OPTIONAL += ["in_kernel", "values", "invariants", "hook"]
@@ -110,7 +111,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         model_classes = classes(fields, fixed)
     with mistakes.collect():
-        named_rows = row_names(fields, named_regimes, budget.max_rows)
+        named_rows = row_names(fields, named_regimes)
     with mistakes.collect():
         hold_out_by = known_names(fields, "hold_out_by", "feature", known) or constants
     bounds: tuple[Constraint, ...] = ()
@@ -207,7 +208,7 @@ def _conditions(derived: Mapping[str, expr.Expression]) -> set[str]:
 
 
 def _budget(tree: Fields) -> Budget:
-    limits = {"max_depth": (1, 4), "max_rows": (1, 12), "max_configs": (1, 64)}
+    limits = {"max_depth": (1, 4), "max_rows": (1, MOST_ROWS), "max_configs": (1, 64)}
     tree.only([*limits, "row_price", "cell_price"])
     mistakes = Mistakes()
     budget = Budget()
@@ -307,12 +308,13 @@ def regimes(kernel: Fields, constants: Collection[str], steps: Collection[str]) 
     for name in section:
         entry = section[name]
         if isinstance(entry, Fields):
-            entry.only(["when", "split_on"])
+            entry.only(["when", "split_on", "max_rows"])
             own = known_names(entry, "split_on", "feature of steps", steps) or default
             when = _condition(entry, "when", steps, last=name == [*section][-1])
+            most = entry.number("max_rows", int, 1, MOST_ROWS, 0) or None
         else:
-            own, when = default, _condition(section, name, steps, last=name == [*section][-1])
-        result.append(Regime(name, when, own))
+            own, when, most = default, _condition(section, name, steps, last=name == [*section][-1]), None
+        result.append(Regime(name, when, own, most))
     return tuple(result) or (Regime("steps", None, default),)
 
 
@@ -338,14 +340,14 @@ def _condition(fields: Fields, key: str, known: Collection[str], *, last: bool) 
         raise fields.error(key, str(error)) from None
 
 
-def row_names(kernel: Fields, known: Iterable[Regime], most: int) -> dict[tuple[str, int], str]:
+def row_names(kernel: Fields, known: Iterable[Regime]) -> dict[tuple[str, int], str]:
     """Names of rows, as in `rows: {decode: {5: few long sequences}}`. Raises InputError."""
     section = kernel.section("rows", optional=True)
     section.refuse_unknown("regime", section, [regime.name for regime in known])
     result: dict[tuple[str, int], str] = {}
     for regime in section:
         names = section.section(regime)
-        numbers = [str(number) for number in range(most)]
+        numbers = [str(number) for number in range(MOST_ROWS)]
         names.refuse_unknown("row", names, numbers)
         phrases = {number: names.get_as(number, str) for number in names}
         _check_phrases(names, phrases.items())

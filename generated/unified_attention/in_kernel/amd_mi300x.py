@@ -23,12 +23,15 @@ def row(
     if max_query_len <= 1:
         row = 0
     else:
-        max_scores = max_query_len * max_seq_len
-        if max_scores <= 98_304:
+        if max_query_len <= 8:
             row = 1
         else:
-            if max_scores <= 393_216:
+            max_scores = max_query_len * max_seq_len
+            if max_scores <= 98_304:
                 row = 2
             else:
-                row = 3
+                if max_scores <= 393_216:
+                    row = 3
+                else:
+                    row = 4
     return row

@@ -30,67 +30,70 @@ def row(
         query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        if keys_per_tile <= 1024:
-            if keys_per_tile <= 48:
+        if max_seq_len <= 256:
+            if query_tiles <= 256:
                 row = 0
             else:
-                if max_seq_len <= 128:
-                    row = 1
-                else:
-                    if max_seq_len <= 2048:
-                        row = 2
-                    else:
-                        row = 3
+                row = 1
         else:
             if keys_per_tile <= 12_288:
-                if max_seq_len <= 256:
-                    row = 4
+                if keys_per_tile <= 1024:
+                    row = 2
                 else:
                     if query_tiles <= 32:
-                        row = 5
+                        row = 3
                     else:
-                        row = 6
+                        row = 4
             else:
                 if query_tiles <= 32:
                     if query_tiles <= 12:
-                        row = 7
+                        row = 5
                     else:
-                        row = 8
+                        row = 6
                 else:
-                    row = 9
+                    row = 7
     else:
-        queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
-        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        max_scores = max_query_len * max_seq_len
-        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-        longest_share = 10_000 * max_seq_len // tl.maximum(small_tiles * avg_seq_len, 1)
-        if keys_per_tile <= 384:
-            if max_scores <= 262_144:
-                if keys_per_tile <= 24:
+        if max_query_len <= 8:
+            queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
+            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+            keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+            if keys_per_tile <= 2048:
+                if keys_per_tile <= 512:
+                    if keys_per_tile <= 192:
+                        row = 8
+                    else:
+                        row = 9
+                else:
                     row = 10
-                else:
-                    if longest_share <= 48:
-                        row = 11
-                    else:
-                        row = 12
-            else:
-                row = 13
-        else:
-            if longest_share <= 24:
-                if max_query_len <= 1024:
-                    if max_scores <= 8_388_608:
-                        row = 14
-                    else:
-                        row = 15
-                else:
-                    row = 16
             else:
                 if keys_per_tile <= 6144:
-                    if max_scores <= 3072:
-                        row = 17
-                    else:
-                        row = 18
+                    row = 11
                 else:
-                    row = 19
+                    row = 12
+        else:
+            queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
+            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+            keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+            max_scores = max_query_len * max_seq_len
+            avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+            longest_share = 10_000 * max_seq_len // tl.maximum(small_tiles * avg_seq_len, 1)
+            if keys_per_tile <= 768:
+                if max_scores <= 262_144:
+                    if keys_per_tile <= 24:
+                        row = 13
+                    else:
+                        row = 14
+                else:
+                    row = 15
+            else:
+                if longest_share <= 24:
+                    if max_scores <= 100_663_296:
+                        row = 16
+                    else:
+                        row = 17
+                else:
+                    if keys_per_tile <= 6144:
+                        row = 18
+                    else:
+                        row = 19
     return row

@@ -30,67 +30,70 @@ def row(
         query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        if max_seq_len <= 768:
-            if max_seq_len <= 128:
-                if query_tiles <= 256:
-                    row = 0
-                else:
-                    row = 1
-            else:
-                if keys_per_tile <= 768:
-                    if query_tiles <= 384:
-                        row = 2
+        if query_tiles <= 48:
+            if max_seq_len <= 12_288:
+                if keys_per_tile <= 12_288:
+                    if max_seq_len <= 192:
+                        row = 0
                     else:
-                        row = 3
+                        row = 1
                 else:
-                    row = 4
+                    row = 2
+            else:
+                row = 3
         else:
-            if keys_per_tile <= 1536:
-                row = 5
-            else:
-                if query_tiles <= 24:
-                    if max_seq_len <= 12_288:
-                        row = 6
-                    else:
-                        row = 7
+            if max_seq_len <= 768:
+                if query_tiles <= 384:
+                    row = 4
                 else:
-                    if max_seq_len <= 2048:
+                    row = 5
+            else:
+                if keys_per_tile <= 1024:
+                    row = 6
+                else:
+                    row = 7
+    else:
+        if max_query_len <= 8:
+            queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
+            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+            keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+            if keys_per_tile <= 4096:
+                if keys_per_tile <= 768:
+                    if keys_per_tile <= 96:
                         row = 8
                     else:
                         row = 9
-    else:
-        queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
-        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
-        keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
-        max_scores = max_query_len * max_seq_len
-        avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
-        longest_share = 10_000 * max_seq_len // tl.maximum(small_tiles * avg_seq_len, 1)
-        if keys_per_tile <= 2048:
-            if max_scores <= 65_536:
-                if keys_per_tile <= 384:
-                    if keys_per_tile <= 24:
-                        row = 10
-                    else:
-                        row = 11
                 else:
-                    if longest_share <= 64:
-                        row = 12
-                    else:
-                        row = 13
+                    row = 10
             else:
-                if max_scores <= 6_291_456:
-                    if longest_share <= 48:
-                        row = 14
-                    else:
-                        row = 15
+                if keys_per_tile <= 12_288:
+                    row = 11
                 else:
-                    row = 16
+                    row = 12
         else:
-            if keys_per_tile <= 12_288:
+            queries_per_kv = num_query_heads // tl.maximum(num_kv_heads, 1)
+            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+            keys_per_tile = 128 * max_seq_len // tl.maximum(small_tiles, 1)
+            max_scores = max_query_len * max_seq_len
+            avg_seq_len = num_kv_tokens // tl.maximum(num_seqs, 1)
+            longest_share = 10_000 * max_seq_len // tl.maximum(small_tiles * avg_seq_len, 1)
+            if keys_per_tile <= 1536:
+                if max_scores <= 65_536:
+                    if longest_share <= 14:
+                        row = 13
+                    else:
+                        row = 14
+                else:
+                    if max_scores <= 6_291_456:
+                        row = 15
+                    else:
+                        row = 16
+            else:
                 if longest_share <= 24:
                     row = 17
                 else:
-                    row = 18
-            else:
-                row = 19
+                    if keys_per_tile <= 6144:
+                        row = 18
+                    else:
+                        row = 19
     return row

@@ -72,7 +72,7 @@ def test_a_planted_tree_with_planted_classes_is_found_in_noise(tmp_path: Path, s
 
 
 def test_each_regime_has_rows_of_its_own_features(tmp_path: Path) -> None:
-    regimes = {
+    regimes: dict[str, dict[str, Any]] = {
         "one": {"when": "rows <= 1", "split_on": ["columns"]},
         "more": {"when": "otherwise", "split_on": ["rows"]},
     }
@@ -81,8 +81,11 @@ def test_each_regime_has_rows_of_its_own_features(tmp_path: Path) -> None:
         size = shape[1] * 2 if shape[0] <= 1 else shape[0]
         return [10.0, 15.0, 20.0] if size <= 32 else [20.0, 15.0, 10.0]
 
-    found = fit(problem(tmp_path, {**FREE, "regimes": regimes}, shapes=GRID, times=times))
+    found = fit(problem(tmp_path / "all", {**FREE, "regimes": regimes}, shapes=GRID, times=times))
     assert [regime.tree for regime in found.regimes] == [Split("columns", 24, 0, 1), Split("rows", 48, 0, 1)]
+    regimes["one"]["max_rows"] = 1
+    found = fit(problem(tmp_path / "few", {**FREE, "regimes": regimes}, shapes=GRID, times=times))
+    assert [len(regime.rows) for regime in found.regimes] == [1, 2]
 
 
 @pytest.mark.parametrize(("key", "low", "high"), [("row_price", 0.01, 0.06), ("cell_price", 0.01, 0.06)])
