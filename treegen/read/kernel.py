@@ -111,7 +111,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         model_classes = classes(fields, fixed)
     with mistakes.collect():
-        named_rows = row_names(fields, named_regimes)
+        named_rows = row_names(fields, named_regimes, budget.max_rows)
     with mistakes.collect():
         hold_out_by = known_names(fields, "hold_out_by", "feature", known) or constants
     bounds: tuple[Constraint, ...] = ()
@@ -311,7 +311,7 @@ def regimes(kernel: Fields, constants: Collection[str], steps: Collection[str]) 
             entry.only(["when", "split_on", "max_rows"])
             own = known_names(entry, "split_on", "feature of steps", steps) or default
             when = _condition(entry, "when", steps, last=name == [*section][-1])
-            most = entry.number("max_rows", int, 1, MOST_ROWS, 0) or None
+            most = entry.number("max_rows", int, 1, MOST_ROWS) if "max_rows" in entry else None
         else:
             own, when, most = default, _condition(section, name, steps, last=name == [*section][-1]), None
         result.append(Regime(name, when, own, most))
@@ -340,14 +340,15 @@ def _condition(fields: Fields, key: str, known: Collection[str], *, last: bool) 
         raise fields.error(key, str(error)) from None
 
 
-def row_names(kernel: Fields, known: Iterable[Regime]) -> dict[tuple[str, int], str]:
+def row_names(kernel: Fields, known: Collection[Regime], most: int) -> dict[tuple[str, int], str]:
     """Names of rows, as in `rows: {decode: {5: few long sequences}}`. Raises InputError."""
     section = kernel.section("rows", optional=True)
-    section.refuse_unknown("regime", section, [regime.name for regime in known])
+    rows = {regime.name: regime.max_rows or most for regime in known}
+    section.refuse_unknown("regime", section, rows)
     result: dict[tuple[str, int], str] = {}
     for regime in section:
         names = section.section(regime)
-        numbers = [str(number) for number in range(MOST_ROWS)]
+        numbers = [str(number) for number in range(rows[regime])]
         names.refuse_unknown("row", names, numbers)
         phrases = {number: names.get_as(number, str) for number in names}
         _check_phrases(names, phrases.items())

@@ -324,10 +324,8 @@ def _not_allowed(problem: Problem, heuristic: Heuristic) -> str | None:
         for feature in split_features(regime.tree):
             if feature not in spec.split_on or feature not in problem.names:
                 return f"{regime.name} asks about {feature}, which split_on no longer names"
-        if (
-            len(regime.rows) > (spec.max_rows or kernel.budget.max_rows)
-            or depth(regime.tree) > kernel.budget.max_depth
-        ):
+        too_many = len(regime.rows) > (spec.max_rows or kernel.budget.max_rows)
+        if too_many or depth(regime.tree) > kernel.budget.max_depth:
             return f"{regime.name} has more rows or questions than the budget allows"
         if any(name not in classes for row in regime.rows for name in row.others):
             return "the classes of the spec changed"

@@ -106,7 +106,7 @@ def test_regimes_and_classes_are_conditions_in_order(tmp_path: Path) -> None:
         split_on=["area", "rows"],
         regimes={
             "one": "rows <= 1",
-            "few": {"when": "area < 9", "split_on": ["rows"], "max_rows": 3},
+            "few": {"when": "area < 9", "split_on": ["rows"], "max_rows": 4},
             "rest": "otherwise",
         },
         classes={"odd": "heads % 2 == 1 and heads > 2", "other": "otherwise"},
@@ -115,7 +115,7 @@ def test_regimes_and_classes_are_conditions_in_order(tmp_path: Path) -> None:
     )
     assert kernel.regimes == (
         Regime("one", parse_condition("rows <= 1"), ("area", "rows")),
-        Regime("few", parse_condition("area < 9"), ("rows",), 3),
+        Regime("few", parse_condition("area < 9"), ("rows",), 4),
         Regime("rest", None, ("area", "rows")),
     )
     assert kernel.classes[0] == ModelClass("odd", parse_condition("heads % 2 == 1 and heads > 2"))
