@@ -297,18 +297,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: write_table(f / TABLE, configs=[{"id": "a", "variant": "plain"}], times=lambda shape: [1]),
         "block",
     ),
-    "constraint without a comparison": (
-        _replace("treegen.yaml", "block >= heads", "block + heads"),
-        "block + heads",
-    ),
-    "constant that is no feature": (
-        _replace("treegen.yaml", "    constants:\n    - heads", "    constants:\n    - depth"),
-        "depth",
-    ),
-    "classes that leave models out": (
-        _replace("treegen.yaml", "    tables:", "    classes: {few: heads <= 2}\n    tables:"),
-        "few",
-    ),
     "regime without scenarios": (
         _replace(
             "treegen.yaml", "    tables:", "    regimes: {many: rows > 999, few: otherwise}\n    tables:"
