@@ -13,7 +13,7 @@ SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_s
 WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 
 # Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then SERIES_M0_T0_W0_S0.
-# Comments: scenarios of the row in the table of the fit, time over the best there, noise of a comparison.
+# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
 STEPS = (
     Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S2_K64)),  # 0: 18 scenarios, 1.03x the best, noise 1.7%
     Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S2_K64, WHOLE_M0_T0_W0_S0)),  # 1: 16 scenarios, 1.02x the best, noise 0.8%

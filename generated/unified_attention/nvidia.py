@@ -28,7 +28,7 @@ SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num
 SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
 
 # Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then QBLOCK_M64_T32_W4_S2.
-# Comments: scenarios of the row in the table of the fit, time over the best there, noise of a comparison.
+# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
 DECODE = (
     Row(SPLIT_M64_T32_W4_S3, {"fp8_256": QBLOCK_M16_T32_W2_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, (SPLIT_M64_T32_W4_S2,)),  # 0: 47 scenarios, 1.01x the best, noise 2.0%
     Row(SPLIT_M64_T128_W4_S2, {"fp8_256": QBLOCK_M16_T64_W4_S2, "wide_256": QBLOCK_M16_T64_W4_S2}, (SPLIT_M64_T32_W4_S2,)),  # 1: 45 scenarios, 1.01x the best, noise 1.1%
