@@ -37,7 +37,7 @@ def all_fitting(
 
 
 def ranked(at_most: int, choose: Callable[[tuple[Config, ...]], Config]) -> tuple[Config, ...]:
-    """What is launched, then what is launched where that is passed over, and so on; each config once."""
+    """The chosen config, then the one that is chosen if that is passed over, and so on; each config once."""
     found: tuple[Config, ...] = ()
     while len(found) < at_most and (config := choose(found)) not in found:
         found = (*found, config)
@@ -47,7 +47,7 @@ def ranked(at_most: int, choose: Callable[[tuple[Config, ...]], Config]) -> tupl
 def remaining(
     regimes: tuple[tuple[Config, ...], ...], passed_over: tuple[Config, ...], fallback: Config
 ) -> tuple[tuple[Config, ...], ...]:
-    """What rows launch without some configs: a row that is left with none launches what the nearest other row does."""
+    """What each row launches if some configs are passed over: its own config, or that of the nearest row with one left."""
     if not passed_over:
         return regimes
 
@@ -61,7 +61,7 @@ def remaining(
 def all_remaining(
     regimes: tuple[tuple[tuple[Config, ...], ...], ...], passed_over: tuple[Config, ...]
 ) -> tuple[tuple[tuple[Config, ...], ...], ...]:
-    """What rows launch without some configs: those left of each row, then those left of the others, nearest first."""
+    """What each row tries if some configs are passed over: its own that are left, then those of other rows, nearest first."""
     if not passed_over:
         return regimes
 

@@ -10,9 +10,7 @@ SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_s
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
     """What each row launches on models with these constants, by regime."""
-    return (
-        (SERIES_M0_T0_W0_S0,),
-    )
+    return ((SERIES_M0_T0_W0_S0,),)
 
 
 @lru_cache(maxsize=256)

@@ -12,9 +12,8 @@ POD_M128_T64_W4_S3_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, 
 SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 
-# A row: what most models launch, classes of models with another config, what is tried in order where these do not fit.
-# Behind it: its scenarios in the table of the fit, time over the best there, noise of a comparison. The fallback is
-# SERIES_M0_T0_W0_S0.
+# Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then SERIES_M0_T0_W0_S0.
+# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
 STEPS = (
     Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 0: 41 scenarios, 1.00x the best, noise 0.7%
     Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128, WHOLE_M0_T0_W0_S0)),  # 1: 15 scenarios, 1.01x the best, noise 0.8%
@@ -53,9 +52,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
             and (config.variant != "pod" or 2 * (1 << max(0, head_size - 1).bit_length()) * (config.block_m + 2 * config.num_stages * config.tile_size) <= 232_448)
         )
 
-    return (
-        all_fitting(STEPS, "all", fits),
-    )
+    return tuple(all_fitting(rows, "all", fits) for rows in (STEPS,))
 
 
 @lru_cache(maxsize=256)

@@ -11,9 +11,8 @@ QBLOCK_M32_T64_W2_S1 = Config("qblock", block_m=32, tile_size=64, num_warps=2, n
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W2_S1 = Config("qblock", block_m=64, tile_size=64, num_warps=2, num_stages=1)
 
-# A row: what most models launch, classes of models with another config, what is tried in order where these do not fit.
-# Behind it: its scenarios in the table of the fit, time over the best there, noise of a comparison. The fallback is
-# QBLOCK_M64_T32_W4_S2.
+# Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then QBLOCK_M64_T32_W4_S2.
+# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
 DECODE = (
     Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 20 scenarios, 100% won
 )
@@ -72,11 +71,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
         )
 
     kind = model_class(head_size, kv_element_size)
-    return (
-        fitting(DECODE, kind, fits, QBLOCK_M64_T32_W4_S2),
-        fitting(DRAFTS, kind, fits, QBLOCK_M64_T32_W4_S2),
-        fitting(PROMPTS, kind, fits, QBLOCK_M64_T32_W4_S2),
-    )
+    return tuple(fitting(rows, kind, fits, QBLOCK_M64_T32_W4_S2) for rows in (DECODE, DRAFTS, PROMPTS))
 
 
 @lru_cache(maxsize=256)

@@ -10,9 +10,7 @@ QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, n
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
     """What each row launches on models with these constants, by regime."""
-    return (
-        (QBLOCK_M64_T32_W4_S2,),
-    )
+    return ((QBLOCK_M64_T32_W4_S2,),)
 
 
 @lru_cache(maxsize=256)

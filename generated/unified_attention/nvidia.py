@@ -26,9 +26,8 @@ SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num
 SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
 
-# A row: what most models launch, classes of models with another config, what is tried in order where these do not fit.
-# Behind it: its scenarios in the table of the fit, time over the best there, noise of a comparison. The fallback is
-# QBLOCK_M64_T32_W4_S2.
+# Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then QBLOCK_M64_T32_W4_S2.
+# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
 DECODE = (
     Row(SPLIT_M64_T128_W4_S2, {"fp8_256": QBLOCK_M16_T64_W4_S2, "wide_256": QBLOCK_M16_T64_W4_S2}, (SPLIT_M64_T32_W4_S2,)),  # 0: 98 scenarios, 1.03x the best, noise 1.6%
     Row(SPLIT_M64_T32_W4_S3, {"fp8_256": QBLOCK_M16_T32_W2_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, (SPLIT_M64_T32_W4_S2,)),  # 1: 47 scenarios, 1.01x the best, noise 1.5%
@@ -132,11 +131,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
         )
 
     kind = model_class(head_size, kv_element_size)
-    return (
-        fitting(DECODE, kind, fits, QBLOCK_M64_T32_W4_S2),
-        fitting(DRAFTS, kind, fits, QBLOCK_M64_T32_W4_S2),
-        fitting(PROMPTS, kind, fits, QBLOCK_M64_T32_W4_S2),
-    )
+    return tuple(fitting(rows, kind, fits, QBLOCK_M64_T32_W4_S2) for rows in (DECODE, DRAFTS, PROMPTS))
 
 
 @lru_cache(maxsize=256)

@@ -26,9 +26,8 @@ STREAM_K_M16_T64_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=64, num_
 STREAM_K_M16_T128_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, descriptors=1)
 STREAM_K_M16_T128_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
 
-# A row: what most models launch, classes of models with another config, what is tried in order where these do not fit.
-# Behind it: its scenarios in the table of the fit, time over the best there, noise of a comparison. The fallback is
-# QBLOCK_M64_T32_W4_S2.
+# Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then QBLOCK_M64_T32_W4_S2.
+# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
 DECODE = (
     Row(SPLIT_M64_T128_W4_S2, {"wide_256": SPLIT_M64_T64_W4_S3}, (SPLIT_M64_T64_W4_S3,)),  # 0: 48 scenarios, 1.03x the best, noise 0.8%
     Row(SEGMENTED_M16_T64_N8_W4_S3, {}, (SEGMENTED_M64_T64_N8_W4_S3,)),  # 1: 107 scenarios, 1.06x the best, noise 0.4%
@@ -138,11 +137,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
         )
 
     kind = model_class(head_size, kv_element_size)
-    return (
-        fitting(DECODE, kind, fits, QBLOCK_M64_T32_W4_S2),
-        fitting(DRAFTS, kind, fits, QBLOCK_M64_T32_W4_S2),
-        fitting(PROMPTS, kind, fits, QBLOCK_M64_T32_W4_S2),
-    )
+    return tuple(fitting(rows, kind, fits, QBLOCK_M64_T32_W4_S2) for rows in (DECODE, DRAFTS, PROMPTS))
 
 
 @lru_cache(maxsize=256)

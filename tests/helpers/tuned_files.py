@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +117,17 @@ gfx942,80,32,1280,8192,torch.int8,34,0,19.9841,a8w8_rowwise_256x16x64x512,33.58,
 gfx950,256,1,1280,8192,torch.int8,34,0,17.6914,a8w8_rowwise_256x16x64x512,1.19,593.31,0.0
 gfx950,256,1,1280,8192,torch.float8_e4m3fn,79,3,7.6797,a8w8_rowwise_128x16x32x128,2.73,1366.79,0.1344
 """
+
+
+BOUNDS = [1, *(2**power for power in range(2, 14))]
+"""Those of aiter's keys."""
+
+
+def launched_by(content: Mapping[str, Any], size: int) -> Any:
+    """What vLLM, SGLang or aiter launches for a size."""
+    if "any" not in content:
+        configs = {int(key): entry for key, entry in content.items()}
+        return configs[min(configs.keys(), key=lambda key: abs(key - size))]
+    least = (f"M_LEQ_{bound}" for bound in BOUNDS if size <= bound)
+    greatest = (f"M_GEQ_{bound}" for bound in reversed(BOUNDS) if size >= bound)
+    return content[next(key for key in (*least, *greatest, "any") if key in content)]

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
     from treegen.review.diff.changes import compare
     from treegen.review.diff.markdown import markdown
-    from treegen.review.diff.snapshots import read_here, read_snapshot
+    from treegen.review.diff.snapshots import read_snapshot
     from treegen.review.printing import json_text
 
     if not 0 <= options.threshold <= 1000:
@@ -68,11 +68,7 @@ def run(options: argparse.Namespace) -> int:
         return FINE  # such files hold no times, so nothing is found slower
     with ExitStack() as stack:
         old = read_snapshot(options.old, options.spec, stack, older=True)
-        new = (
-            read_here(options.spec)
-            if options.new is None
-            else read_snapshot(options.new, options.spec, stack)
-        )
+        new = read_snapshot(options.new, options.spec, stack)
         diff = compare(old, new, 1 + options.threshold / 100)
     if options.format == "json":
         sys.stdout.write(json_text({"format": 4, **asdict(diff)}))

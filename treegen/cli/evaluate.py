@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from treegen.cli.parsers import FINE, Commands, add_selection, add_spec, path_of
+from treegen.cli.parsers import FINE, Commands, add_jobs, add_selection, add_spec, names_of, path_of
 
 
 def add(commands: Commands) -> None:
@@ -39,16 +39,8 @@ def add(commands: Commands) -> None:
         help="another table on which to score the rows of the whole table; may be repeated (default: none)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per processor)")
+    add_jobs(parser, "that fit")
     parser.set_defaults(run=run)
-
-
-def names_of(text: str) -> tuple[str, ...]:
-    """The names between commas; none at all is wrong use."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise argparse.ArgumentTypeError("name at least one feature")
-    return names
 
 
 def run(options: argparse.Namespace) -> int:

@@ -25,6 +25,14 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
+def names_of(text: str) -> tuple[str, ...]:
+    """The names between commas; none at all is wrong use."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise argparse.ArgumentTypeError("give at least one name")
+    return names
+
+
 Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 """The object to which a command adds its parser."""
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from treegen.cli.parsers import FINE, Commands
-from treegen.core.errors import InputError, reason, shown
-from treegen.core.files import problem_with_output
+from treegen.core.errors import InputError, shown
+from treegen.core.files import problem_with_output, try_path
 
 
 def add_init(commands: Commands) -> None:
@@ -51,8 +51,10 @@ def run_init(options: argparse.Namespace) -> int:
         if to_stdout or options.output is not None:
             raise InputError("--add", "changes a spec, which has an output folder; leave out --output and -")
         text = text_with_tables(options.tables, find_spec(path))
-        write_files(path.parent, {path.name: text})
     else:
+        if not to_stdout and try_path(path, Path.exists):
+            what = "exists already; choose another with --spec, - to print it, or --add to add to it"
+            raise InputError(path, what)
         output = options.output or "heuristics"
         if (problem := problem_with_output(Path(output))) is not None:
             raise InputError("--output", f"{shown(output)} {problem}")
@@ -64,14 +66,7 @@ def run_init(options: argparse.Namespace) -> int:
         if to_stdout:
             sys.stdout.write(text)
             return FINE
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError:
-            what = "exists already; choose another with --spec, - to print it, or --add to add to it"
-            raise InputError(path, what) from None
-        except OSError as error:
-            raise InputError(path, f"cannot be written: {reason(error)}") from None
+    write_files(path.parent, {path.name: text})
     option = "" if path == Path("treegen.yaml") else f" --spec {shlex.quote(str(path))}"
     print(f"{path}: read it, then run `treegen build{option}`")
     if not (path.parent / ".gitattributes").exists():

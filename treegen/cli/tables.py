@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from treegen.cli.parsers import FINE, Commands, path_of
+from treegen.cli.parsers import FINE, Commands, names_of, path_of
 from treegen.core.errors import InputError, table_errors_as_input_errors
 
 _FORMATS = {
@@ -54,15 +54,14 @@ def add_import(commands: Commands) -> None:
     )
     parser.add_argument(
         "--features",
-        type=_names,
+        type=names_of,
         default=(),
         metavar="A,B",
         help="csv: columns; triton: the names of `key`, then X_dtype for each argument X with a data type; "
-        "kernel-tuner: the names of the problem's sizes "
-        "(default: from the source)",
+        "kernel-tuner: the names of the problem's sizes (default: from the source)",
     )
     parser.add_argument(
-        "--parameters", type=_names, default=(), metavar="A,B", help="csv: columns (default: all others)"
+        "--parameters", type=names_of, default=(), metavar="A,B", help="csv: columns (default: all others)"
     )
     parser.add_argument(
         "--time", metavar="COLUMN", help="csv: the column of times (default: none, so needed)"
@@ -111,10 +110,6 @@ def run_import(options: argparse.Namespace) -> int:
         for name, words in table.words.items():
             print(f"      {name}: [{', '.join(map(repr, words))}]")
     return FINE
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def add_merge(commands: Commands) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from treegen.core.errors import InputError, shown
-from treegen.export.tuned_files import key_of, read_entries, starts
+from treegen.export.tuned_files import entry_for, read_entries, starts
 from treegen.review.diff.markdown import code, text
 from treegen.review.printing import counted
 
@@ -26,10 +26,9 @@ def changes(old: Path, new: Path) -> list[Change]:
     firsts = sorted(starts(before) | starts(after))
     found: list[Change] = []
     for first, following in zip(firsts, [*firsts[1:], None], strict=True):
-        try:
-            one, other = before[key_of(before, first)], after[key_of(after, first)]
-        except KeyError:
-            raise InputError(f"{old}, {new}", f"one of them has no entry for M = {first}") from None
+        one, other = entry_for(before, first), entry_for(after, first)
+        if one is None or other is None:
+            raise InputError(old if one is None else new, f"has no entry for M = {first}")
         pairs = {name: (one.get(name), other.get(name)) for name in {**one, **other}}
         change = Change(
             first,

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise, product
-from typing import NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from treegen.core.errors import InputError
-from treegen.core.heuristic import choose
 from treegen.core.problem import Problem
-from treegen.core.spec import Config, KernelSpec, Spec
-from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format, entries_of, key_of
+from treegen.core.spec import KernelSpec, Spec
+from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format, entry_for
 from treegen.read.problem import read_table, spec_problem
-from treegen.review.check.proof import config_of, loaded
-from treegen.review.modules import Module, parse_features, read_modules
+from treegen.review.check.proof import loaded
+from treegen.review.modules import parse_features, read_modules
 
 _UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set, as in `@tuned`
 _OF_NAMES = ("dtype", "block_shape")  # what may name a file though it is no feature
 _MOST_SIZES = 1 << 14  # that are compared between the keys of a file
-Shape = dict[str, int]
 
 
 class TunedFile(NamedTuple):
@@ -35,14 +32,14 @@ class TunedFile(NamedTuple):
 def tuned_files(
     spec: Spec, form: str, kernel_name: str, device: str | None, words: Sequence[str], along: str | None
 ) -> dict[str, TunedFile]:
-    """The files of a module by name, each checked at its keys against what the printed module launches.
+    """The files of a module by name, with what the printed module launches at their keys.
 
     words: `NAME=VALUE,VALUE`: sizes of `along`, the feature that runs along a file; values of other features,
     of which all combinations get a file (default: those of the table); or parts of a file's name.
     device: the module's key; None for the kernel's first.
 
-    Raises InputError: there is no such kernel, module or feature; a format cannot name a combination or hold
-    the kernel's variants; or the module does not launch what its rows say.
+    Raises InputError: there is no such kernel, module or feature, or a format cannot name a combination or
+    hold the kernel's variants.
     """
     (kernel,), modules = spec.selected(kernel_name), read_modules(spec)
     keys = [key for key in kernel.tables if (kernel_name, key) in modules and device in (None, key)]
@@ -53,7 +50,6 @@ def tuned_files(
         raise InputError(kernel_name, f"has variants, for which files of {form} have no place")
     module = modules[kernel_name, keys[0]]
     table = read_table(kernel.tables[keys[0]])
-    problem = spec_problem(kernel, module.device, table)
     given, parts = _given(words, kernel)
     along = along or next((name for name in ("M", *kernel.steps) if name in kernel.features), kernel.steps[0])
     if along not in kernel.features:
@@ -62,19 +58,19 @@ def tuned_files(
     if sizes and (written.bounds or min(sizes) < 0):
         what = f"aiter's bounds are {BOUNDS}" if written.bounds else "a key of a file is 0 or above"
         raise InputError(along, f"leave out its sizes, as {what}")
-    triton = str(table.provenance.get("triton", ""))
+    triton, arch = str(table.provenance.get("triton", "")), module.device.arch or ""
+    choose = loaded(module)["choose"]
     files: dict[str, TunedFile] = {}
-    for shape in _combinations(problem, given, along):
-        values = {name: kernel.values.get(name, {}).get(value, str(value)) for name, value in shape.items()}
-        named, arch = {**values, **parts}, module.device.arch or ""
-        facts = Facts(kernel_name, table.device_name, module.device.key, arch, triton, named)
-        if "/" in "".join([table.device_name, triton, *named.values()]):
+    for shape in _combinations(spec_problem(kernel, module.device, table), given, along):
+        named = {name: str(kernel.values.get(name, {}).get(value, value)) for name, value in shape.items()}
+        facts = Facts(kernel_name, table.device_name, module.device.key, arch, triton, named | parts)
+        if "/" in "".join([table.device_name, triton, *facts.values.values()]):
             raise InputError(kernel_name, "has a name with / for a part of a file's name")
         name = written.name(facts)
         if name in files:
             which = ", ".join(other for other in shape if f"{other}=" not in name)
             raise InputError(name, f"would hold several combinations; give one value of {which}")
-        files[name] = _file(written, facts, module, shape, along, sizes)
+        files[name] = _file(written, facts, kernel, partial(choose, **shape), along, sizes)
     return files
 
 
@@ -84,54 +80,56 @@ def _given(words: Sequence[str], kernel: KernelSpec) -> tuple[dict[str, tuple[in
     parts: dict[str, str] = {}
     for word in words:
         name, _, text = word.partition("=")
-        if name in _OF_NAMES and name not in kernel.features and text:
+        if name in kernel.features and text:
+            found = (parse_features([f"{name}={one}"], kernel.values)[name] for one in text.split(","))
+            given[name] = tuple(dict.fromkeys(found))
+        elif name in _OF_NAMES and text:
             parts[name] = text
-            continue
-        found = [parse_features([f"{name}={one}"], kernel.values) for one in text.split(",")] if text else []
-        if name not in kernel.features or not found:
+        else:
             what = f"must be FEATURE=VALUE,VALUE with one of {', '.join(kernel.features)}"
             raise InputError(word or "''", what)
-        given[name] = tuple(dict.fromkeys(one[name] for one in found))
     return given, parts
 
 
-def _combinations(problem: Problem, given: Mapping[str, Sequence[int]], along: str) -> Iterator[Shape]:
+def _combinations(
+    problem: Problem, given: Mapping[str, Sequence[int]], along: str
+) -> list[Mapping[str, int]]:
     """Those of the table for features that are not given, with all those of given ones."""
-    measured = [name for name in problem.kernel.features if name != along and name not in given]
+    features = [name for name in problem.kernel.features if name != along]
+    measured = [name for name in features if name not in given]
     if missing := [name for name in measured if name not in problem.names]:
         raise InputError(problem.table.folder, f"does not hold {missing[0]}; give {missing[0]}=...")
-    columns = [problem.column(name) for name in measured] or [np.zeros(1, np.int64)]
-    for row in np.unique(np.stack(columns, axis=1), axis=0).tolist():
-        for values in product(*given.values()):
-            found = {**dict(zip(measured, row, strict=False)), **dict(zip(given, values, strict=True))}
-            yield {name: found[name] for name in problem.kernel.features if name != along}
+    rows = sorted(set(zip(*(problem.column(name).tolist() for name in measured), strict=True))) or [()]
+    found = (
+        dict(zip((*measured, *given), (*row, *values), strict=True))
+        for row, values in product(rows, product(*given.values()))
+    )
+    return [{name: shape[name] for name in features} for shape in found]
 
 
 def _file(
-    written: Format, facts: Facts, module: Module, shape: Shape, along: str, given_sizes: Sequence[int]
+    written: Format,
+    facts: Facts,
+    kernel: KernelSpec,
+    choose: Callable[..., Any],
+    along: str,
+    sizes: Sequence[int],
 ) -> TunedFile:
-    kernel, limits, launch = module.kernel, module.device.limits, loaded(module)["choose"]
-    keys = sorted(given_sizes or written.sizes)
+    """A file with entries at `sizes`, or at the format's usual ones and on both sides of each change."""
+    keys = sorted(sizes or written.sizes)
     every = range(keys[0], keys[-1] + 1) if keys[-1] - keys[0] <= _MOST_SIZES else keys
-    launched = {size: config_of(launch(**shape, **{along: size}), kernel) for size in every}
-    if not written.bounds and not given_sizes:  # both sizes at each change: the nearest key is the right one
-        changes = (pair for pair in pairwise(every) if launched[pair[0]] != launched[pair[1]])
+    wanted = {size: written.entry(_parameters(choose(**{along: size}), kernel)) for size in every}
+    if not written.bounds and not sizes:
+        changes = (pair for pair in pairwise(every) if wanted[pair[0]] != wanted[pair[1]])
         keys = sorted({*keys, *(size for pair in changes for size in pair)})
-    rows = {size: choose(module.heuristic, kernel, limits, {**shape, along: size}).config for size in keys}
-    entries = {written.key(size): written.entry(_parameters(config, kernel)) for size, config in rows.items()}
+    entries = {written.key(size): wanted[size] for size in keys}
     text = json.dumps({**written.provenance(facts), **entries}, indent=4) + "\n"
-    read = entries_of(json.loads(text))
-    wanted = {config: written.entry(_parameters(config, kernel)) for config in launched.values()}
-    wrong = [size for size, config in launched.items() if read[key_of(read, size)] != wanted[config]]
-    for size in wrong:
-        if size in keys:
-            what = f"does not launch what its rows say at {along}={size}; run `treegen check`"
-            raise InputError(module.path, what)
-    return TunedFile(text, len(keys), facts.provenance, len(launched), len(wrong))
+    differing = sum(entry_for(entries, size) != entry for size, entry in wanted.items())
+    return TunedFile(text, len(keys), facts.provenance, len(wanted), differing)
 
 
-def _parameters(config: Config, kernel: KernelSpec) -> Entry:
-    """A config's parameters, with words for integers that stand for some; `none` is null."""
-    words = {name: kernel.values.get(name, {}).get(value, value) for name, value in config.parameters}
-    unset = [name for name, value in config.parameters if _UNSET.get(name) == value]
-    return {name: None if word == "none" else word for name, word in words.items() if name not in unset}
+def _parameters(config: Any, kernel: KernelSpec) -> Entry:
+    """The parameters of a module's config, with words for integers that stand for some; `none` is null."""
+    set_values = {n: v for n in kernel.parameters if (v := getattr(config, n)) != _UNSET.get(n)}
+    words = {name: kernel.values.get(name, {}).get(value, value) for name, value in set_values.items()}
+    return {name: None if word == "none" else word for name, word in words.items()}

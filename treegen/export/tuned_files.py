@@ -26,12 +26,9 @@ BOUNDS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # those t
 _GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)  # vLLM's benchmark
 _TRITONS_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _KEY = re.compile("[0-9]{1,18}|M_[LG]EQ_[0-9]{1,5}|any")
-_MOST_ENTRIES = 4096  # of a file to compare
-_NO_ENTRIES = ("triton_version", "provenance")
 _ABSENT = ("unquantised", "none")  # words of an import for missing parts of a name
 
 Entry = dict[str, Any]  # what a kernel is launched with
-Entries = dict[str, Entry]  # by key, in the file's order
 
 
 class Facts(NamedTuple):
@@ -69,64 +66,53 @@ class Format(NamedTuple):
         return {"kwargs": {name: value for name, value in parameters.items() if name not in own}, **own}
 
 
-def key_of(entries: Mapping[str, object], size: int) -> str:
-    """The key of the entry that is launched for a size. Raises KeyError if there is none."""
+def entry_for(entries: Mapping[str, Entry], size: int) -> Entry | None:
+    """The entry that is launched for a size; None if there is none."""
     if numbers := [key for key in entries if key.isdecimal()]:
-        return min(numbers, key=lambda key: abs(int(key) - size))
-    for bound in BOUNDS:
-        if size <= bound and (key := f"M_LEQ_{bound}") in entries:
-            return key
-    for bound in reversed(BOUNDS):
-        if size >= bound and (key := f"M_GEQ_{bound}") in entries:
-            return key
-    if "any" in entries:
-        return "any"
-    raise KeyError(size)
+        return entries[min(numbers, key=lambda key: abs(int(key) - size))]
+    least = (f"M_LEQ_{bound}" for bound in BOUNDS if size <= bound)
+    greatest = (f"M_GEQ_{bound}" for bound in reversed(BOUNDS) if size >= bound)
+    return next((entries[key] for key in (*least, *greatest, "any") if key in entries), None)
 
 
-def starts(entries: Mapping[str, object]) -> set[int]:
-    """Sizes from 1 on, among them each from which on another key may count."""
+def starts(entries: Mapping[str, Entry]) -> set[int]:
+    """Sizes from 1 on, among them each from which on another entry may count."""
     numbers = sorted(int(key) for key in entries if key.isdecimal())
     middles = [(one + other) // 2 for one, other in pairwise(numbers)]
     return {1, *(max(1, size + step) for size in (*middles, *BOUNDS) for step in (0, 1))}
 
 
-def read_entries(path: Path) -> Entries:
-    """The entries of a tuned file. Raises InputError."""
-    entries = entries_of(read_json(path, "vLLM, SGLang or aiter"))
+def read_entries(path: Path) -> dict[str, Entry]:
+    """The entries of a tuned file by key, in the file's order. Raises InputError."""
+    content = read_json(path, "vLLM, SGLang or aiter")
+    entries = {key: value for key, value in content.items() if key not in ("triton_version", "provenance")}
     for key, entry in entries.items():
         if not _KEY.fullmatch(key) or not isinstance(entry, dict):
             what = "a size, M_LEQ_<bound>, M_GEQ_<bound> or any to a config is needed"
             raise InputError(path, f"maps {shown(key)} to {shown(entry)}; {what}")
-    if len(entries) > _MOST_ENTRIES:
-        raise InputError(path, f"holds more than {_MOST_ENTRIES:,} configs")
     if len({key.isdecimal() for key in entries}) != 1:
         raise InputError(path, "has both sizes and bounds as keys" if entries else "holds no config")
     return entries
 
 
-def entries_of(content: Mapping[str, Any]) -> Entries:
-    return {key: value for key, value in content.items() if key not in _NO_ENTRIES}
-
-
-def _by_sizes(facts: Facts, space: str) -> str:
-    """`E=8,N=3584,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json`, or with N and K."""
+def _by_sizes(facts: Facts, space: str = "") -> str:
+    """`E=8,N=3584,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128]`, or with N and K."""
     given = {name: text for name, text in facts.values.items() if text not in _ABSENT}
-    named = next((sizes for sizes in KERNELS if set(sizes) <= given.keys()), None)
-    if named is None or ("E" not in named and not {"dtype", "block_shape"} <= given.keys()):
+    sizes = next((sizes for sizes in KERNELS if set(sizes) <= given.keys()), None)
+    if sizes is None or ("E" not in sizes and not {"dtype", "block_shape"} <= given.keys()):
         what = "files are named by E and N, or by N, K, dtype and block_shape, as in dtype=fp8_w8a8"
         raise InputError(facts.kernel, what)
-    parts = {name: given[name] for name in named} | {"device_name": facts.device_name.replace(" ", "_")}
-    parts |= {name: given[name] for name in ("dtype", "block_shape") if name in given}
-    if "block_shape" in parts:
-        parts["block_shape"] = f"[{parts['block_shape'].replace('x', ',' + space)}]"
-    return ",".join(f"{name}={value}" for name, value in parts.items())
+    given["device_name"] = facts.device_name.replace(" ", "_")
+    if "block_shape" in given:
+        given["block_shape"] = f"[{given['block_shape'].replace('x', ',' + space)}]"
+    named = (*sizes, "device_name", "dtype", "block_shape")
+    return ",".join(f"{name}={given[name]}" for name in named if name in given)
 
 
 def _sglang_name(facts: Facts) -> str:
     name = f"{_by_sizes(facts, ' ')}{DOWN if facts.kernel.endswith(DOWN) else ''}.json"
-    folder = f"triton_{facts.triton.partition('+')[0].replace('.', '_')}/" if facts.triton else ""
-    return f"{folder}{name}" if "E" in facts.values else name
+    version = facts.triton.partition("+")[0].replace(".", "_")
+    return f"triton_{version}/{name}" if version and "E" in facts.values else name
 
 
 def _aiter_name(facts: Facts) -> str:
@@ -146,7 +132,7 @@ def _vllm_version(facts: Facts) -> Mapping[str, str]:
 
 
 FORMATS: Mapping[str, Format] = {
-    "vllm": Format(_GRID, lambda facts: f"{_by_sizes(facts, '')}.json", _vllm_version),
+    "vllm": Format(_GRID, lambda facts: f"{_by_sizes(facts)}.json", _vllm_version),
     "sglang": Format(_GRID, _sglang_name, lambda _: {}),
     "aiter": Format((*BOUNDS, 2 * BOUNDS[-1]), _aiter_name, bounds=True),
     "triton": Format(_GRID, _triton_name, nested=True),

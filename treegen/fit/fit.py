@@ -168,7 +168,8 @@ class Spares:
     def __init__(self, known: Scenarios, used: set[Config], configs: Sequence[Config]) -> None:
         problem = known.problem
         self._used, self._known = used, known
-        self._configs = [c for c in configs if c != problem.kernel.fallback]  # it follows all others
+        fallback = problem.kernel.fallback  # follows all others
+        self._configs = [c for c in configs if c != fallback and c in known.column]
         kernel, limits = problem.kernel, problem.device.limits
         steps = set(kernel.features) | set(kernel.derived)
         steps -= set(kernel.fixed)

@@ -99,7 +99,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     fixed = fixed_features(features, constants, derived)
     named_regimes: tuple[Regime, ...] = ()
     with mistakes.collect():
-        named_regimes = regimes(fields, constants, [name for name in known if name not in fixed])
+        named_regimes = regimes(fields, [name for name in known if name not in fixed])
         for regime in named_regimes:
             if not {regime.name, regime.name.upper(), f"{regime.name}_row"}.isdisjoint(known):
                 what = f"the regime {shown(regime.name)} and a feature would share a name"
@@ -296,7 +296,7 @@ def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
     return result
 
 
-def regimes(kernel: Fields, constants: Collection[str], steps: Collection[str]) -> tuple[Regime, ...]:
+def regimes(kernel: Fields, steps: Collection[str]) -> tuple[Regime, ...]:
     """The kinds of steps, as in `decode: {when: max_query_len <= 1, split_on: [...]}`; one by default.
 
     steps: the features that are not fixed. Raises InputError.

@@ -131,9 +131,8 @@ def run(settings: EvalSettings, *, as_json: bool = False) -> None:
 
 def evaluate(settings: EvalSettings) -> EvalReport:
     """The assessments of all selected tables."""
-    limits = (("folds", settings.folds, 2), ("repeats", settings.repeats, 1), ("jobs", settings.jobs, 1))
-    for option, value, least in limits:
-        if value is not None and value < least:
+    for option, value, least in (("folds", settings.folds, 2), ("repeats", settings.repeats, 1)):
+        if value < least:
             raise InputError(f"--{option} {value}", f"must be at least {least}")
     spec = read_spec(find_spec(settings.spec))
     tables = read_tables(spec, settings.kernel, settings.device, settings.against)

@@ -36,9 +36,9 @@ def left_out_words(problem: Problem) -> str:
     return ", ".join(f"in {count:,} {why}" for count, why in counts if count)
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 leaf`, `1,080 scenarios`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `1,080 scenarios`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(ratio: float, sign: str = "+") -> str:

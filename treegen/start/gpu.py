@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import yaml
 
 from treegen.core.errors import InputError, shown
 from treegen.core.files import device_key
@@ -77,13 +80,9 @@ def device_section(gpu: Gpu) -> list[str]:
     return [*lines, *(["    limits:  # for expressions and `treegen check`"] if limits else []), *limits]
 
 
-_NO_TEXT = {"yes", "no", "on", "off", "true", "false", "null"}
-"""Words that YAML does not read as text."""
-
-
 def quoted(text: str) -> str:
     """A YAML scalar of plain text. Raises InputError for other text."""
     if not text.isascii() or not text.isprintable() or len(text) > 200:
         raise InputError("device", f"{shown(text)} is not a plain name")
-    plain = all(c.isalnum() or c in " _.()/-" for c in text) and text[:1].isalpha() and text == text.strip()
-    return text if plain and text.lower() not in _NO_TEXT else json.dumps(text)
+    plain = re.fullmatch(r"[A-Za-z][\w ./()-]*(?<! )", text, re.ASCII)
+    return text if plain and yaml.safe_load(text) == text else json.dumps(text)  # `on` would be true

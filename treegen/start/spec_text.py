@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import NamedTuple
+
+import numpy as np
 
 from treegen.core import expr
 from treegen.core.errors import InputError, table_errors_as_input_errors
+from treegen.core.table import median_times
 from treegen.read.problem import as_table, spec_problem
 from treegen.read.spec import read_spec
 from treegen.start.gpu import Gpu, device_section, gpu_of, quoted
@@ -226,25 +228,22 @@ def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
 
     Configs that are timed in less than half as many scenarios as another do not count.
     """
+    known: dict[str, TableConfig] = {}
     slowdowns: dict[str, list[float]] = {}
     failed: set[str] = set()
-    known: dict[str, TableConfig] = {}
     for table in tables:
-        ids = [config.id for config in table.header.configs]
-        known.update({config.id: config for config in table.header.configs})
-        times: dict[str, dict[str, list[float]]] = {}
-        for row in table.rows:
-            for config, time in zip(ids, row.times, strict=True):
-                if time == math.inf:
-                    failed.add(config)
-                elif time == time:  # NaN was not measured
-                    times.setdefault(row.scenario, {}).setdefault(config, []).append(time)
-        for cells in times.values():
-            medians = {config: median(values) for config, values in cells.items()}
-            best = min(medians.values())
-            for config, time in medians.items():
-                slowdowns.setdefault(config, []).append(time / best)
-    steady = {config: values for config, values in slowdowns.items() if config not in failed} or slowdowns
+        if not table.rows:
+            continue
+        times = median_times(as_table(Path(), table))  # inf where a config failed
+        timed = np.isfinite(times)
+        slowdown = times / np.min(times, axis=1, where=timed, initial=np.inf, keepdims=True)
+        for place, config in enumerate(table.header.configs):
+            known[config.id] = config
+            slowdowns.setdefault(config.id, []).extend(slowdown[timed[:, place], place].tolist())
+            if np.isinf(times[:, place]).any():
+                failed.add(config.id)
+    timed_ids = {config: values for config, values in slowdowns.items() if values}
+    steady = {config: values for config, values in timed_ids.items() if config not in failed} or timed_ids
     most = max(map(len, steady.values()), default=0)
     counted = {c: geometric_mean(values) for c, values in steady.items() if 2 * len(values) >= most}
     return known[min(counted, key=counted.__getitem__)] if counted else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from treegen.core import expr
 from treegen.core.errors import one_line
@@ -33,29 +32,17 @@ def basis_of(problem: Problem) -> dict[str, str]:
         "features": digest(repr((problem.kernel.regimes, problem.kernel.classes, known)))[:16],
         "budget": digest(repr(kernel.budget))[:16],
         "objective": digest(repr((weight, kernel.objective.worst_case, kernel.objective.untimed)))[:16],
-        **stack_of(run),
+        **{key: one_line(str(run[key]))[:_LONGEST] for key in STACK if run.get(key) is not None},
     }
-
-
-def stack_of(run: Mapping[str, Any]) -> dict[str, str]:
-    return {key: one_line(str(run[key]))[:_LONGEST] for key in STACK if run.get(key) is not None}
 
 
 def changed_basis(before: Basis | None, now: Basis) -> str | None:
     """What differs between two bases, in words; None if nothing does, or the one before is unknown."""
     if not before:
         return None
-    keys = [key for key in now if key not in STACK and before.get(key) != now[key]]
-    words = [_changed(key, before.get(key), now[key]) for key in keys]
+    words = [f"the {key} of the spec" for key in now if key not in STACK and before.get(key) != now[key]]
     return f"{' and '.join(words)} changed since it was fitted" if words else None
 
 
 def stack_word(key: str) -> str:
     return _WORDS.get(key, f"the {key}")
-
-
-def _changed(key: str, before: str | None, now: str) -> str:
-    if key not in STACK:
-        return f"the {key} of the spec"
-    word = stack_word(key)
-    return word if key == "source_hash" else f"{word} ({before or 'unknown'} to {now})"

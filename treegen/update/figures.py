@@ -11,9 +11,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.heuristic import Heuristic, RegimeRows, RowFigures, paths
+from treegen.core.heuristic import Heuristic, RowFigures, paths
 from treegen.core.problem import UNIT, Problem
-from treegen.core.table import Table
 from treegen.crossval.choices import Choices, costs_of, quality
 from treegen.fit.costs import table_noise
 from treegen.fit.decide import Scenarios
@@ -31,19 +30,14 @@ def with_figures(heuristic: Heuristic, problem: Problem, previous: Heuristic | N
     regimes = []
     for place, regime in enumerate(heuristic.regimes):
         old, rows = olds.get(regime.name), list(regime.rows)
-        for number, row in enumerate(rows):
-            figures = None
-            if old is not None and _bounds(old, number) == _bounds(regime, number):
-                figures = old.rows[number].figures if old.rows[number] == row else None
-            inside = [s for reached, s in known.rows(place, regime.tree) if reached == number]
-            rows[number] = replace(row, figures=figures or _figures(problem, cost, np.concatenate(inside)))
+        before = [] if old is None else [(old.rows[number], path) for number, path in paths(old.tree)]
+        leaves = zip(paths(regime.tree), known.rows(place, regime.tree), strict=True)
+        for (number, path), (_, scenarios) in leaves:
+            kept = (row.figures for row, bounds in before if (row, bounds) == (rows[number], path))
+            figures = next(kept, None) or _figures(problem, cost, scenarios)
+            rows[number] = replace(rows[number], figures=figures)
         regimes.append(replace(regime, rows=tuple(rows)))
     return Heuristic(tuple(regimes))
-
-
-def _bounds(regime: RegimeRows, number: int) -> list[tuple[str, ...]]:
-    """The answers that lead to a row."""
-    return [path for reached, path in paths(regime.tree) if reached == number]
 
 
 def _figures(problem: Problem, cost: _Ints, scenarios: _Ints) -> RowFigures:
@@ -54,17 +48,9 @@ def _figures(problem: Problem, cost: _Ints, scenarios: _Ints) -> RowFigures:
     found = quality(Choices(cost[scenarios], ids), problem.table.cells)
     if found.slowdown is None or found.percentile95 is None:
         return RowFigures(len(ids), won=round(found.agreement, 4))
-    noise = table_noise(_part(problem.table, ids)).difference / UNIT
+    table = problem.table
+    rows = np.isin(np.array(table.scenarios)[table.row_scenario], ids)
+    own = {name: getattr(table, name)[rows] for name in ("row_scenario", "row_repeat", "times")}
+    noise = table_noise(replace(table, **own)).difference / UNIT
     slowdown, percentile95 = round(found.slowdown, 4), round(found.percentile95, 4)
     return RowFigures(len(ids), slowdown, percentile95, noise=round(noise, 4) or None)
-
-
-def _part(table: Table, scenarios: tuple[str, ...]) -> Table:
-    """The table with the times of some scenarios."""
-    rows = np.isin(np.array(table.scenarios)[table.row_scenario], scenarios)
-    return replace(
-        table,
-        row_scenario=table.row_scenario[rows],
-        row_repeat=table.row_repeat[rows],
-        times=table.times[rows],
-    )

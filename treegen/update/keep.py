@@ -107,15 +107,14 @@ class _Costs:
         failed = self.problem.cost[self.every, columns] >= FORBIDDEN
         return np.asarray((columns == ABSENT) | failed | never[columns])
 
-    def drop(self, before: Ints, after: Ints, *, penalise_untimed: bool = False) -> CostDrop:
-        """The drops of cost where the columns differ.
+    def drop(self, before: Ints, after: Ints) -> CostDrop:
+        """The drops of cost where the columns differ and the choice before was timed.
 
-        Scenarios whose choice before is untimed are left out, or penalised as in fitting. Untimed choices
-        after are always penalised.
+        Untimed choices after are penalised as in fitting.
         """
         rows = np.flatnonzero((before != after) & (before != ABSENT) & (after != ABSENT))
         old = before[rows]
-        rows = rows[(self.problem.cost[rows, old] != UNTIMED) | penalise_untimed]
+        rows = rows[self.problem.cost[rows, old] != UNTIMED]
         old, new = before[rows], after[rows]
         return CostDrop(
             self.cost[rows, old] - self.cost[rows, new],

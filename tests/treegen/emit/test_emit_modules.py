@@ -21,7 +21,7 @@ from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package, top_package
 from treegen.fit.fit import fit
 
-LARGEST_MODULE = 180  # lines
+LARGEST_MODULE = 170  # lines
 MOST_CONFIGS = 24
 
 
@@ -81,12 +81,7 @@ def test_candidates_are_the_choice_and_other_configs_that_are_valid_for_the_step
     for point in data.draw(st.lists(shapes(), min_size=2, max_size=3)):
         every = module.candidates(99, **point)
         assert every[0] is module.choose(**point) and len(set(every)) == len(every)
-        assert [module.candidates(count, **point) for count in (-1, 0, 1, 2)] == [
-            (),
-            (),
-            every[:1],
-            every[:2],
-        ]
+        assert all(module.candidates(k, **point) == every[: max(0, k)] for k in (-1, 0, 1, 2))
         values = kernel.with_derived({**LIMITS, **point})
         for config in (as_config(found, kernel) for found in every):
             assert config == kernel.fallback or fits(config, kernel, values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import examples
+from tuned_files import BOUNDS, launched_by
 
 from treegen.cli.main import main
 from treegen.export.compare import changes
 
-BOUNDS = [1, *(2**power for power in range(2, 14))]
 ENTRY = st.fixed_dictionaries({"BLOCK_SIZE_M": st.sampled_from([16, 64])}, optional={"num_warps": st.just(4)})
 SIZES = st.dictionaries(st.integers(0, 40).map(str), ENTRY, min_size=1, max_size=6)
 LEAST = st.dictionaries(st.sampled_from([f"M_LEQ_{b}" for b in BOUNDS[:6]]), ENTRY, max_size=3)
 GREATEST = st.dictionaries(st.sampled_from([f"M_GEQ_{b}" for b in BOUNDS[:6]]), ENTRY, max_size=3)
 AITER = st.tuples(LEAST, GREATEST, ENTRY).map(lambda parts: {**parts[0], **parts[1], "any": parts[2]})
-
-
-def launched(content: Mapping[str, Any], size: int) -> Any:
-    """The rules of vLLM, SGLang and aiter, one size at a time."""
-    if "any" not in content:
-        configs = {int(key): entry for key, entry in content.items()}
-        return configs[min(configs.keys(), key=lambda key: abs(key - size))]
-    least = (f"M_LEQ_{bound}" for bound in BOUNDS if size <= bound)
-    greatest = (f"M_GEQ_{bound}" for bound in reversed(BOUNDS) if size >= bound)
-    return content[next(key for key in (*least, *greatest, "any") if key in content)]
 
 
 @examples(200)
@@ -44,7 +34,7 @@ def test_each_size_is_in_the_range_of_its_change(
         path.write_text(json.dumps(content))
     found = changes(*paths)
     for size in [*range(1, 70), 100_000]:
-        before, after = launched(old, size), launched(new, size)
+        before, after = launched_by(old, size), launched_by(new, size)
         differing = {n: (before.get(n), after.get(n)) for n in {**before, **after}}
         differing = {name: pair for name, pair in differing.items() if pair[0] != pair[1]}
         inside = [c.parameters for c in found if c.first <= size and (c.last is None or size <= c.last)]
@@ -77,19 +67,11 @@ def test_the_comment(
     assert json.loads(capsys.readouterr().out)["changes"][0]["first"] == 81
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"small": {}}',
-        '{"1": 2}',
-        '{"1": {}, "any": {}}',
-        '{"M_LEQ_3": {}}',
-        '{"M_GEQ_64": {}}',
-    ],
-)
+NO_TUNED_FILE = ["", "[]", "{}", '{"small": {}}', '{"1": 2}', '{"1": {}, "any": {}}', '{"M_LEQ_3": {}}']
+NO_TUNED_FILE += ['{"M_GEQ_64": {}}']
+
+
+@pytest.mark.parametrize("text", NO_TUNED_FILE)
 def test_what_is_no_tuned_file(tmp_path: Path, text: str, refusal: Callable[..., str]) -> None:
     (tmp_path / "old.json").write_text('{"1": {}}')
     (tmp_path / "new.json").write_text(text)

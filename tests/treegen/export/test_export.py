@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from table_builders import start
+from tuned_files import BOUNDS, launched_by
 
 from treegen.cli.main import main
 
@@ -66,12 +67,6 @@ def launched(kernel: str, **shape: int) -> dict[str, Any]:
     return {**kept, "modifier": words[config["modifier"]]}
 
 
-def nearest(content: Mapping[str, Any], size: int) -> Any:
-    """As vLLM and SGLang read their files."""
-    configs = {int(key): entry for key, entry in content.items()}
-    return configs[min(configs.keys(), key=lambda key: abs(key - size))]
-
-
 def exported(*arguments: str) -> dict[str, Any]:
     assert main(["export", *arguments]) == 0
     paths = Path("exported").rglob("*.json")
@@ -88,7 +83,7 @@ def test_a_file_of_vllms_gemm_launches_what_the_module_does_at_every_size(tmp_pa
     for name, content in files.items():
         shape = {part.split("=")[0]: int(part.split("=")[1]) for part in name.split(",")[:2]}
         for size in range(1, 4097):
-            assert nearest(content, size) == launched("gemm", M=size, **shape)
+            assert launched_by(content, size) == launched("gemm", M=size, **shape)
 
 
 def test_fused_moe_of_vllm_and_sglang(tmp_path: Path) -> None:
@@ -108,10 +103,9 @@ def test_aiters_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     ((name, content),) = exported("aiter", "gemm_a8w8", "N=512", "K=64").items()
     assert name == "sm_90-GEMM-A8W8-N=512-K=64.json"
     assert content.pop("provenance") in capsys.readouterr().out
-    bounds = {f"M_LEQ_{bound}": bound for bound in (1, *(2**power for power in range(2, 14)))}
-    assert list(content) == [*bounds, "any"]
-    for key, entry in content.items():
-        assert entry == launched("gemm_a8w8", M=bounds.get(key, 10_000), N=512, K=64)
+    assert list(content) == [*(f"M_LEQ_{bound}" for bound in BOUNDS), "any"]
+    for size in (*BOUNDS, 10_000):
+        assert launched_by(content, size) == launched("gemm_a8w8", M=size, N=512, K=64)
 
 
 def test_arguments_of_triton_config_at_given_sizes(tmp_path: Path) -> None:

@@ -8,15 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from treegen_builders import (
-    DEVICE,
-    KERNEL,
-    build,
-    contents,
-    spec,
-    write_project,
-    write_table,
-)
+from treegen_builders import DEVICE, KERNEL, build, contents, spec, write_project, write_table
 
 from treegen.cli.build import CHECKS
 from treegen.cli.main import main

@@ -177,7 +177,6 @@ def test_a_table_scores_the_rows_of_its_own_gpu_or_a_single_one(
         (["--kernel", "scale", "--device", "x\n"], "x\\n"),
         (["--folds", "1"], "--folds 1"),
         (["--repeats", "0"], "--repeats 0"),
-        (["--jobs", "0"], "--jobs 0"),
         (["--hold-out-by", "heads"], "--hold-out-by heads"),  # all have two
         (["--hold-out-by", "rows,head"], "head"),
         (["--against", "none"], "none"),

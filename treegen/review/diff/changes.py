@@ -49,9 +49,8 @@ class ModuleChange:
     served: str | None = None  # the device whose module serves this GPU in the snapshot without its module
     spec: tuple[str, ...] = ()  # what the spec says differently about launches
     launched: Price | None = None  # time that is launched, by the new table over the old one
-    slower: Mapping[str, Price] = field(
-        default_factory=dict
-    )  # the same by the config before, if it regresses
+    # The same for each config that was launched and now regresses, by its name.
+    slower: Mapping[str, Price] = field(default_factory=dict)
     overall: tuple[Price, ...] = ()  # of all scenarios, one for each pricing table
     changes: tuple[Change, ...] = ()
     table: TableChange | None = None
@@ -90,9 +89,8 @@ class ModuleChange:
             return text
         changed, scenarios = self.overall[0].changed, self.overall[0].scenarios
         if unknown := self.overall[0].unknown:
-            return (
-                f"{text}: in {unknown:,} of {scenarios:,} scenarios the table lacks a feature that is asked"
-            )
+            lacking = f"in {unknown:,} of {scenarios:,} scenarios the table lacks a feature that is asked"
+            return f"{text}: {lacking}"
         others = f"other configs in {changed:,} of {scenarios:,} measured scenarios"
         return f"{text}: {others if changed else 'only where nothing was measured'}"
 
@@ -156,12 +154,9 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
 
     modules = tuple(compare_module(key) for key in dict.fromkeys([*new.modules, *old.modules]))
     regresses = any(module.regresses for module in modules)
-    specs, kernels = (old.spec, new.spec), old.spec.kernels.keys() & new.spec.kernels.keys()
-    signature = {
-        name: parts
-        for name in new.spec.kernels
-        if name in kernels and (parts := tuple(signature_changes(*(spec.kernels[name] for spec in specs))))
-    }
+    kernels = old.spec.kernels
+    pairs = {name: (kernels[name], kernel) for name, kernel in new.spec.kernels.items() if name in kernels}
+    signature = {name: parts for name, pair in pairs.items() if (parts := tuple(signature_changes(*pair)))}
     return Diff(old.label, new.label, threshold, regresses, signature, modules, _other_files(old, new))
 
 
@@ -220,10 +215,9 @@ def _other_files(old: Snapshot, new: Snapshot) -> dict[str, str]:
 def _how_changed(path: str, old: Spec, new: Spec) -> str:
     """What a file that all devices of a kernel share says differently: `changed: sm_90: a -> b`."""
     name, _, file = path.partition("/")
-    shared = {"__init__.py": _package_words, "config.py": _config_words}
-    if file not in shared or name not in old.kernels or name not in new.kernels:
+    if name not in old.kernels or name not in new.kernels:
         return "changed"
-    before, after = (shared[file](spec.kernels[name], spec) for spec in (old, new))
+    before, after = (_said(file, spec.kernels[name], spec) for spec in (old, new))
     words = [
         f"{key}: {before.get(key, 'not listed')} -> {after.get(key, 'not listed')}"
         for key in dict.fromkeys([*before, *after])
@@ -232,21 +226,18 @@ def _how_changed(path: str, old: Spec, new: Spec) -> str:
     return f"changed: {'; '.join(words)}" if words else "changed"
 
 
-def _package_words(kernel: KernelSpec, spec: Spec) -> dict[str, str]:
-    """Which module serves which GPU, and the integers of words."""
+def _said(file: str, kernel: KernelSpec, spec: Spec) -> dict[str, str]:
+    """What a kernel's `__init__.py` or `config.py` says of its spec."""
+    if file == "config.py":
+        defaults = kernel.fields()
+        return {f"Config.{n}": "required" if d is None else f"{d} by default" for n, d in defaults}
+    if file != "__init__.py":
+        return {}
     by_name, by_arch, by_vendor = serving(kernel, spec.devices)
-    words = {f"{vendor} GPUs": key for vendor, key in by_vendor.items()}
-    numbers = {
-        f"VALUES of {feature}": ", ".join(f"{number}: {word}" for number, word in sorted(values.items()))
-        for feature, values in kernel.values.items()
-        if feature in kernel.features
-    }
-    return {**dict(by_name), **by_arch, **words, **numbers}
-
-
-def _config_words(kernel: KernelSpec, spec: Spec) -> dict[str, str]:
-    """The fields of a launch config."""
-    return {
-        f"Config.{name}": "required" if default is None else f"{default} by default"
-        for name, default in kernel.fields()
-    }
+    found = dict(by_name) | by_arch | {f"{vendor} GPUs": key for vendor, key in by_vendor.items()}
+    for name in kernel.features:
+        if name not in kernel.values:
+            continue
+        words = (f"{number}: {word}" for number, word in sorted(kernel.values[name].items()))
+        found[f"VALUES of {name}"] = ", ".join(words)
+    return found

@@ -25,12 +25,14 @@ class Line:
 
 def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
     """What breaks callers of the functions that a module prints. All but choose() take arguments by place."""
-    for what, before, after in (
+    functions = [
         ("choose()", old.features, new.features),
         ("for_model()", old.constants, new.constants),
         ("the function of a step", old.steps, new.steps),
-        *((("row() for Triton", old.features, new.features),) * (old.in_kernel and new.in_kernel)),
-    ):
+    ]
+    if old.in_kernel and new.in_kernel:
+        functions.append(("row() for Triton", old.features, new.features))
+    for what, before, after in functions:
         parts = [f"without {name}" for name in before if name not in after]
         parts += [f"with {name}" for name in after if name not in before]
         if not parts and before != after and what != "choose()":

@@ -34,20 +34,18 @@ class Snapshot:
     temporary: Path | None = None  # the folder that holds a git revision
 
 
-def read_here(spec: Path | None) -> Snapshot:
-    """The project of the spec of this folder, or of the given spec. Raises InputError."""
-    described = read_spec(find_spec(spec))
-    folder = described.path.parent
-    return _read_folder("this folder" if folder == Path() else str(folder), described, described.output)
-
-
-def read_snapshot(name: str, spec: Path | None, stack: ExitStack, *, older: bool = False) -> Snapshot:
-    """Read a folder if `name` is one, else a git revision. Raises InputError.
+def read_snapshot(name: str | None, spec: Path | None, stack: ExitStack, *, older: bool = False) -> Snapshot:
+    """Read a folder if `name` is one, else a git revision; None is the project here. Raises InputError.
 
     A folder with a spec of that file name is a project. Another folder is an output folder, which is read by
-    the spec of this folder or by the given spec. The temporary folder of a revision exists until `stack`
-    closes. older: accept modules that another version of treegen printed.
+    the spec here, `spec` or treegen.yaml. The temporary folder of a revision exists until `stack` closes.
+    older: accept modules that another version of treegen printed.
     """
+    if name is None:
+        described = read_spec(find_spec(spec))
+        folder = described.path.parent
+        label = "this folder" if folder == Path() else str(folder)
+        return _read_folder(label, described, described.output, older=older)
     if not name:
         raise InputError("''", "names no revision or folder")
     path = Path(name)

@@ -70,9 +70,8 @@ class Pricing:
     choices: tuple[PricedChoices, ...]
     change: TableChange | None = None
     launched: Price | None = None  # the new module by the new table over the old one by the old table
-    slower: Mapping[str, Price] = field(
-        default_factory=dict
-    )  # the same by the config before, if it regresses
+    # The same for each config that was launched and now regresses, by its name.
+    slower: Mapping[str, Price] = field(default_factory=dict)
     note: str | None = None  # why another old table prices nothing, or only informs
 
 
@@ -139,7 +138,10 @@ def _launched(
 
     def priced(which: npt.NDArray[np.int64]) -> Price:
         found = price(
-            *(tuple(ids[which].tolist()), before[which], after[which], failed[which]),
+            tuple(ids[which].tolist()),
+            before[which],
+            after[which],
+            failed[which],
             cells=Cells.MEASURED,
             spread=None if spread is None else math.log(spread),
             threshold=new.threshold,

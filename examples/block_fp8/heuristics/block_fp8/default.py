@@ -10,9 +10,7 @@ BLOCK_FP8_M64_N128_K128_G32_W4_S2 = Config("block_fp8", BLOCK_SIZE_M=64, BLOCK_S
 
 def configs(N: int, K: int) -> tuple[tuple[Config, ...], ...]:
     """What each row launches on models with these constants, by regime."""
-    return (
-        (BLOCK_FP8_M64_N128_K128_G32_W4_S2,),
-    )
+    return ((BLOCK_FP8_M64_N128_K128_G32_W4_S2,),)
 
 
 @lru_cache(maxsize=256)

@@ -30,7 +30,7 @@ def fitting(
 
 
 def ranked(at_most: int, choose: Callable[[tuple[Config, ...]], Config]) -> tuple[Config, ...]:
-    """What is launched, then what is launched where that is passed over, and so on; each config once."""
+    """The chosen config, then the one that is chosen if that is passed over, and so on; each config once."""
     found: tuple[Config, ...] = ()
     while len(found) < at_most and (config := choose(found)) not in found:
         found = (*found, config)
@@ -40,7 +40,7 @@ def ranked(at_most: int, choose: Callable[[tuple[Config, ...]], Config]) -> tupl
 def remaining(
     regimes: tuple[tuple[Config, ...], ...], passed_over: tuple[Config, ...], fallback: Config
 ) -> tuple[tuple[Config, ...], ...]:
-    """What rows launch without some configs: a row that is left with none launches what the nearest other row does."""
+    """What each row launches if some configs are passed over: its own config, or that of the nearest row with one left."""
     if not passed_over:
         return regimes
 

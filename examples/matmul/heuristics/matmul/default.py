@@ -10,9 +10,7 @@ MATMUL_M64_N64_K64_W4_S3 = Config("matmul", BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, 
 
 def configs(N: int, K: int) -> tuple[tuple[Config, ...], ...]:
     """What each row launches on models with these constants, by regime."""
-    return (
-        (MATMUL_M64_N64_K64_W4_S3,),
-    )
+    return ((MATMUL_M64_N64_K64_W4_S3,),)
 
 
 @lru_cache(maxsize=256)
