@@ -2,9 +2,9 @@
 
 import csv
 import io
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from tuning_table.errors import TableError, one_line, shown
 from tuning_table.files import append_to, csv_text, os_errors_in_one_line, read_text, try_path
@@ -12,39 +12,29 @@ from tuning_table.table import VISITS
 
 HEADER = ["scenario", "repeat", "worker"]  # earlier versions wrote two more columns, which are skipped
 
-
-@dataclass(frozen=True)
-class MeasuredBy:
-    """A line of visits.csv."""
-
-    scenario: str
-    repeat: int
-    worker: str  # the host's name and the GPU's, such as `node7/GPU-5d1e`
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.scenario, self.repeat
+# The worker, as host and GPU (`node7/GPU-5d1e`), by the scenario and repeat of each row.
+Workers: TypeAlias = Mapping[tuple[str, int], str]
 
 
-def log_visits(folder: Path, lines: Iterable[MeasuredBy]) -> None:
+def log_visits(folder: Path, workers: Workers) -> None:
     """Append lines, on disk when this returns. Of two lines of one row, the later counts.
 
     Only the writer of the table may do so. Raises TableError.
     """
-    text = csv_text([line.scenario, line.repeat, one_line(line.worker)] for line in lines)
+    text = csv_text([*row, one_line(worker)] for row, worker in workers.items())
     with os_errors_in_one_line(folder):
         append_to(folder / VISITS, csv_text([HEADER]), text)
 
 
-def read_visit_log(folder: Path) -> dict[tuple[str, int], MeasuredBy]:
-    """The last line of each row by scenario and repeat; empty without the file.
+def read_visit_log(folder: Path) -> dict[tuple[str, int], str]:
+    """The last worker of each row; empty without the file.
 
     Lines of rows that were never written are among them. Raises TableError, naming the line.
     """
     path = folder / VISITS
     if not try_path(path, Path.exists):
         return {}
-    found: dict[tuple[str, int], MeasuredBy] = {}
+    found: dict[tuple[str, int], str] = {}
     reader = csv.reader(io.StringIO(read_text(path, whole_lines=True), newline=""), strict=True)
     try:
         for cells in reader:
@@ -53,8 +43,7 @@ def read_visit_log(folder: Path) -> dict[tuple[str, int], MeasuredBy]:
             if len(cells) < 3 or not cells[1].isdecimal():
                 what = f"{shown(','.join(cells))} is no line of {','.join(HEADER)}"
                 raise TableError(path, what, reader.line_num)
-            line = MeasuredBy(cells[0], int(cells[1]), cells[2])
-            found[line.key] = line
+            found[cells[0], int(cells[1])] = cells[2]
     except (csv.Error, ValueError) as error:
         raise TableError(path, f"not valid CSV: {error}", reader.line_num) from None
     return found

@@ -16,9 +16,10 @@ import triton
 from triton_tune.bench.pool import GpuBench
 from triton_tune.core.device import ASSUMED, device_facts, devices_from, driver_version
 from triton_tune.core.errors import TuningError
-from triton_tune.fleet.command import Prepared, folder_name, measure_here, measure_on_ray, part_of
-from triton_tune.fleet.worker import WorkerFacts, facts_here, versions
+from triton_tune.fleet.command import folder_name, measure_on_ray, part_of
+from triton_tune.fleet.worker import WorkerFacts, versions
 from triton_tune.processes.compile_ahead import default_workers
+from triton_tune.run.fill import fill
 from triton_tune.run.recheck import recheck
 from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.run.workload import Space, Workload
@@ -45,12 +46,12 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
     if options.ray is not None:
         on_gpu = torch.cuda.is_available() and options.gpus != "cpu"
         workload = workload_on(torch.device("cuda" if on_gpu else "cpu"))
-        return measure_on_ray(
-            options,
-            workload.subject,
-            workload.source_hash,
-            lambda facts: _prepared(options, workload, workload.space(facts.device), facts),
-        )
+
+        def prepare(facts: WorkerFacts) -> tuple[Space, TableWriter]:
+            space = workload.space(facts.device)
+            return space, _table(options, workload, space, facts.device, facts.versions["driver"])
+
+        return measure_on_ray(options, workload.subject, workload.source_hash, prepare)
     devices = devices_from(options.gpus, WITHOUT_GPU)
     workload = workload_on(devices[0])
     if options.empty:
@@ -60,12 +61,14 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
             print(f"{table.folder}: a table without times; next: {commands}")
         return 0
     with GpuBench(devices, workload.subject, options.compile_workers) as bench:
-        facts = bench.facts
-        space = workload.space(facts)
+        space = workload.space(bench.facts)
         print("\n".join(space.lines), flush=True)
-        status = measure_here(options, bench, _prepared(options, workload, space, facts_here(bench)))
+        bench.configs = space.configs
+        problem = part_of(options, space.problem)
+        with _table(options, workload, space, bench.facts, driver_version()) as table:
+            status = fill(table, bench, problem, options.strategy, options.budget, space.begin)
     if not status and not options.shard:
-        print(f"next: {_next_commands(_folder(options, workload, facts))}")
+        print(f"next: {_next_commands(table.folder)}")
     return status
 
 
@@ -83,15 +86,6 @@ def _next_commands(folder: Path, *, has_times: bool = True) -> str:
     elif os.path.relpath(folder, spec.parent) not in spec.read_text(errors="replace"):
         commands.insert(0, f"treegen init --add {table}{option}")
     return " && ".join(commands)
-
-
-def _prepared(options: argparse.Namespace, workload: Workload, space: Space, facts: WorkerFacts) -> Prepared:
-    return Prepared(
-        space.problem,
-        space.configs,
-        lambda: _table(options, workload, space, facts.device, facts.versions["driver"]),
-        lambda table: space.begin(table.folder),
-    )
 
 
 def _folder(options: argparse.Namespace, workload: Workload, facts: Mapping[str, str | int]) -> Path:

@@ -19,7 +19,6 @@ from triton_tune.run.progress import Silent
 from triton_tune.search.loop import tune
 from triton_tune.search.strategies import STRATEGIES
 from tuning_table.table import Visit
-from tuning_table.visit_log import MeasuredBy
 
 VERSIONS = {"torch": "2", "triton": "3", "source_hash": "abc"}
 DEVICE: dict[str, str | int] = {"name": "NVIDIA H100", "memory_bytes": 80}
@@ -96,7 +95,7 @@ class Run:
     there: Surface
     strategy: str = "full"
     rows: dict[tuple[str, int], Visit] = field(default_factory=dict)
-    log: dict[tuple[str, int], MeasuredBy] = field(default_factory=dict)
+    log: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def go(self, budget: float = 1e6) -> bool:
         search = STRATEGIES[self.strategy](self.there.problem)
@@ -106,14 +105,11 @@ class Run:
         workers = Workers(self.cluster, object, (self.there,), VERSIONS)
         workers.first()
         problem = self.there.problem
-        return RayBench(workers, problem, dict.fromkeys(problem.configs), self._log)
+        return RayBench(workers, problem, dict.fromkeys(problem.configs), self.log.update)
 
     def _record(self, visit: Visit) -> None:
         assert (visit.scenario, visit.repeat) in self.log.keys() - self.rows.keys()
         self.rows[visit.scenario, visit.repeat] = visit
-
-    def _log(self, line: MeasuredBy) -> None:
-        self.log[line.key] = line
 
 
 def alone(there: Surface, strategy: str = "full") -> dict[tuple[str, int], Visit]:
@@ -130,7 +126,7 @@ def test_the_rows_are_those_of_one_run(strategy: str, gpus: int) -> None:
     there = surface(scenarios=60, noise=0.01, failing=frozenset({("s3", "c1"), ("*", "c2")}))
     run = Run(Cluster(gpus), there, strategy)
     assert run.go() and run.rows == alone(there, strategy)
-    assert {line.worker for line in run.log.values()} == {facts_of(number).name for number in range(gpus)}
+    assert set(run.log.values()) == {facts_of(number).name for number in range(gpus)}
 
 
 def test_a_worker_that_dies_loses_only_its_visit_and_another_takes_its_place(
