@@ -16,7 +16,7 @@ import triton
 from triton_tune.bench.pool import GpuBench
 from triton_tune.core.device import ASSUMED, device_facts, devices_from, driver_version
 from triton_tune.core.errors import TuningError
-from triton_tune.fleet.command import folder_name, measure_on_ray, part_of
+from triton_tune.fleet.command import measure_on_ray, part_of
 from triton_tune.fleet.worker import WorkerFacts, versions
 from triton_tune.processes.compile_ahead import default_workers
 from triton_tune.run.fill import fill
@@ -27,7 +27,6 @@ from tuning_table import TableWriter, create, read_run
 from tuning_table.names import device_key
 from tuning_table.table import RUN
 
-WITHOUT_GPU = "--dry-run describes the run, and TRITON_INTERPRET=1 with --gpus cpu runs it on the CPU"
 UNTUNED = "untuned"  # how the folder's name of a table that only judges begins
 REFERENCE_WORKERS = 15  # processes with which COMPILE_S was measured
 
@@ -52,7 +51,7 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
             return space, _table(options, workload, space, facts.device, facts.versions["driver"])
 
         return measure_on_ray(options, workload.subject, workload.source_hash, prepare)
-    devices = devices_from(options.gpus, WITHOUT_GPU)
+    devices = devices_from(options.gpus)
     workload = workload_on(devices[0])
     if options.empty:
         facts = device_facts(devices[0])
@@ -91,9 +90,8 @@ def _next_commands(folder: Path, *, has_times: bool = True) -> str:
 def _folder(options: argparse.Namespace, workload: Workload, facts: Mapping[str, str | int]) -> Path:
     if options.folder is not None:
         return Path(options.folder)
-    key = device_key(str(facts["name"]))
-    name = folder_name(options, f"{UNTUNED}_{key}" if options.untuned else key)
-    return Path(options.root) / workload.kernel / name
+    prefix, suffix = f"{UNTUNED}_" if options.untuned else "", options.shard.suffix if options.shard else ""
+    return Path(options.root) / workload.kernel / f"{prefix}{device_key(str(facts['name']))}{suffix}"
 
 
 def _table(
@@ -126,7 +124,7 @@ def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], 
     """Check a table's choices again. Returns 1 if some are stale."""
     if options.ray is not None or options.shard:
         raise TuningError("--recheck goes with neither --ray nor --shard: it takes a minute on one host")
-    devices = devices_from(options.gpus, WITHOUT_GPU)
+    devices = devices_from(options.gpus)
     workload = workload_on(devices[0])
     with GpuBench(devices, workload.subject, options.compile_workers) as bench:
         folder = Path(options.recheck or _folder(options, workload, bench.facts))
@@ -157,7 +155,7 @@ def _dry_run(options: argparse.Namespace, workload_on: Callable[[torch.device], 
     """Describe a run, and estimate how long it takes by what it took on an H100."""
     folder, spent, num_devices = options.folder, 0.0, 1
     if torch.cuda.is_available() or options.gpus != "all":
-        devices = devices_from(options.gpus, WITHOUT_GPU)
+        devices = devices_from(options.gpus)
         workload, facts, num_devices = workload_on(devices[0]), device_facts(devices[0]), len(devices)
         print(f"on {num_devices} of {facts['name']}")
         folder = _folder(options, workload, facts)

@@ -24,11 +24,6 @@ def part_of(options: argparse.Namespace, problem: SearchProblem) -> SearchProble
     return problem_of_shard(problem, options.shard) if options.shard else problem
 
 
-def folder_name(options: argparse.Namespace, device: str) -> str:
-    """The name of the table's folder for a device's key; each shard has its own."""
-    return f"{device}{options.shard.suffix}" if options.shard else device
-
-
 def measure_on_ray(
     options: argparse.Namespace,
     subject: Subject,
@@ -43,7 +38,7 @@ def measure_on_ray(
         raise TuningError("--ray goes with neither --shard nor numbers of --gpus: Ray divides work and GPUs")
     interpreter = options.gpus == "cpu"
     if interpreter:
-        devices_from("cpu", "")
+        devices_from("cpu")
     with connected(options.ray or None) as ray:
         workers = Workers(
             ray,

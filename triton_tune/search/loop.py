@@ -53,9 +53,7 @@ def tune(
         watcher.begin(planned.name, len(tasks))
         done = 0
         for done, visit in enumerate(bench.measure(tasks, deadline), start=1):
-            times.add(
-                visit
-            )  # first, as an interrupt is most likely to come while `record` waits for the disk
+            times.add(visit)  # first: an interrupt mostly comes while `record` waits for the disk
             record(visit)
             watcher.advance(done)
         if not done and planned.share < 1.0:

@@ -260,7 +260,7 @@ TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre
     ("{'size': 10}: its call did not launch added", "call=add,", "call=lambda x: x,", SUMS),
     ("@triton.autotune", "kernel=added", "kernel=added.fn", SUMS),
     ("pre_hooks", TWO, TWICE, SUMS),
-    ("a Tuning needs shapes", '[{"size": 10}, {"size": 50}]', 'iter([{"size": 10}])', ()),
+    ("shapes of a Tuning", '[{"size": 10}, {"size": 50}]', 'iter([{"size": 10}])', ()),
     ("tolerance", 'name="sums"', 'name="sums", tolerance="x"', ()),
     ("features", 'name="sums"', 'name="sums", features=["n"]', ()),
     ("name of a Tuning", 'name="sums"', 'name="Sums"', ()),

@@ -65,7 +65,7 @@ def stale_in(lines: list[str]) -> list[str]:
     return [line.split()[1].rstrip(",") for line in lines if line.startswith("stale ")]
 
 
-@pytest.mark.parametrize("day", range(8))
+@pytest.mark.parametrize("day", range(4))
 def test_noise_and_what_slows_every_config_alike_are_not_reported(day: int) -> None:
     factor = 1.0 if day % 2 else 2.0
     bench = Later(THERE, visit_s=0.1, day=day, factors=dict.fromkeys(PROBLEM.configs, factor))
@@ -75,7 +75,7 @@ def test_noise_and_what_slows_every_config_alike_are_not_reported(day: int) -> N
     assert float(drift) == pytest.approx(factor, rel=0.05)
 
 
-@pytest.mark.parametrize("day", range(5))
+@pytest.mark.parametrize("day", range(3))
 def test_a_config_that_became_slower_is_reported_and_no_other(day: int) -> None:
     bench = Later(THERE, visit_s=0.1, day=day, factors={MOST_CHOSEN: 1.5})
     lines, stale = recheck(TABLE, PROBLEM, bench, {})
@@ -96,9 +96,9 @@ def test_the_modules_choices_are_asked_about_with_thirty_cells_in_a_minute() -> 
     assert bench.deadlines[0] <= 100.0 + SECONDS and bench.now < 100.0 + SECONDS
 
 
-def of_real_tables(then: str, now: str) -> tuple[list[str], bool]:
-    """Check a shipped table again on the times of another one, in the cells that both have."""
-    before, after = (read_run(TABLES / name) for name in (then, now))
+def of_real_tables() -> tuple[list[str], bool]:
+    """Check the H200's table again on the times of the H100's, in the cells that both have."""
+    before, after = (read_run(TABLES / name) for name in ("nvidia_h200", "nvidia_h100"))
     known = Times(after.visits)
     visits = []
     for visit in before.visits:
@@ -110,13 +110,8 @@ def of_real_tables(then: str, now: str) -> tuple[list[str], bool]:
     return recheck(both, problem, ReplayBench(after, problem_of(after, ATTENTION)), {})
 
 
-def test_a_second_table_of_the_same_gpu_makes_nothing_stale() -> None:
-    lines, stale = of_real_tables("nvidia_h100", "nvidia_h100_second")
-    assert not stale and sum(line.startswith("sure ") for line in lines) == 10
-
-
 def test_the_page_shows_what_a_check_of_an_h200s_table_on_an_h100_prints() -> None:
-    lines, stale = of_real_tables("nvidia_h200", "nvidia_h100")
+    lines, stale = of_real_tables()
     assert stale and textwrap.indent("\n".join(lines), "    ") in PAGE.read_text()
 
 
