@@ -144,17 +144,6 @@ def test_a_worker_that_dies_loses_only_its_visit_and_another_takes_its_place(
     assert capsys.readouterr().out.count("the worker died") == deaths
 
 
-def test_hosts_that_join_late_take_part() -> None:
-    def grow(worker: int, visit: int, task: PlannedVisit) -> None:
-        run.cluster.gpus = 1 if visit < 10 else 4
-
-    there = surface(scenarios=60)
-    run = Run(Cluster(1, on_visit=grow), there)
-    assert run.go() and run.rows == alone(there)
-    assert [worker for worker, _ in run.cluster.visits[:10]] == [0] * 10
-    assert {worker for worker, _ in run.cluster.visits} == {0, 1, 2, 3}
-
-
 def test_a_visit_that_ends_three_workers_has_failed() -> None:
     def deadly(worker: int, visit: int, task: PlannedVisit) -> None:
         if (task.scenario, task.repeat) == ("s4", 1):
@@ -199,12 +188,6 @@ def test_workers_of_another_gpu_or_stack_are_refused(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("host0/1 ")]
     changed = {*other.versions.values(), *other.device.values()}
     assert any(str(value) in line for value in changed - {*facts_of(0).versions.values(), *DEVICE.values()})
-
-
-def test_gpus_of_a_model_may_differ_in_memory() -> None:
-    more = {**DEVICE, "memory_bytes": 94}
-    run = Run(Cluster(facts=lambda number: facts_of(number, more if number else DEVICE)), surface())
-    assert run.go() and {worker for worker, _ in run.cluster.visits} == {0, 1}
 
 
 def _broken(number: int) -> WorkerFacts:

@@ -60,15 +60,6 @@ def test_farthest_first_spreads_as_k_centers_do(problem: SearchProblem, count: i
     assert radius(distances, names, (*known, *chosen)) <= 2 * best + 1e-9
 
 
-def test_the_first_without_anything_known_is_in_the_middle() -> None:
-    rows = {f"s{size}": features(2**size, 1, 1024) for size in range(7)}
-    distances = Distances(SearchProblem(rows, {}, {}, {}))
-    assert distances.farthest_first(list(rows), 1) == ["s3"]
-    assert set(distances.farthest_first(list(rows), 3)) == {"s0", "s3", "s6"}
-    assert distances.farthest_first(list(rows), 1, ["s0"]) == ["s6"]
-    assert distances.farthest_first([], 3) == distances.farthest_first(["s0"], 3, ["s0"]) == []
-
-
 CONFIGS = "abcdefg"
 rows = st.dictionaries(st.sampled_from(CONFIGS), st.floats(1.0, 8.0), max_size=7)
 tables = st.dictionaries(st.sampled_from(["s", "t", "u", "v", "w"]), rows, max_size=5)
