@@ -151,14 +151,6 @@ def test_a_damaged_log_is_refused(tmp_path: Path, text: str, line: int) -> None:
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
 
-def test_a_log_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> None:
-    (filled(tmp_path) / "visits.csv").write_text(
-        "scenario,repeat,worker,calibration_us,slowdown\ndecode-0,1,a/0,10.5,1.02\ndecode-0,2,a/0,,\n"
-    )
-    log_visits(tmp_path, {("decode-0", 2): "b/0"})
-    assert list(read_visit_log(tmp_path).values()) == ["a/0", "b/0"]
-
-
 def test_a_line_that_was_cut_off_does_not_count_and_the_last_of_two_does(tmp_path: Path) -> None:
     folder = filled(tmp_path / "1")
     row = ("decode-0", 1)
