@@ -189,7 +189,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             if type(value) is int:
                 continue
             if isinstance(value, Missing):
-                value.refuse()
+                raise TypeError(value.what)
             try:
                 values[name] = integer_of(plain(value), self._values.get(name, {}))
             except KeyError:
@@ -202,7 +202,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             configs = [choosing.choose(**values)]
             if self._most > 1 and choosing.module is not None:
                 configs = list(choosing.module.candidates(self._most, **values))
-            if choosing.no_fallback and configs[0] == self._fallback:
+            if choosing.fallback_is_untuned and configs[0] == self._fallback:
                 not_tuned = not_tuned or "some launches have no config of their own"
         if self._prunes:
             kept = [self._known.kept(config, self._fallback, args, kwargs) for config in configs]
@@ -266,7 +266,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         if number not in self._choosing:
             choosing = choosing_here(self._generated, self._overrides, self._forced, self._fallback)
             if not self._leaves_unknown:
-                choosing.not_tuned, choosing.no_fallback = None, False
+                choosing.not_tuned, choosing.fallback_is_untuned = None, False
             self._choosing[number] = choosing
         return self._choosing[number]
 

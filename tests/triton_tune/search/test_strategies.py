@@ -127,11 +127,14 @@ def test_hopeless_is_what_the_nearest_scenarios_that_tried_it_found_slow() -> No
     times = Times(SURFACES["noisy"].visit(PlannedVisit(s, 1, tuple(row))) for s, row in tried.items() if row)
     race._seen.update(times)
     hopeless = race._hopeless(race._seen.repeats == 0)
-    between, found = Distances(problem).between, Counter[bool]()
-    for row, scenario in enumerate(problem.scenarios):
-        alike = [s for s in problem.scenarios if problem.family(s) == problem.family(scenario)]
+    names, found = problem.scenarios, Counter[bool]()
+    matrix = Distances(problem).matrix(names, names)
+    for row, scenario in enumerate(names):
+        distance = dict(zip(names, matrix[row], strict=True))
+        alike = sorted(names, key=distance.__getitem__)
+        alike = [s for s in alike if problem.family(s) == problem.family(scenario)]
         for column, config in enumerate(problem.configs):
-            asked = sorted((s for s in alike if config in tried[s]), key=lambda s: between(scenario, s))[:3]
+            asked = [s for s in alike if config in tried[s]][:3]
             slow = all(times.slowdowns(s)[config] > rules.hopeless for s in asked)
             if config not in tried[scenario]:
                 assert hopeless[row, column] == (slow and len(asked) == 3)
