@@ -116,11 +116,9 @@ class AutotunedKernel:
 
     def chosen(self, launch: Launch) -> str | None:
         """The id of the config that `@tuned` would launch; None without it, its module or such a config."""
-        if not isinstance(self._entry, Tuned):
-            return None
-        try:
-            config = self._entry.chosen(*launch.args, **launch.kwargs)
-        except ValueError:  # there is no module yet, so Triton's autotuner chooses
+        tuned = isinstance(self._entry, Tuned)
+        config = self._entry.chosen(*launch.args, **launch.kwargs) if tuned else None
+        if config is None:
             return None
         values = {name: value for name, value in config._asdict().items() if name != "variant"}
         return next((c.id for c in self.configs.values() if values.items() <= c.parameters.items()), None)

@@ -150,11 +150,11 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         return result
 
     def chosen(self, *args: Any, **kwargs: Any) -> Any:
-        """The generated `Config` that a launch with these arguments gets, unless an autotuner chooses."""
+        """The generated `Config` that a launch with these arguments gets; None if an autotuner chooses."""
         if not self._devices:
             self._prepare()
         if self._autotunes:
-            raise ValueError(f"{self.__name__}: Triton's autotuner chooses its configs")
+            return None
         configs, _ = self._configs(self._choosing_here(), self._read(*args, **kwargs), args, kwargs)
         return configs[0]
 

@@ -9,12 +9,12 @@ from triton_tune.core.bench import Bench
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.run.progress import Progress
+from triton_tune.search.loop import COMPILE_SHARE
 from triton_tune.search.neighbours import Distances
 from tuning_table.table import Cell, Failure, RecordedRun
 
 SCENARIOS, RIVALS, REPEATS = 10, 2, 3  # 30 cells, each timed three times
 SECONDS = 60.0
-COMPILE_SHARE = 0.6
 LEAST_MARGIN = 0.05  # a choice is stale if it lost more than this, and more than twice the table's noise
 DUE = 0.1  # a full run is due when stale choices carry more than this share of the time
 
