@@ -58,7 +58,7 @@ def test_a_stopped_driver_and_killed_and_refused_workers_cost_no_row(
 ) -> None:
     folder, expected = tmp_path / "nvidia_h200", rows_of(single_run())
     command = [sys.executable, "-m", "benchmarks.fleet.replayed", str(TABLE), "--out", str(tmp_path)]
-    command += ["--strategy", "full", "--workers", "1", "--second", "0.2"]
+    command += ["--strategy", "full", "--workers", "1", "--second", "0.05"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
         wait_for_rows(folder, 10)
         process.terminate()
@@ -76,7 +76,7 @@ def test_a_stopped_driver_and_killed_and_refused_workers_cost_no_row(
     killer = threading.Thread(target=kill)
     killer.start()
     with connected("local") as ray:
-        replay = Replay(TABLE, second=0.1, changes={0: {"torch": "1.0"}})
+        replay = Replay(TABLE, second=0.05, changes={0: {"torch": "1.0"}})
         assert tune_replayed(ray, replay, tmp_path, "full", 600.0, 3) == 0
     killer.join()
     after = rows_of(read_run(folder).visits)

@@ -239,8 +239,9 @@ def test_compiling_alone_calls_no_hook_and_constants_are_read() -> None:
     assert len(hooked) == 1
 
 
-def test_a_forced_config_is_launched_whatever_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CONFIG, "doubled: BLOCK=128")
+def test_a_variable_forces_a_config_whatever_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
+    assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
     assert launch(pruned(lambda configs, given, **others: configs[:1], by_length), 5) == 128
     assert launch(tuned(package(by_words))(jitted()), 5, MODE="thrice") == 128
 
@@ -378,12 +379,6 @@ def test_tuned_stands_directly_above_autotune() -> None:
     assert launch(kernel, 5) == launch(kernel, 20) == 16
     below = tuned(package(by_length))(between(jitted()))
     assert launch(below, 5) == 16
-
-
-def test_a_variable_forces_a_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
-    assert launch(tuned(package(by_length))(jitted()), 5) == 128
-    assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
 
 
 def test_a_variable_names_the_module_or_the_autotuner(monkeypatch: pytest.MonkeyPatch) -> None:
