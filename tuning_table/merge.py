@@ -10,9 +10,10 @@ from typing import Any
 from tuning_table.errors import TableError, shown
 from tuning_table.names import device_key
 from tuning_table.reader import read_run
+from tuning_table.run_yaml import difference
 from tuning_table.table import Cells, RecordedRun, Visit
 from tuning_table.visit_log import Workers, log_visits, read_visit_log
-from tuning_table.writer import create, difference
+from tuning_table.writer import create
 
 # Tables may differ in these keys of run.yaml. What follows from them is joined.
 COURSE = ("date", "scenario_set", "seed", "strategy", "configs", "summary")

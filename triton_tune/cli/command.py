@@ -137,13 +137,13 @@ def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], 
         space = workload.space(bench.facts)
         bench.configs = space.configs
         chosen = workload.chosen(devices[0])
-        source = "the generated module" if chosen else "the table's fastest config of each scenario"
-        print(f"{folder}: checks {source}")
+        choices = "what the generated module chooses" if chosen else "the fastest config of each scenario"
+        print(f"{folder}: checking {choices}")
         facts = {**recorded.header.provenance, "device": recorded.header.device_name}
         here = {"device": bench.facts["name"], "driver": driver_version(), **versions(workload.source_hash())}
         for key, value in here.items():
             if facts.get(key) != value:
-                print(f"  {key} was {facts.get(key)}, is {value}")
+                print(f"  {key} was {facts.get(key)}, now {value}")
         lines, stale = recheck(recorded, space.problem, bench, chosen)
     print("\n".join(lines))
     if stale:

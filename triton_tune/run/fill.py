@@ -53,7 +53,7 @@ def fill(
         without = [s for s in problem.scenarios if times.measured(s) and not times.medians(s)]
         print("\n".join([f"{table.folder}: {why}", *lines_of(summary, problem, times)]))
         if without:
-            print("\n".join(lines_without(without, summary, times)))
+            print("\n".join(lines_about_failing(without, summary, times)))
         return int(len(without) > MOST_WITHOUT * summary["scenarios"])
 
     def tick() -> None:
@@ -140,7 +140,7 @@ def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -
     return [*lines, *(f"  {count}: {reason}" for reason, count in ranked)]
 
 
-def lines_without(scenarios: Sequence[str], summary: Mapping[str, Any], times: Times) -> list[str]:
+def lines_about_failing(scenarios: Sequence[str], summary: Mapping[str, Any], times: Times) -> list[str]:
     """Say in which scenarios no config works, and why, where that was not said before."""
     (reason, _), *_ = Counter(times.failures(scenarios)).most_common()
     lines = [f"no config works in {len(scenarios)} of {summary['scenarios']} scenarios, as in {scenarios[0]}"]
