@@ -122,8 +122,6 @@ def _table(
 
 def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
     """Check a table's choices again. Returns 1 if some are stale."""
-    if options.ray is not None or options.shard:
-        raise TuningError("--recheck goes with neither --ray nor --shard: it takes a minute on one host")
     devices = devices_from(options.gpus)
     workload = workload_on(devices[0])
     with GpuBench(devices, workload.subject, options.compile_workers) as bench:

@@ -34,8 +34,8 @@ def measure_on_ray(
 
     source_hash: is called by each worker, too. Raises TuningError and TableError.
     """
-    if options.shard or options.gpus not in ("all", "cpu"):
-        raise TuningError("--ray goes with neither --shard nor numbers of --gpus: Ray divides work and GPUs")
+    if options.gpus not in ("all", "cpu"):
+        raise TuningError(f"--ray with --gpus {options.gpus}: Ray chooses the GPUs; leave out --gpus")
     interpreter = options.gpus == "cpu"
     if interpreter:
         devices_from("cpu")

@@ -38,8 +38,7 @@ def tuned(
         @triton.jit
         def matmul(...): ...
 
-    A kernel of another package is replaced: `module.kernel = tuned("heuristics.kernel")(module.kernel)`; or,
-    where decorators stand above its `@triton.autotune`: `kernel.fn = tuned("heuristics.kernel")(kernel.fn)`.
+    docs/your_kernel.md shows how a kernel of another package is replaced.
 
     A launch allocates no device memory, times nothing and waits for nothing, so it can be captured as a CUDA
     graph. Each feature of the package is an argument of the kernel by the same name, the element type of one
