@@ -250,20 +250,6 @@ def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[.
     assert files(Path()) == before
 
 
-@pytest.mark.parametrize(("name", "text"), [
-    ("run.yaml", "["), ("times.csv", "scenario,repeat\n"), ("scenarios.csv", ""),
-])  # fmt: skip
-def test_a_table_that_cannot_be_read_is_left_as_it_is(
-    run: Callable[..., list[str]], name: str, text: str
-) -> None:
-    run()
-    (Path("table") / name).write_text(text)
-    before = files(Path())
-    for line in (*run(code=2), *run("--replay", "table", code=2)):
-        assert line.startswith(f"attn-tune: table/{name}")
-    assert files(Path()) == before
-
-
 def ended(process: BaseProcess, code: int) -> dict[str, str]:
     process.join(120)
     said = {name: Path(name).read_text() for name in OUTPUT_FILES}
