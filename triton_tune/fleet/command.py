@@ -16,7 +16,7 @@ from tuning_table import TableWriter
 from tuning_table.visit_log import log_visits
 
 # From the facts of the first worker to what is measured on its GPU model, and the open table.
-Prepare = Callable[[WorkerFacts], tuple[Space, TableWriter]]
+OpenTable = Callable[[WorkerFacts], tuple[Space, TableWriter]]
 
 
 def part_of(options: argparse.Namespace, problem: SearchProblem) -> SearchProblem:
@@ -28,7 +28,7 @@ def measure_on_ray(
     options: argparse.Namespace,
     subject: Subject,
     source_hash: Callable[[], str],
-    prepare: Prepare,
+    prepare: OpenTable,
 ) -> int:
     """Measure on the GPUs of a Ray cluster. Returns the exit code of `fill`.
 
@@ -52,7 +52,7 @@ def measure_on_ray(
         return measure_on_workers(workers, options.strategy, options.budget, prepare)
 
 
-def measure_on_workers(workers: Workers, strategy: str, budget: float, prepare: Prepare) -> int:
+def measure_on_workers(workers: Workers, strategy: str, budget: float, prepare: OpenTable) -> int:
     """Measure on workers of the GPU model of the first that comes. Returns the exit code of `fill`."""
     space, table = prepare(workers.first())
     with table:

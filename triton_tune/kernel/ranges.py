@@ -96,5 +96,5 @@ def _check(name: Any, values: Any) -> None:
     else:
         fine = isinstance(values, list)
     if not fine or not values or not isinstance(name, str | tuple):
-        what = "a name takes a range such as (1, 16384) or a list, and a tuple of names a list of tuples"
+        what = "a name takes integers from 1, as (1, 16384), or a list; a tuple of names a list of tuples"
         raise TuningError(f"shapes: {name!r:.60} is {values!r:.60}, but {what}")

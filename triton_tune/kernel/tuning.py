@@ -62,23 +62,20 @@ class Tuning:
         name, number, tolerance = self.name, self.num_shapes, self.tolerance
         shapes = [self.shapes] if isinstance(self.shapes, Mapping) else self.shapes
         features = {} if self.features is None else self.features
+        read = features.values() if isinstance(features, Mapping) else [None]
 
         def check(fine: object, field: str, what: str) -> None:
             if not fine:
-                raise TuningError(f"{field} of a Tuning is {getattr(self, field)!r:.60}, but must be {what}")
+                raise TuningError(f"Tuning: {field} must be {what}, not {getattr(self, field)!r:.60}")
 
         for function in ("call", "arguments", "reference"):
             check(callable(getattr(self, function)), function, "a function")
         listed = isinstance(shapes, Sequence) and all(isinstance(shape, Mapping) for shape in shapes)
-        check(
-            listed and self.shapes, "shapes", "mappings such as [dict(M=16, N=32)], or one mapping to ranges"
-        )
-        check(name is None or _NAME.fullmatch(name), "name", "small letters, digits and underscores")
+        check(listed and self.shapes, "shapes", "mappings such as [dict(M=16)], or one mapping to ranges")
+        check(name is None or _NAME.fullmatch(str(name)), "name", "small letters, digits and underscores")
         fine = tolerance is None or (isinstance(tolerance, int | float) and 0 <= tolerance < 1)
         check(fine, "tolerance", "a number from 0 to below 1")
-        fine = isinstance(features, Mapping) and all(
-            isinstance(f, str) or callable(f) for f in features.values()
-        )
+        fine = all(isinstance(each, str) or callable(each) for each in read)
         check(fine, "features", "expressions or functions by name")
         check(type(number) is int and 1 <= number <= 100_000, "num_shapes", "an integer from 1 to 100000")
 
