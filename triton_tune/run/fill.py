@@ -16,7 +16,7 @@ from triton_tune.run.progress import Progress
 from triton_tune.search.check import CheckFirst
 from triton_tune.search.loop import tune
 from triton_tune.search.strategies import STRATEGIES
-from tuning_table import TableError, TableWriter
+from tuning_table import TableError, TableWriter, read_run
 from tuning_table.table import Visit
 
 SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
@@ -79,6 +79,7 @@ def fill(
             finished = tune(search, bench, times, record, progress, budget=budget, spent=spent)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summary
+        times = Times(read_run(table.folder).visits)  # the first may have come between a row and its count
         save(False)
         print(f"\nstopped; {table.folder} keeps {times.num_visits} rows; the same command goes on from there")
         return INTERRUPTED

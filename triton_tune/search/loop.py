@@ -53,8 +53,8 @@ def tune(
         watcher.begin(planned.name, len(tasks))
         done = 0
         for done, visit in enumerate(bench.measure(tasks, deadline), start=1):
-            times.add(visit)  # first: an interrupt mostly comes while `record` waits for the disk
             record(visit)
+            times.add(visit)
             watcher.advance(done)
         if not done and planned.share < 1.0:
             over = max(over, planned.share)

@@ -65,7 +65,7 @@ def test_a_stopped_driver_and_killed_and_refused_workers_cost_no_row(
         assert process.wait(60) == 130
     before = rows_of(read_run(folder).visits)
     summary = read_run(folder).header.provenance["summary"]
-    assert len(before) - summary["rows"] in (0, 1)  # it may come before a row is counted
+    assert len(before) == summary["rows"]
     killed: list[str] = []
 
     def kill() -> None:
@@ -76,7 +76,7 @@ def test_a_stopped_driver_and_killed_and_refused_workers_cost_no_row(
     killer = threading.Thread(target=kill)
     killer.start()
     with connected("local") as ray:
-        replay = Replay(TABLE, second=0.05, changes={0: {"torch": "1.0"}})
+        replay = Replay(TABLE, second=0.1, changes={0: {"torch": "1.0"}})
         assert tune_replayed(ray, replay, tmp_path, "full", 600.0, 3) == 0
     killer.join()
     after = rows_of(read_run(folder).visits)
