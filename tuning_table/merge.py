@@ -10,9 +10,10 @@ from typing import Any
 from tuning_table.errors import TableError, shown
 from tuning_table.names import device_key
 from tuning_table.reader import read_run
+from tuning_table.run_yaml import difference
 from tuning_table.table import Cells, RecordedRun, Visit
-from tuning_table.visit_log import MeasuredBy, log_visits, read_visit_log
-from tuning_table.writer import create, difference
+from tuning_table.visit_log import Workers, log_visits, read_visit_log
+from tuning_table.writer import create
 
 # Tables may differ in these keys of run.yaml. What follows from them is joined.
 COURSE = ("date", "scenario_set", "seed", "strategy", "configs", "summary")
@@ -24,7 +25,7 @@ class Source:
 
     folder: Path
     run: RecordedRun
-    workers: Mapping[tuple[str, int], str]  # who measured each row
+    workers: Workers
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
         for visit in table.visits:
             last[visit.scenario] = max(last[visit.scenario], visit.repeat)
         added: list[Visit] = []
-        lines: list[MeasuredBy] = []
+        log: dict[tuple[str, int], str] = {}
         repeated = 0
         for source in sources:
             mine: Counter[object] = Counter()
@@ -95,9 +96,8 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
                 rows[content] += 1
                 last[visit.scenario] += 1
                 added.append(replace(visit, repeat=last[visit.scenario]))
-                worker = source.workers[visit.scenario, visit.repeat]
-                lines.append(MeasuredBy(visit.scenario, last[visit.scenario], worker))
-        log_visits(folder, lines)
+                log[visit.scenario, last[visit.scenario]] = source.workers[visit.scenario, visit.repeat]
+        log_visits(folder, log)
         table.append_all(added)
         if "origin" not in provenance:  # only runs have a summary; shards run side by side
             visited = {visit.scenario for visit in (*table.visits, *added)}
@@ -120,19 +120,16 @@ def separate(sources: Sequence[Source]) -> dict[str, list[Source]]:
     return groups
 
 
-def _content(visit: Visit, workers: Mapping[tuple[str, int], str]) -> object:
+def _content(visit: Visit, workers: Workers) -> object:
     """What makes a row the same row in two tables."""
     return visit.scenario, workers[visit.scenario, visit.repeat], frozenset(visit.cells.items())
 
 
-def _workers(
-    folder: Path, provenance: Mapping[str, Any], visits: Sequence[Visit]
-) -> dict[tuple[str, int], str]:
+def _workers(folder: Path, provenance: Mapping[str, Any], visits: Sequence[Visit]) -> Workers:
     """Who measured each row. Where visits.csv does not say, the run's date stands for the worker."""
     log = read_visit_log(folder)
     unnamed = f"run of {provenance.get('date', 'an imported table')}"
-    keys = [(visit.scenario, visit.repeat) for visit in visits]
-    return {key: log[key].worker if key in log else unnamed for key in keys}
+    return {row: log.get(row, unnamed) for row in ((visit.scenario, visit.repeat) for visit in visits)}
 
 
 def _configs(sources: Sequence[Source]) -> dict[str, Mapping[str, Any]]:

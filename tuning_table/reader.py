@@ -88,7 +88,7 @@ def read_scenarios(path: Path, text: str, features: Sequence[str]) -> dict[str, 
     """Features by scenario id from the text of scenarios.csv. Raises TableError with the line."""
     lines: dict[str, int] = {}
     scenarios: dict[str, tuple[int, ...]] = {}
-    for line, (scenario, *cells) in _rows(path, text, ["scenario", *features]):
+    for line, (scenario, *cells) in rows_below(path, text, ["scenario", *features]):
         if not is_id(scenario):
             what = f"scenario id {shown(scenario)} may hold letters, digits and _ . = - only"
             raise TableError(path, what, line)
@@ -110,12 +110,11 @@ def _read_times(
 ) -> Iterator[TimesRow]:
     lines: dict[tuple[str, int], int] = {}
     ids = [config.id for config in header.configs]
-    for line, (scenario, repeat, *cells) in _rows(path, text, ["scenario", "repeat", *ids]):
+    for line, (scenario, repeat, *cells) in rows_below(path, text, ["scenario", "repeat", *ids]):
         if scenario not in scenarios:
             raise TableError(path, f"scenario {shown(scenario)} is not in {SCENARIOS}", line)
-        if not _REPEAT.fullmatch(repeat):
-            raise TableError(path, f"repeat must count from 1, not {shown(repeat)}", line)
-        first = lines.setdefault((scenario, int(repeat)), line)
+        number = repeat_of(path, line, repeat)
+        first = lines.setdefault((scenario, number), line)
         if first != line:
             raise TableError(path, f"scenario {scenario} repeat {repeat} is already in line {first}", line)
         filled = [cell for cell in cells if cell]
@@ -130,7 +129,7 @@ def _read_times(
             raise TableError(path, "a table of winners has exactly one time a row", line)
         if not measured:
             raise TableError(path, "no config has a time here, so nothing can be chosen", line)
-        yield TimesRow(scenario, int(repeat), times)
+        yield TimesRow(scenario, number, times)
 
 
 def _wrong_cell(path: Path, line: int, ids: Sequence[str], cells: Sequence[str]) -> TableError:
@@ -155,17 +154,23 @@ def _read_failures(
     reasons: dict[tuple[str, int], dict[str, Failure]] = {}
     without_time: dict[tuple[str, int], None] = {}
     text = read_text(path, whole_lines=True) if try_path(path, Path.exists) else ""
-    for line, (scenario, repeat, config, why) in _rows(path, text, FAILURES_HEADER) if text else ():
-        if not _REPEAT.fullmatch(repeat):
-            raise TableError(path, f"repeat must count from 1, not {shown(repeat)}", line)
+    for line, (scenario, repeat, config, why) in rows_below(path, text, FAILURES_HEADER) if text else ():
+        row = scenario, repeat_of(path, line, repeat)
         if config:
-            reasons.setdefault((scenario, int(repeat)), {})[config] = Failure(why)
+            reasons.setdefault(row, {})[config] = Failure(why)
         else:
-            without_time[scenario, int(repeat)] = None
+            without_time[row] = None
     return reasons, list(without_time)
 
 
-def _rows(path: Path, text: str, header: list[str]) -> Iterator[tuple[int, list[str]]]:
+def repeat_of(path: Path, line: int, text: str) -> int:
+    """The number of a repeat. Raises TableError."""
+    if not _REPEAT.fullmatch(text):
+        raise TableError(path, f"repeat must count from 1, not {shown(text)}", line)
+    return int(text)
+
+
+def rows_below(path: Path, text: str, header: list[str]) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of every row below the header, which must be exactly `header`."""
     if "\0" in text:
         raise TableError(path, "holds a NUL character", text[: text.index("\0")].count("\n") + 1)

@@ -1,6 +1,6 @@
 """run.yaml: what was measured, on what, and how. The same checks hold for reading and writing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,32 @@ def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeade
     return TableHeader(
         run.get("kernel", str), device.get("name", str), cells, features, configs, values, stand_for
     )
+
+
+def difference(
+    have: Mapping[str, Any], need: Mapping[str, Any], but: Sequence[str]
+) -> tuple[str, str, str] | None:
+    """The first place in which two run.yaml files differ, with both values; None if they agree.
+
+    but: keys that may differ.
+    """
+    theirs, ours = (dict(_flat({k: v for k, v in run.items() if k not in but})) for run in (have, need))
+    for place in {**ours, **theirs}:
+        if theirs.get(place) != ours.get(place):
+            return place[1:], shown(theirs.get(place)), shown(ours.get(place))
+    return None
+
+
+def _flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Every scalar of a run.yaml, with its place such as `.configs[0].id`."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(item, f"{place}.{key}")
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _flat(item, f"{place}[{position}]")
+    else:
+        yield place, value
 
 
 class _Section:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tuning_table import files, reader
 from tuning_table.errors import TableError, shown
-from tuning_table.run_yaml import check_run, run_text
+from tuning_table.run_yaml import check_run, difference, run_text
 from tuning_table.table import (
     DROPPED,
     FAILURES,
@@ -139,7 +139,8 @@ class TableWriter:
             place = [visit.scenario, str(visit.repeat)]
             for config, cell in visit.cells.items():
                 if isinstance(cell, Failure):
-                    reasons.append([*place, config, _one_line(cell.reason)])
+                    printable = "".join(c if c.isprintable() else " " for c in cell.reason)
+                    reasons.append([*place, config, " ".join(printable.split())])
             if any(not isinstance(cell, Failure) for cell in visit.cells.values()):
                 rows.append([*place, *(self._cell_text(visit.cells.get(config)) for config in self._ids)])
             else:
@@ -228,37 +229,6 @@ def table_texts(
         SCENARIOS: files.csv_text([["scenario", *run["features"]], *scenarios]),
         TIMES: files.csv_text([["scenario", "repeat", *ids], *times]),
     }
-
-
-def difference(
-    have: Mapping[str, Any], need: Mapping[str, Any], but: Sequence[str]
-) -> tuple[str, str, str] | None:
-    """The first place in which two run.yaml files differ, with both values; None if they agree.
-
-    but: keys that may differ.
-    """
-    theirs, ours = (dict(_flat({k: v for k, v in run.items() if k not in but})) for run in (have, need))
-    for place in {**ours, **theirs}:
-        if theirs.get(place) != ours.get(place):
-            return place[1:], shown(theirs.get(place)), shown(ours.get(place))
-    return None
-
-
-def _flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Every scalar of a run.yaml, with its place such as `.configs[0].id`."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _flat(item, f"{place}.{key}")
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from _flat(item, f"{place}[{position}]")
-    else:
-        yield place, value
-
-
-def _one_line(text: str) -> str:
-    """A compiler's message without line breaks, terminal codes and lone surrogates."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def _without_words(folder: Path, header: TableHeader, values: Sequence[int | str]) -> Iterator[int | str]:

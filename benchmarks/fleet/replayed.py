@@ -18,11 +18,12 @@ from typing import Any
 from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, Times
-from triton_tune.fleet.command import Prepared, measure_on_workers
+from triton_tune.fleet.command import measure_on_workers
 from triton_tune.fleet.on_ray import Workers, connected
 from triton_tune.fleet.options import estimated_s
 from triton_tune.fleet.worker import WorkerFacts
 from triton_tune.run.replay import problem_of
+from triton_tune.run.workload import Space
 from triton_tune.search.strategies import STRATEGIES
 from tuning_table import TableError, TableWriter, create, read_run
 from tuning_table.names import device_key
@@ -93,15 +94,13 @@ def tune_replayed(ray: Any, replay: Replay, out: Path, strategy: str, budget: fl
     needed = stack_of(recorded)
     needed.pop("driver")  # which this process need not have
 
-    def prepare(facts: WorkerFacts) -> Prepared:
-        def table() -> TableWriter:
-            run = {**recorded.header.provenance, "device": dict(facts.device), "strategy": strategy}
-            for key in ("format", "summary"):
-                run.pop(key, None)
-            return create(out / device_key(str(facts.device["name"])), scenarios=recorded.scenarios, **run)
-
-        configs = [config.id for config in recorded.header.configs]
-        return Prepared(problem_of(recorded, ATTENTION), dict.fromkeys(configs), table)
+    def prepare(facts: WorkerFacts) -> tuple[Space, TableWriter]:
+        run = {**recorded.header.provenance, "device": dict(facts.device), "strategy": strategy}
+        for key in ("format", "summary"):
+            run.pop(key, None)
+        table = create(out / device_key(str(facts.device["name"])), scenarios=recorded.scenarios, **run)
+        configs = dict.fromkeys(config.id for config in recorded.header.configs)
+        return Space(problem_of(recorded, ATTENTION), configs, rows=(), lines=()), table
 
     counter = ray.remote(Counter).options(num_cpus=0).remote()
     workers = Workers(ray, ReplayWorker, (replay, counter), needed, num_gpus=0, count=count)

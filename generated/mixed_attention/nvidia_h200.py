@@ -12,8 +12,7 @@ POD_M128_T64_W4_S3_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, 
 SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 
-# Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then SERIES_M0_T0_W0_S0.
-# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
+# Row(config of most models, {class: config}, (tried in order where these do not fit)), then SERIES_M0_T0_W0_S0; how it did in its table.
 STEPS = (
     Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 0: 41 scenarios, 1.00x the best, noise 0.7%
     Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128, WHOLE_M0_T0_W0_S0)),  # 1: 15 scenarios, 1.01x the best, noise 0.8%

@@ -11,8 +11,7 @@ QBLOCK_M32_T64_W2_S1 = Config("qblock", block_m=32, tile_size=64, num_warps=2, n
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T64_W2_S1 = Config("qblock", block_m=64, tile_size=64, num_warps=2, num_stages=1)
 
-# Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then QBLOCK_M64_T32_W4_S2.
-# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
+# Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 DECODE = (
     Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 20 scenarios, 100% won
 )

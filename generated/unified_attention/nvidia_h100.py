@@ -26,8 +26,7 @@ SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, n
 STREAM_K_M16_T64_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, descriptors=1)
 STREAM_K_M16_T128_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, descriptors=1)
 
-# Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then QBLOCK_M64_T32_W4_S2.
-# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
+# Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 DECODE = (
     Row(SPLIT_M64_T128_W4_S2, {"fp8_256": SPLIT_M64_T64_W4_S3, "wide_256": SPLIT_M64_T64_W4_S3}, ()),  # 0: 98 scenarios, 1.03x the best, noise 1.6%
     Row(SPLIT_M64_T32_W4_S3, {}, ()),  # 1: 47 scenarios, 1.01x the best, noise 1.5%

@@ -26,8 +26,7 @@ STREAM_K_M16_T64_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=64, num_
 STREAM_K_M16_T128_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, descriptors=1)
 STREAM_K_M16_T128_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
 
-# Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then QBLOCK_M64_T32_W4_S2.
-# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
+# Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 DECODE = (
     Row(SPLIT_M64_T128_W4_S2, {"wide_256": SPLIT_M64_T64_W4_S3}, (SPLIT_M64_T64_W4_S3,)),  # 0: 48 scenarios, 1.03x the best, noise 0.8%
     Row(SEGMENTED_M16_T64_N8_W4_S3, {}, (SEGMENTED_M64_T64_N8_W4_S3,)),  # 1: 107 scenarios, 1.06x the best, noise 0.4%

@@ -1,8 +1,5 @@
 """A file for `triton-tune` with small kernels, some of whose configs are wrong."""
 
-import os
-import signal
-
 import torch
 import triton
 import triton.language as tl
@@ -19,11 +16,8 @@ def without_large(configs, arguments, **keywords):
     return [config for config in configs if config.kwargs["BLOCK"] <= max(16, arguments["N"])]
 
 
-RIGHT, WRONG, RAISES, PARTIAL, DIES = range(5)
-
-
 @triton.autotune(
-    configs=[_config(16), _config(32), _config(64), _config(16, WRONG), _config(16, PARTIAL)],
+    configs=[_config(16), _config(32), _config(64), _config(16, 1), _config(16, 3)],
     key=["N", "FLAG"],
     prune_configs_by={"early_config_prune": without_large},
 )
@@ -46,8 +40,6 @@ def scale(x, flag):
 
 
 def arguments(size, flag, dtype):
-    if os.environ.get("SCALED_DIES") == str(size):  # in a process that measures
-        os.kill(os.getpid(), signal.SIGKILL)
     return torch.randn(size).to(dtype), flag
 
 

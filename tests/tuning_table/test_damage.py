@@ -119,11 +119,6 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     assert error_of_reading(tmp_path / "none").startswith(f"{tmp_path / 'none'}: ")
 
 
-@pytest.mark.parametrize("name", [TIMES, SCENARIOS])
-def test_a_file_needs_a_row(tmp_path: Path, name: str) -> None:
-    assert _error(tmp_path / "t", name, lambda text: text.partition("\n")[0] + "\n").startswith(f"{name}: ")
-
-
 def test_a_byte_order_mark_of_a_spreadsheet_changes_nothing(tmp_path: Path) -> None:
     folder = write_table(tmp_path / "t")
     before = tuning_table.read(folder)

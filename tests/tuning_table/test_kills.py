@@ -23,7 +23,7 @@ def test_a_kill_within_a_row_costs_that_row_only(tmp_path: Path) -> None:
     whole = filled(tmp_path / "whole")
     rows = (whole / "times.csv").read_bytes()
     last = rows.rindex(b"\n", 0, -1) + 1
-    for kept in range(last, len(rows)):
+    for kept in range(last, len(rows), 3):
         folder = tmp_path / str(kept)
         shutil.copytree(whole, folder)
         (folder / "times.csv").write_bytes(rows[:kept])
@@ -38,7 +38,7 @@ def test_a_kill_within_a_row_costs_that_row_only(tmp_path: Path) -> None:
 def test_a_kill_within_the_reasons_costs_that_row_only(tmp_path: Path) -> None:
     whole = contents(filled(tmp_path / "whole", VISITS[0]))
     reasons, head = whole["failures.csv"], whole["times.csv"].splitlines(keepends=True)[0]
-    for kept in range(len(reasons)):
+    for kept in range(0, len(reasons), 7):
         folder = tmp_path / str(kept)
         shutil.copytree(tmp_path / "whole", folder)
         (folder / "times.csv").write_bytes(head)

@@ -10,7 +10,7 @@ import tuning_table
 from tuning_table import TableError, read_run
 from tuning_table.merge import Merged, merge, read_sources, separate
 from tuning_table.table import Visit
-from tuning_table.visit_log import MeasuredBy, log_visits, read_visit_log
+from tuning_table.visit_log import log_visits, read_visit_log
 
 ROW = Visit("decode-0", 1, {"M16": 5.0})
 
@@ -18,7 +18,7 @@ ROW = Visit("decode-0", 1, {"M16": 5.0})
 def table(folder: Path, visits: Sequence[Visit], worker: str = "a/0", **changes: object) -> Path:
     with start(folder, **changes) as writer:
         for visit in visits:
-            log_visits(folder, [MeasuredBy(visit.scenario, visit.repeat, worker)])
+            log_visits(folder, {(visit.scenario, visit.repeat): worker})
             append(writer, visit)
     return folder
 
@@ -37,8 +37,11 @@ def test_rows_repeats_reasons_and_workers_survive(tmp_path: Path) -> None:
     found = read_run(tmp_path / "all")
     assert read_back(found.visits) == read_back(read_run(one).visits + read_run(two).visits)
     assert found.header.provenance["date"] == "2026-01-03" and found.header.seconds == 10.0
-    workers = {key: line.worker for key, line in read_visit_log(tmp_path / "all").items()}
-    assert workers == {("prefill-0", 1): "a/0", ("decode-0", 1): "b/0", ("decode-0", 2): "b/0"}
+    assert read_visit_log(tmp_path / "all") == {
+        ("prefill-0", 1): "a/0",
+        ("decode-0", 1): "b/0",
+        ("decode-0", 2): "b/0",
+    }
 
 
 def test_merging_again_adds_nothing_and_equal_rows_count_once(tmp_path: Path) -> None:
@@ -63,7 +66,7 @@ def test_equal_rows_of_other_workers_and_of_other_runs_are_repeats(tmp_path: Pat
     done = merged(tmp_path / "all", *folders, tmp_path / "4")
     assert (done.rows, done.repeated) == (5, 0)
     assert [row.repeat for row in read_run(tmp_path / "all").visits] == [1, 2, 3, 4, 5]
-    workers = [read_visit_log(tmp_path / "all")["decode-0", n].worker for n in range(1, 6)]
+    workers = [read_visit_log(tmp_path / "all")["decode-0", n] for n in range(1, 6)]
     assert workers == ["a/0", "a/0", "b/0", "run of 2026-01-02", "run of 2027-01-01"]
 
 
@@ -148,33 +151,22 @@ def test_a_damaged_log_is_refused(tmp_path: Path, text: str, line: int) -> None:
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
 
-def test_a_log_of_an_earlier_version_is_read_and_continued(tmp_path: Path) -> None:
-    (filled(tmp_path) / "visits.csv").write_text(
-        "scenario,repeat,worker,calibration_us,slowdown\ndecode-0,1,a/0,10.5,1.02\ndecode-0,2,a/0,,\n"
-    )
-    log_visits(tmp_path, [MeasuredBy("decode-0", 2, "b/0")])
-    assert [line.worker for line in read_visit_log(tmp_path).values()] == ["a/0", "b/0"]
-
-
 def test_a_line_that_was_cut_off_does_not_count_and_the_last_of_two_does(tmp_path: Path) -> None:
     folder = filled(tmp_path / "1")
-    first = MeasuredBy("decode-0", 1, "a/0")
-    log_visits(folder, [first])
+    row = ("decode-0", 1)
+    log_visits(folder, {row: "a/0"})
     with (folder / "visits.csv").open("a") as file:
         file.write("decode-0,1,b/")
-    assert read_visit_log(folder) == {first.key: first}
+    assert read_visit_log(folder) == {row: "a/0"}
     start(folder).close()  # removes what was cut off
-    log_visits(folder, [MeasuredBy("decode-0", 1, "c, \n0")])
-    assert read_visit_log(folder)[first.key].worker == "c, \\n0"
+    log_visits(folder, {row: "c, \n0"})
+    assert read_visit_log(folder)[row] == "c, \\n0"
 
 
 def test_imported_tables_have_no_summary(tmp_path: Path) -> None:
     given = ("kernel", "device", "timing", "features", "configs", "scenarios")
     imported = {**{key: RUN[key] for key in given}, "origin": {"tool": "CSV"}}
-    folders = [tmp_path / "1", tmp_path / "2"]
-    for folder, visits in zip(folders, (VISITS[:1], VISITS[1:]), strict=True):
-        with tuning_table.create(folder, **imported) as writer:
-            for visit in visits:
-                append(writer, visit)
-    assert merged(tmp_path / "all", *folders).rows == 3
+    with tuning_table.create(tmp_path / "1", **imported) as writer:
+        append(writer, VISITS[0])
+    assert merged(tmp_path / "all", tmp_path / "1").rows == 1
     assert read_run(tmp_path / "all").header.provenance["origin"] == {"tool": "CSV"}

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from table_builders import error_of_reading
 from treegen_builders import NARROW, WIDE, line_of, run, write_table, yaml_text
 
-import tuning_table
 from tuning_table import TableError
 from tuning_table.run_yaml import read_header
 from tuning_table.strict_yaml import parse
@@ -21,10 +20,6 @@ REQUIRED = ["format", "kernel", "device", "cells", "timing", "features", "config
 PROVENANCE = ["source_hash", "date"]
 SUMMARY = {"seconds": 5400.5, "rows": 18, "noise_p90": 0.02, "finished": True, "failures": {"no": 1}}
 COURSE: dict[str, Any] = {"scenario_set": "serving", "seed": -7, "strategy": "race", "summary": SUMMARY}
-
-
-def _provenance(**changes: Any) -> Any:
-    return read_header(PATH, yaml_text(run(**changes))).provenance
 
 
 def _error(text: str) -> TableError:
@@ -50,22 +45,6 @@ def test_an_imported_table_states_its_origin_instead_of_the_course_of_a_run(cour
     assert read_header(PATH, yaml_text(content)).provenance["origin"] == content["origin"]
     text = yaml_text({**content, course: COURSE[course]})
     assert _error(text).line == line_of(text, f"{course}:")
-
-
-def test_the_course_of_a_run_is_optional() -> None:
-    found = _provenance(**COURSE)
-    assert {key: found[key] for key in COURSE} == COURSE
-    for key in COURSE:
-        found = _provenance(**{key: COURSE[key]})
-        assert found[key] == COURSE[key] and not (set(COURSE) - {key}) & set(found)
-
-
-def test_other_files_in_the_folder_are_ignored(tmp_path: Path) -> None:
-    folder = write_table(tmp_path)
-    before = tuning_table.read(folder)
-    (folder / "failures.csv").write_text("not,\0a table")
-    (folder / "dropped.csv").mkdir()
-    assert tuning_table.read(folder) == before
 
 
 def _config(**changes: Any) -> dict[str, Any]:
@@ -125,11 +104,6 @@ def test_a_wrong_value_within_a_section_is_refused_by_its_line(
 ) -> None:
     text = yaml_text(run(**changes))
     assert _error(text).line == line_of(text, *([needle] if isinstance(needle, str) else needle))
-
-
-def test_a_number_too_long_to_print() -> None:
-    text = yaml_text(run()).replace("block: 16", "block: 0x" + "f" * 5000)
-    assert _error(text).line == line_of(text, "block:")
 
 
 NO_PLAIN_DATA = [

@@ -44,6 +44,16 @@ def side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
+def elapsed_us(call: Callable[[], object]) -> float:
+    """The microseconds between two events around a call; for short kernels mostly the host's time."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return 1e3 * float(start.elapsed_time(end))
+
+
 def time_launches(
     launches: Sequence[Launch], device: torch.device, *, least_us: float = 0.0, best_us: float = math.inf
 ) -> float:
@@ -61,12 +71,7 @@ def time_launches(
     count = rounds * len(launches)
 
     def replay() -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        return 1e3 * float(start.elapsed_time(end)) / count
+        return elapsed_us(graph.replay) / count
 
     first = replay()
     if first > GIVE_UP * best_us and first * count > LONG_US:

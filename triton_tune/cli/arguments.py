@@ -37,8 +37,9 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
         help="number of processes that compile kernels before they are timed; 0 for none (default: one fewer "
         "than there are processors, at most 30)",
     )
-    add_fleet_arguments(arguments)
-    arguments.add_argument(
+    alternatives = arguments.add_mutually_exclusive_group()
+    add_fleet_arguments(arguments, alternatives)
+    alternatives.add_argument(
         "--recheck",
         nargs="?",
         const="",

@@ -16,9 +16,10 @@ import triton
 from triton_tune.bench.pool import GpuBench
 from triton_tune.core.device import ASSUMED, device_facts, devices_from, driver_version
 from triton_tune.core.errors import TuningError
-from triton_tune.fleet.command import Prepared, folder_name, measure_here, measure_on_ray, part_of
-from triton_tune.fleet.worker import WorkerFacts, facts_here, versions
+from triton_tune.fleet.command import measure_on_ray, part_of
+from triton_tune.fleet.worker import WorkerFacts, versions
 from triton_tune.processes.compile_ahead import default_workers
+from triton_tune.run.fill import fill
 from triton_tune.run.recheck import recheck
 from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.run.workload import Space, Workload
@@ -26,7 +27,6 @@ from tuning_table import TableWriter, create, read_run
 from tuning_table.names import device_key
 from tuning_table.table import RUN
 
-WITHOUT_GPU = "--dry-run describes the run, and TRITON_INTERPRET=1 with --gpus cpu runs it on the CPU"
 UNTUNED = "untuned"  # how the folder's name of a table that only judges begins
 REFERENCE_WORKERS = 15  # processes with which COMPILE_S was measured
 
@@ -45,13 +45,13 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
     if options.ray is not None:
         on_gpu = torch.cuda.is_available() and options.gpus != "cpu"
         workload = workload_on(torch.device("cuda" if on_gpu else "cpu"))
-        return measure_on_ray(
-            options,
-            workload.subject,
-            workload.source_hash,
-            lambda facts: _prepared(options, workload, workload.space(facts.device), facts),
-        )
-    devices = devices_from(options.gpus, WITHOUT_GPU)
+
+        def prepare(facts: WorkerFacts) -> tuple[Space, TableWriter]:
+            space = workload.space(facts.device)
+            return space, _table(options, workload, space, facts.device, facts.versions["driver"])
+
+        return measure_on_ray(options, workload.subject, workload.source_hash, prepare)
+    devices = devices_from(options.gpus)
     workload = workload_on(devices[0])
     if options.empty:
         facts = device_facts(devices[0])
@@ -60,12 +60,14 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
             print(f"{table.folder}: a table without times; next: {commands}")
         return 0
     with GpuBench(devices, workload.subject, options.compile_workers) as bench:
-        facts = bench.facts
-        space = workload.space(facts)
+        space = workload.space(bench.facts)
         print("\n".join(space.lines), flush=True)
-        status = measure_here(options, bench, _prepared(options, workload, space, facts_here(bench)))
+        bench.configs = space.configs
+        problem = part_of(options, space.problem)
+        with _table(options, workload, space, bench.facts, driver_version()) as table:
+            status = fill(table, bench, problem, options.strategy, options.budget, space.begin)
     if not status and not options.shard:
-        print(f"next: {_next_commands(_folder(options, workload, facts))}")
+        print(f"next: {_next_commands(table.folder)}")
     return status
 
 
@@ -85,21 +87,11 @@ def _next_commands(folder: Path, *, has_times: bool = True) -> str:
     return " && ".join(commands)
 
 
-def _prepared(options: argparse.Namespace, workload: Workload, space: Space, facts: WorkerFacts) -> Prepared:
-    return Prepared(
-        space.problem,
-        space.configs,
-        lambda: _table(options, workload, space, facts.device, facts.versions["driver"]),
-        lambda table: space.begin(table.folder),
-    )
-
-
 def _folder(options: argparse.Namespace, workload: Workload, facts: Mapping[str, str | int]) -> Path:
     if options.folder is not None:
         return Path(options.folder)
-    key = device_key(str(facts["name"]))
-    name = folder_name(options, f"{UNTUNED}_{key}" if options.untuned else key)
-    return Path(options.root) / workload.kernel / name
+    prefix, suffix = f"{UNTUNED}_" if options.untuned else "", options.shard.suffix if options.shard else ""
+    return Path(options.root) / workload.kernel / f"{prefix}{device_key(str(facts['name']))}{suffix}"
 
 
 def _table(
@@ -130,9 +122,7 @@ def _table(
 
 def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
     """Check a table's choices again. Returns 1 if some are stale."""
-    if options.ray is not None or options.shard:
-        raise TuningError("--recheck goes with neither --ray nor --shard: it takes a minute on one host")
-    devices = devices_from(options.gpus, WITHOUT_GPU)
+    devices = devices_from(options.gpus)
     workload = workload_on(devices[0])
     with GpuBench(devices, workload.subject, options.compile_workers) as bench:
         folder = Path(options.recheck or _folder(options, workload, bench.facts))
@@ -145,13 +135,13 @@ def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], 
         space = workload.space(bench.facts)
         bench.configs = space.configs
         chosen = workload.chosen(devices[0])
-        source = "the generated module" if chosen else "the table's fastest config of each scenario"
-        print(f"{folder}: checks {source}")
+        choices = "what the generated module chooses" if chosen else "the fastest config of each scenario"
+        print(f"{folder}: checking {choices}")
         facts = {**recorded.header.provenance, "device": recorded.header.device_name}
         here = {"device": bench.facts["name"], "driver": driver_version(), **versions(workload.source_hash())}
         for key, value in here.items():
             if facts.get(key) != value:
-                print(f"  {key} was {facts.get(key)}, is {value}")
+                print(f"  {key} was {facts.get(key)}, now {value}")
         lines, stale = recheck(recorded, space.problem, bench, chosen)
     print("\n".join(lines))
     if stale:
@@ -163,7 +153,7 @@ def _dry_run(options: argparse.Namespace, workload_on: Callable[[torch.device], 
     """Describe a run, and estimate how long it takes by what it took on an H100."""
     folder, spent, num_devices = options.folder, 0.0, 1
     if torch.cuda.is_available() or options.gpus != "all":
-        devices = devices_from(options.gpus, WITHOUT_GPU)
+        devices = devices_from(options.gpus)
         workload, facts, num_devices = workload_on(devices[0]), device_facts(devices[0]), len(devices)
         print(f"on {num_devices} of {facts['name']}")
         folder = _folder(options, workload, facts)

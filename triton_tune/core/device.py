@@ -87,11 +87,8 @@ def exceeds_device(error: BaseException) -> bool:
     return isinstance(error, OutOfResources)
 
 
-def devices_from(text: str, without: str) -> list[torch.device]:
-    """The devices that `all`, `0,2` or `cpu` stands for. Raises TuningError if there is no such device.
-
-    without: what the command can do without a GPU.
-    """
+def devices_from(text: str) -> list[torch.device]:
+    """The devices that `all`, `0,2` or `cpu` stands for. Raises TuningError if there is no such device."""
     if text == "cpu":
         if os.environ.get("TRITON_INTERPRET") != "1":
             raise TuningError("--gpus cpu runs kernels in Triton's interpreter: set TRITON_INTERPRET=1")
@@ -100,7 +97,8 @@ def devices_from(text: str, without: str) -> list[torch.device]:
         raise TuningError(f"--gpus {text!r:.40}: expected all, or numbers such as 0,1")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
-        raise TuningError(f"--gpus {text}: no GPU here; {without}")
+        remedy = "--dry-run describes the run, and TRITON_INTERPRET=1 with --gpus cpu runs it on the CPU"
+        raise TuningError(f"--gpus {text}: no GPU here; {remedy}")
     numbers = list(range(count)) if text == "all" else [int(part) for part in text.split(",")]
     if max(numbers) >= count or len(set(numbers)) < len(numbers):
         raise TuningError(f"--gpus {text!r:.40}: expected different numbers below {count}")

@@ -1,5 +1,6 @@
 """The exception for wrong use of a tuning command, and where in a user's files an error arose."""
 
+import traceback
 from collections.abc import Collection
 
 
@@ -12,12 +13,9 @@ def place_of(error: BaseException, files: Collection[str]) -> str | None:
     place = None
     cause: BaseException | None = error
     while cause is not None:
-        trace = cause.__traceback__
-        while trace is not None:
-            code = trace.tb_frame.f_code
-            if code.co_filename in files:
-                place = f"{code.co_filename}:{trace.tb_lineno}"
-            trace = trace.tb_next
+        for frame, line in traceback.walk_tb(cause.__traceback__):
+            if frame.f_code.co_filename in files:
+                place = f"{frame.f_code.co_filename}:{line}"
         cause = cause.__cause__
     return place
 

@@ -1,29 +1,22 @@
 """What a tuning command does with the arguments of `fleet.options`."""
 
 import argparse
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from triton_tune.bench.pool import GpuBench, Subject
+from triton_tune.bench.pool import Subject
 from triton_tune.core.device import devices_from
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import SearchProblem
 from triton_tune.fleet.on_ray import RayBench, Workers, connected
 from triton_tune.fleet.options import problem_of_shard
 from triton_tune.fleet.worker import GpuWorker, WorkerFacts, versions
-from triton_tune.run.fill import SearchPlan, fill
+from triton_tune.run.fill import fill
+from triton_tune.run.workload import Space
 from tuning_table import TableWriter
 from tuning_table.visit_log import log_visits
 
-
-@dataclass(frozen=True)
-class Prepared:
-    """What is measured on one GPU model."""
-
-    problem: SearchProblem
-    configs: Mapping[str, Hashable]  # by id
-    create: Callable[[], TableWriter]  # creates the table or goes on in it
-    begin: Callable[[TableWriter], None] = lambda table: None  # is called before the first visit
+# From the facts of the first worker to what is measured on its GPU model, and the open table.
+OpenTable = Callable[[WorkerFacts], tuple[Space, TableWriter]]
 
 
 def part_of(options: argparse.Namespace, problem: SearchProblem) -> SearchProblem:
@@ -31,34 +24,21 @@ def part_of(options: argparse.Namespace, problem: SearchProblem) -> SearchProble
     return problem_of_shard(problem, options.shard) if options.shard else problem
 
 
-def folder_name(options: argparse.Namespace, device: str) -> str:
-    """The name of the table's folder for a device's key; each shard has its own."""
-    return f"{device}{options.shard.suffix}" if options.shard else device
-
-
-def measure_here(options: argparse.Namespace, gpus: GpuBench, prepared: Prepared) -> int:
-    """Measure on this host's GPUs, as --shard wants. Returns the exit code of `fill`."""
-    gpus.configs = prepared.configs
-    plan = SearchPlan(part_of(options, prepared.problem), options.strategy, options.budget)
-    with prepared.create() as table:
-        return fill(table, gpus, plan, lambda: prepared.begin(table))
-
-
 def measure_on_ray(
     options: argparse.Namespace,
     subject: Subject,
     source_hash: Callable[[], str],
-    prepare: Callable[[WorkerFacts], Prepared],
+    prepare: OpenTable,
 ) -> int:
     """Measure on the GPUs of a Ray cluster. Returns the exit code of `fill`.
 
     source_hash: is called by each worker, too. Raises TuningError and TableError.
     """
-    if options.shard or options.gpus not in ("all", "cpu"):
-        raise TuningError("--ray goes with neither --shard nor numbers of --gpus: Ray divides work and GPUs")
+    if options.gpus not in ("all", "cpu"):
+        raise TuningError(f"--ray with --gpus {options.gpus}: Ray chooses the GPUs; leave out --gpus")
     interpreter = options.gpus == "cpu"
     if interpreter:
-        devices_from("cpu", "")
+        devices_from("cpu")
     with connected(options.ray or None) as ray:
         workers = Workers(
             ray,
@@ -72,17 +52,11 @@ def measure_on_ray(
         return measure_on_workers(workers, options.strategy, options.budget, prepare)
 
 
-def measure_on_workers(
-    workers: Workers, strategy: str, budget: float, prepare: Callable[[WorkerFacts], Prepared]
-) -> int:
+def measure_on_workers(workers: Workers, strategy: str, budget: float, prepare: OpenTable) -> int:
     """Measure on workers of the GPU model of the first that comes. Returns the exit code of `fill`."""
-    prepared = prepare(workers.first())
-    with prepared.create() as table:
+    space, table = prepare(workers.first())
+    with table:
         bench = RayBench(
-            workers,
-            prepared.problem,
-            prepared.configs,
-            lambda line: log_visits(table.folder, [line]),
+            workers, space.problem, space.configs, lambda measured: log_visits(table.folder, measured)
         )
-        plan = SearchPlan(prepared.problem, strategy, budget)
-        return fill(table, bench, plan, lambda: prepared.begin(table))
+        return fill(table, bench, space.problem, strategy, budget, space.begin)

@@ -20,7 +20,6 @@ from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey
 from triton_tune.fleet.worker import WorkerFacts
 from tuning_table.table import Failure, Visit
-from tuning_table.visit_log import MeasuredBy
 
 CONNECT_S = 5.0
 COUNT_EVERY_S = 5.0  # how often the cluster's GPUs are counted
@@ -223,7 +222,7 @@ class RayBench:
         workers: Workers,
         problem: SearchProblem,
         configs: Mapping[str, Hashable],
-        log: Callable[[MeasuredBy], None],
+        log: Callable[[Mapping[tuple[str, int], str]], None],
     ) -> None:
         self._workers, self._problem, self._configs, self._log = workers, problem, configs, log
 
@@ -268,7 +267,7 @@ class RayBench:
                         continue
                     print(f"scenario {task.scenario} {ENDED_WORKERS.reason} and is given up", flush=True)
                     visit = Visit(task.scenario, task.repeat, dict.fromkeys(task.configs, ENDED_WORKERS))
-                self._log(MeasuredBy(visit.scenario, visit.repeat, worker.name))
+                self._log({(visit.scenario, visit.repeat): worker.name})
                 yield visit
         if tasks and not measured and not workers.usable:
             raise TuningError("no worker was left to measure; the rows so far are kept")

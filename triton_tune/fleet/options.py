@@ -5,6 +5,7 @@ import random
 import re
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from triton_tune.core.arguments import count
 from triton_tune.core.errors import TuningError
@@ -12,16 +13,16 @@ from triton_tune.core.problem import SearchProblem, ShapeKey
 from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
 
 
-def add_fleet_arguments(arguments: argparse.ArgumentParser) -> None:
-    """Add --shard, --ray, --ray-workers and --ray-accelerator."""
-    arguments.add_argument(
+def add_fleet_arguments(arguments: argparse.ArgumentParser, alternatives: Any) -> None:
+    """Add --ray-workers and --ray-accelerator, and to a group of which a run has one, --shard and --ray."""
+    alternatives.add_argument(
         "--shard",
         type=shard_from,
         metavar="I/N",
         help="measure part I of N, as one host of N; `treegen merge` joins the tables (their folders end in "
         "-shard-I-of-N)",
     )
-    arguments.add_argument(
+    alternatives.add_argument(
         "--ray",
         nargs="?",
         const="",

@@ -25,11 +25,6 @@ class WorkerFacts:
     versions: Mapping[str, str]  # keys of run.yaml: driver, torch, triton, source_hash
 
 
-def facts_here(gpus: GpuBench, source_hash: str = "") -> WorkerFacts:
-    """What the GPUs of this process's host say of themselves."""
-    return WorkerFacts(gpus.first_worker, gpus.facts, {"driver": driver_version(), **versions(source_hash)})
-
-
 def versions(source_hash: str) -> dict[str, str]:
     """The versions of this process that all workers of a run must have."""
     return {"torch": str(torch.__version__), "triton": triton.__version__, "source_hash": source_hash}
@@ -53,7 +48,8 @@ class GpuWorker:
         if compile_workers is None:
             compile_workers = default_workers(sharing=_gpus_of_this_host())
         self._bench = GpuBench([device], subject, compile_workers)
-        self._facts = facts_here(self._bench, source_hash())
+        stack = {"driver": driver_version(), **versions(source_hash())}
+        self._facts = WorkerFacts(self._bench.first_worker, self._bench.facts, stack)
 
     def facts(self) -> WorkerFacts:
         return self._facts

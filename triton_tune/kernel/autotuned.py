@@ -116,11 +116,9 @@ class AutotunedKernel:
 
     def chosen(self, launch: Launch) -> str | None:
         """The id of the config that `@tuned` would launch; None without it, its module or such a config."""
-        if not isinstance(self._entry, Tuned):
-            return None
-        try:
-            config = self._entry.chosen(*launch.args, **launch.kwargs)
-        except ValueError:  # there is no module yet, so Triton's autotuner chooses
+        tuned = isinstance(self._entry, Tuned)
+        config = self._entry.chosen(*launch.args, **launch.kwargs) if tuned else None
+        if config is None:
             return None
         values = {name: value for name, value in config._asdict().items() if name != "variant"}
         return next((c.id for c in self.configs.values() if values.items() <= c.parameters.items()), None)
@@ -168,21 +166,25 @@ def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -
     Raises TuningError for values that are no integers.
     """
     own = ["num_warps", "num_stages"]
-    own += [name for name in ("num_ctas",) if any(getattr(c, name, 1) not in (1, None) for c in configs)]
-    own += [name for name in ("maxnreg",) if any(getattr(c, name, None) is not None for c in configs)]
+    if any(getattr(config, "num_ctas", 1) not in (1, None) for config in configs):
+        own.append("num_ctas")
+    if any(getattr(config, "maxnreg", None) is not None for config in configs):
+        own.append("maxnreg")
     names = [*dict.fromkeys(name for config in configs for name in config.kwargs), *own]
     letters = letters_for(names)
     found: dict[str, KernelConfig] = {}
     for config in configs:
-        if getattr(config, "ir_override", None) is not None:
-            raise TuningError(f"{kernel}: config {config}: ir_override is no launch parameter")
+        what = (
+            "ir_override is no launch parameter" if getattr(config, "ir_override", None) is not None else ""
+        )
         values = {name: config.kwargs.get(name, getattr(config, name, defaults.get(name))) for name in names}
         for name, value in values.items():
             if value is None and name not in OWN:
-                raise TuningError(f"{kernel}: config {config}: lacks {name}, which other configs have")
-            if not isinstance(value, int | None):
+                what = f"lacks {name}, which other configs have"
+            elif not isinstance(value, int | None):
                 what = f"{name} is {value!r:.40}, but tables hold integers"
-                raise TuningError(f"{kernel}: config {config}: {what}")
+        if what:
+            raise TuningError(f"{kernel}: config {config}: {what}")
         parameters = {name: int(value or 0) for name, value in values.items()}
         key = "_".join(f"{letters[name]}{value}" for name, value in parameters.items())
         if found.setdefault(key, KernelConfig(key, parameters, config)).config.pre_hook != config.pre_hook:

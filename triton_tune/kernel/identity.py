@@ -14,6 +14,8 @@ from typing import Any
 # Their versions are in run.yaml, or nothing in them changes what a launch does.
 _NOT_FOLLOWED = {"torch", "triton", "numpy", "triton_tune", "tuning_table", *sys.stdlib_module_names}
 
+_OF_LAYOUT = {"__doc__", "__firstlineno__", "__static_attributes__"}  # of classes; the last two from 3.13 on
+
 
 def source_hash(roots: Iterable[Any]) -> str:
     """Twelve hex digits of a hash of functions, of all that they call, and of the constants that they read.
@@ -51,7 +53,8 @@ def _open(value: Any) -> tuple[str, Iterable[Any]]:
     if isinstance(value, FunctionType):
         return (_source(value.__code__), _read_by(value)) if _followed(value) else (value.__qualname__, ())
     if isinstance(value, type):
-        return value.__qualname__, [*value.__bases__, *vars(value).values()] if _followed(value) else ()
+        members = [member for name, member in vars(value).items() if name not in _OF_LAYOUT]
+        return value.__qualname__, [*value.__bases__, *members] if _followed(value) else ()
     if isinstance(value, ModuleType):
         return value.__name__, ()
     if type(value).__name__ == "constexpr":

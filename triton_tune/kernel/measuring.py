@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triton_tune.bench.timing import GIVE_UP, LONG_US, time_launches
+from triton_tune.bench.timing import GIVE_UP, LONG_US, elapsed_us, time_launches
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes
 from triton_tune.core.errors import TuningError, place_of
@@ -191,12 +191,7 @@ def _time(
         call(sets[0])
         return max(SHORTEST_US, 1e6 * (time.perf_counter() - start))
     call(sets[0])
-    start_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    start_event.record()
-    call(sets[0])
-    end_event.record()
-    end_event.synchronize()
-    rough = 1e3 * float(start_event.elapsed_time(end_event))
+    rough = elapsed_us(partial(call, sets[0]))
     if rough > GIVE_UP * best_us and rough > LONG_US:
         return rough
     least = rough / 2 if rough > SHORT_US else 0.0

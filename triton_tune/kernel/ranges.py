@@ -18,19 +18,13 @@ Shape = dict[str, Any]
 def draw(
     shapes: Mapping[Any, Any], count: int, tiles: Collection[int], seed: int = 0
 ) -> tuple[list[Shape], list[Shape]]:
-    """Shapes to tune for, and shapes kept aside to judge by; the same for the same arguments.
+    """Shapes to tune for, and shapes kept aside to judge by, as docs/shapes.md says.
 
-    A tuple `(least, most)` is a range of integers. Its values are spread evenly in their logarithms, by a
-    Halton sequence, and a quarter each lies as drawn, at a multiple of a tile, just below and just above one.
-    A list holds values. A key may be a tuple of names, with a list of tuples of their values.
-
-    What is kept aside is a group: every shape of an eighth of the combinations of the lists' values, so that
-    it tells what a model gets that nobody tuned; where there are fewer than eight, it is an eighth of the
-    shapes. A larger `count` gives the same shapes and others.
+    The same for the same arguments; a larger `count` gives the same shapes and others.
 
     Args:
         count: the number of shapes in all; fewer if there are no more.
-        tiles: the sizes of the kernel's tiles.
+        tiles: sizes near whose multiples three quarters of the values lie.
 
     Raises TuningError about a range or list.
     """
@@ -94,17 +88,13 @@ def _halton(index: int, base: int) -> float:
 
 def _check(name: Any, values: Any) -> None:
     """Raise TuningError for what is neither a range nor a list of values."""
-    names = name if isinstance(name, tuple) else (name,)
-    what = ""
-    if not names or not all(isinstance(each, str) for each in names):
-        what = "is no name and no tuple of names"
+    if isinstance(name, tuple):
+        fine = bool(name) and all(isinstance(each, str) for each in name) and isinstance(values, list)
+        fine = fine and all(isinstance(value, tuple) and len(value) == len(name) for value in values)
     elif isinstance(values, tuple):
-        ints = len(values) == 2 and all(type(value) is int for value in values)
-        if isinstance(name, tuple) or not ints or not 1 <= values[0] <= values[1]:
-            what = f"is {values!r:.60}, but a tuple is a range (least, most) of integers from 1"
-    elif not isinstance(values, list) or not values:
-        what = f"is {values!r:.60}, but must be a list of values or a range such as (1, 16384)"
-    elif isinstance(name, tuple) and not all(isinstance(v, tuple) and len(v) == len(name) for v in values):
-        what = f"needs a list of tuples of {len(name)} values"
-    if what:
-        raise TuningError(f"shapes: {name!r:.60} {what}")
+        fine = [type(value) for value in values] == [int, int] and 1 <= values[0] <= values[1]
+    else:
+        fine = isinstance(values, list)
+    if not fine or not values or not isinstance(name, str | tuple):
+        what = "a name takes integers from 1, as (1, 16384), or a list; a tuple of names a list of tuples"
+        raise TuningError(f"shapes: {name!r:.60} is {values!r:.60}, but {what}")

@@ -59,33 +59,25 @@ class Tuning:
     num_shapes: int = 128
 
     def __post_init__(self) -> None:
-        features = self.features if isinstance(self.features, Mapping) else {"": None}
-        checks = {
-            f"name of a Tuning: {self.name!r:.60} must begin with a letter and have no capitals": (
-                self.name is None or _NAME.fullmatch(self.name)
-            ),
-            "call, arguments and reference of a Tuning must be functions": (
-                callable(self.call) and callable(self.arguments) and callable(self.reference)
-            ),
-            "a Tuning needs shapes: a list of mappings such as dict(M=16, N=32), or one mapping to ranges": (
-                isinstance(self.shapes, Sequence | Mapping)
-                and self.shapes
-                and (isinstance(self.shapes, Mapping) or all(isinstance(s, Mapping) for s in self.shapes))
-            ),
-            f"num_shapes is {self.num_shapes!r:.60}, but must be an integer from 1 to 100000": (
-                type(self.num_shapes) is int and 1 <= self.num_shapes <= 100_000
-            ),
-            f"tolerance is {self.tolerance!r:.60}, but must be a number from 0 to below 1": (
-                self.tolerance is None
-                or (isinstance(self.tolerance, int | float) and 0 <= self.tolerance < 1)
-            ),
-            "features of a Tuning must be expressions or functions by name": (
-                self.features is None or all(isinstance(f, str) or callable(f) for f in features.values())
-            ),
-        }
-        for what, fine in checks.items():
+        name, number, tolerance = self.name, self.num_shapes, self.tolerance
+        shapes = [self.shapes] if isinstance(self.shapes, Mapping) else self.shapes
+        features = {} if self.features is None else self.features
+        read = features.values() if isinstance(features, Mapping) else [None]
+
+        def check(fine: object, field: str, what: str) -> None:
             if not fine:
-                raise TuningError(what)
+                raise TuningError(f"Tuning: {field} must be {what}, not {getattr(self, field)!r:.60}")
+
+        for function in ("call", "arguments", "reference"):
+            check(callable(getattr(self, function)), function, "a function")
+        listed = isinstance(shapes, Sequence) and all(isinstance(shape, Mapping) for shape in shapes)
+        check(listed and self.shapes, "shapes", "mappings such as [dict(M=16)], or one mapping to ranges")
+        check(name is None or _NAME.fullmatch(str(name)), "name", "small letters, digits and underscores")
+        fine = tolerance is None or (isinstance(tolerance, int | float) and 0 <= tolerance < 1)
+        check(fine, "tolerance", "a number from 0 to below 1")
+        fine = all(isinstance(each, str) or callable(each) for each in read)
+        check(fine, "features", "expressions or functions by name")
+        check(type(number) is int and 1 <= number <= 100_000, "num_shapes", "an integer from 1 to 100000")
 
 
 @cache

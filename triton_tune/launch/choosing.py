@@ -19,7 +19,7 @@ class Choosing:
     choose: Choose  # from features to a generated config
     module: Any  # of the generated package; None if a config is forced
     not_tuned: str | None  # in words, if the GPU was not
-    no_fallback: bool  # whether the fallback is launched only where nothing was tuned
+    fallback_is_untuned: bool  # whether no row of the module has the fallback
     launches: dict[tuple[Any, ...], ConfigLaunch] = field(default_factory=dict)  # by the features' values
 
 
@@ -41,8 +41,9 @@ def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallba
             known = package.for_device(name, arch, "") is not modules["default"].choose
             if not known and vendor != "cpu":  # a vendor has many GPUs, but Triton has one interpreter
                 not_tuned = f"{name or arch} was not tuned"
-        no_fallback = key is None and fallback not in _configs_of_rows(module)
-        found = Choosing(module.choose, module, not_tuned, no_fallback)
+        found = Choosing(
+            module.choose, module, not_tuned, key is None and fallback not in _configs_of_rows(module)
+        )
     if overrides.log:
         found.choose = _logged(package.__name__.rpartition(".")[2], found.choose)
     return found

@@ -19,13 +19,10 @@ class Missing:
     dtype = None  # an optional tensor that is left out has the word `none`
 
     def __init__(self, what: str) -> None:
-        self._what = what
-
-    def refuse(self) -> None:
-        raise TypeError(self._what)
+        self.what = what
 
     def __getattr__(self, name: str) -> Any:
-        raise TypeError(self._what)
+        raise TypeError(self.what)
 
 
 def parse_feature(name: str, text: str, arguments: Collection[str]) -> ast.expr:

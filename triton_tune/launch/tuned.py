@@ -38,8 +38,7 @@ def tuned(
         @triton.jit
         def matmul(...): ...
 
-    A kernel of another package is replaced: `module.kernel = tuned("heuristics.kernel")(module.kernel)`; or,
-    where decorators stand above its `@triton.autotune`: `kernel.fn = tuned("heuristics.kernel")(kernel.fn)`.
+    docs/your_kernel.md shows how a kernel of another package is replaced.
 
     A launch allocates no device memory, times nothing and waits for nothing, so it can be captured as a CUDA
     graph. Each feature of the package is an argument of the kernel by the same name, the element type of one
@@ -150,11 +149,11 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         return result
 
     def chosen(self, *args: Any, **kwargs: Any) -> Any:
-        """The generated `Config` that a launch with these arguments gets, unless an autotuner chooses."""
+        """The generated `Config` that a launch with these arguments gets; None if an autotuner chooses."""
         if not self._devices:
             self._prepare()
         if self._autotunes:
-            raise ValueError(f"{self.__name__}: Triton's autotuner chooses its configs")
+            return None
         configs, _ = self._configs(self._choosing_here(), self._read(*args, **kwargs), args, kwargs)
         return configs[0]
 
@@ -189,7 +188,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             if type(value) is int:
                 continue
             if isinstance(value, Missing):
-                value.refuse()
+                raise TypeError(value.what)
             try:
                 values[name] = integer_of(plain(value), self._values.get(name, {}))
             except KeyError:
@@ -202,7 +201,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             configs = [choosing.choose(**values)]
             if self._most > 1 and choosing.module is not None:
                 configs = list(choosing.module.candidates(self._most, **values))
-            if choosing.no_fallback and configs[0] == self._fallback:
+            if choosing.fallback_is_untuned and configs[0] == self._fallback:
                 not_tuned = not_tuned or "some launches have no config of their own"
         if self._prunes:
             kept = [self._known.kept(config, self._fallback, args, kwargs) for config in configs]
@@ -266,7 +265,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         if number not in self._choosing:
             choosing = choosing_here(self._generated, self._overrides, self._forced, self._fallback)
             if not self._leaves_unknown:
-                choosing.not_tuned, choosing.no_fallback = None, False
+                choosing.not_tuned, choosing.fallback_is_untuned = None, False
             self._choosing[number] = choosing
         return self._choosing[number]
 

@@ -4,45 +4,42 @@ import contextlib
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
 from triton_tune.bench.worker import DISAGREES
+from triton_tune.core.arguments import INTERRUPTED
 from triton_tune.core.bench import Bench
 from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.run.progress import Progress
 from triton_tune.search.check import CheckFirst
 from triton_tune.search.loop import tune
 from triton_tune.search.strategies import STRATEGIES
-from tuning_table import TableError, TableWriter
+from tuning_table import TableError, TableWriter, read_run
 from tuning_table.table import Visit
 
 SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
 MOST_WINNERS = 8  # that the summary names
-INTERRUPTED = 130
-FAILED = 1
 MOST_WITHOUT = 0.1  # the share of scenarios that may be without a config that works
 FINISHED = "the search is finished"
 GO_ON = "the same command with a larger --budget goes on"
 
 
-@dataclass(frozen=True)
-class SearchPlan:
-    problem: SearchProblem
-    strategy: str  # of STRATEGIES
-    budget: float  # seconds, of all runs of the table
-
-
-def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[], None] = lambda: None) -> int:
+def fill(
+    table: TableWriter,
+    bench: Bench,
+    problem: SearchProblem,
+    strategy: str,
+    budget: float,
+    begin: Callable[[Path], None],
+) -> int:
     """Measure until the budget ends or nothing is left, and print the result.
 
-    begin: is called before the first visit, if there is one to make.
-    Returns 0; FAILED if no config works in more than MOST_WITHOUT of the scenarios; or INTERRUPTED after
-    Ctrl-C.
+    budget: seconds, of all runs of the table. begin: called with the table's folder before the first visit.
+    Returns 0; 1 if no config works in more than MOST_WITHOUT of the scenarios; or 130 after Ctrl-C.
     Raises TuningError and TableError; the rows so far are kept.
     """
-    problem, budget = plan.problem, plan.budget
     times = Times(table.visits)
     spent = table.header.seconds
     start = written = bench.clock()
@@ -56,8 +53,8 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
         without = [s for s in problem.scenarios if times.measured(s) and not times.medians(s)]
         print("\n".join([f"{table.folder}: {why}", *lines_of(summary, problem, times)]))
         if without:
-            print("\n".join(lines_without(without, summary, times)))
-        return FAILED if len(without) > MOST_WITHOUT * summary["scenarios"] else 0
+            print("\n".join(lines_about_failing(without, summary, times)))
+        return int(len(without) > MOST_WITHOUT * summary["scenarios"])
 
     def tick() -> None:
         nonlocal written
@@ -68,21 +65,21 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
     def record(visit: Visit) -> None:
         table.append(visit.scenario, visit.cells, visit.repeat)
 
-    strategy = CheckFirst(STRATEGIES[plan.strategy](problem), problem)
-    if strategy.next_round(times, min(1.0, spent / budget)) is None:
-        summary = summarise(problem, times, spent, not strategy.gave_up)
+    search = CheckFirst(STRATEGIES[strategy](problem), problem)
+    if search.next_round(times, min(1.0, spent / budget)) is None:
+        summary = summarise(problem, times, spent, not search.gave_up)
         table.summarise(summary)
-        return end(summary, f"{strategy.gave_up or FINISHED}; an earlier run found this:")
+        return end(summary, f"{search.gave_up or FINISHED}; an earlier run found this:")
     if spent >= budget:
-        return end(
-            summarise(problem, times, spent, False), f"the budget of {budget:.0f} s is used up; {GO_ON}"
-        )
-    begin()
+        used_up = f"the budget of {budget:.0f} s is used up; {GO_ON}"
+        return end(summarise(problem, times, spent, False), used_up)
+    begin(table.folder)
     try:
         with Progress(budget, spent, tick) as progress:
-            finished = tune(strategy, bench, times, record, progress, budget=budget, spent=spent)
+            finished = tune(search, bench, times, record, progress, budget=budget, spent=spent)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summary
+        times = Times(read_run(table.folder).visits)  # the first may have come between a row and its count
         save(False)
         print(f"\nstopped; {table.folder} keeps {times.num_visits} rows; the same command goes on from there")
         return INTERRUPTED
@@ -90,8 +87,8 @@ def fill(table: TableWriter, bench: Bench, plan: SearchPlan, begin: Callable[[],
         with contextlib.suppress(TableError):
             save(False)
         raise
-    if strategy.gave_up:
-        return end(save(False), f"stopped early: {strategy.gave_up}")
+    if search.gave_up:
+        return end(save(False), f"stopped early: {search.gave_up}")
     return end(save(finished), FINISHED if finished else f"the budget is used up; {GO_ON}")
 
 
@@ -144,7 +141,7 @@ def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -
     return [*lines, *(f"  {count}: {reason}" for reason, count in ranked)]
 
 
-def lines_without(scenarios: Sequence[str], summary: Mapping[str, Any], times: Times) -> list[str]:
+def lines_about_failing(scenarios: Sequence[str], summary: Mapping[str, Any], times: Times) -> list[str]:
     """Say in which scenarios no config works, and why, where that was not said before."""
     (reason, _), *_ = Counter(times.failures(scenarios)).most_common()
     lines = [f"no config works in {len(scenarios)} of {summary['scenarios']} scenarios, as in {scenarios[0]}"]

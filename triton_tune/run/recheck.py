@@ -9,32 +9,23 @@ from triton_tune.core.bench import Bench
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.run.progress import Progress
+from triton_tune.search.loop import COMPILE_SHARE
 from triton_tune.search.neighbours import Distances
 from tuning_table.table import Cell, Failure, RecordedRun
 
 SCENARIOS, RIVALS, REPEATS = 10, 2, 3  # 30 cells, each timed three times
 SECONDS = 60.0
-COMPILE_SHARE = 0.6
 LEAST_MARGIN = 0.05  # a choice is stale if it lost more than this, and more than twice the table's noise
 DUE = 0.1  # a full run is due when stale choices carry more than this share of the time
 
 
 @dataclass(frozen=True)
-class Question:
-    """A scenario in which a choice is compared with the configs that were fastest beside it, by the table."""
-
-    scenario: str
-    chosen: str
-    rivals: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Answer:
-    """lost: by repeat, how much further the choice is behind its best rival than in the table."""
+    """What the repeats of a scenario tell of the choice there."""
 
     chosen: str
-    drift: float  # the choice's time now over that in the table
-    lost: tuple[float, ...]
+    drift: float  # its time now over that in the table
+    lost: tuple[float, ...]  # by repeat: how much further it is behind its best rival than in the table
     why: str  # it is stale, if it is
 
 
@@ -49,15 +40,12 @@ def recheck(
 
     Raises TuningError if the table has nothing to ask about, or nothing could be timed.
     """
-    then = Times(
-        replace(visit, cells={c: cell for c, cell in visit.cells.items() if c in problem.configs})
-        for visit in recorded.visits
-        if visit.scenario in problem.features
-    )
-    medians = {scenario: then.medians(scenario) for scenario in problem.scenarios}
-    rows: dict[
-        str, list[str]
-    ] = {}  # the scenarios of each choice that has a time there, as another config has
+    times = Times(recorded.visits)
+    medians = {
+        s: {config: time for config, time in times.medians(s).items() if config in problem.configs}
+        for s in problem.scenarios
+    }
+    rows: dict[str, list[str]] = {}  # of each choice: the scenarios in which it and a rival have times
     for scenario, row in medians.items():
         config = chosen.get(scenario) if chosen else min(row, key=row.__getitem__, default=None)
         if config in row and len(row) > 1:
@@ -65,14 +53,14 @@ def recheck(
     if not rows:
         raise TuningError("the table has no two configs with times in any of these scenarios")
     carried = {c: sum(medians[s][c] for s in scenarios) for c, scenarios in rows.items()}
-    asked = _questions(problem, medians, rows, carried)
+    asked = _visits(problem, medians, rows, carried)
     start = bench.clock()
     answers = _ask(bench, asked, medians)
     if not answers:
         raise TuningError(f"nothing could be timed within {SECONDS:.0f} s")
     noise = float(recorded.header.provenance.get("summary", {}).get("noise_p90", 0.0))
     margin = max(LEAST_MARGIN, 2 * noise)
-    cells = sum(1 + len(question.rivals) for question in asked)
+    cells = sum(len(visit.configs) for visit in asked)
     lines = [
         f"timed {cells} cells of {len(asked)} scenarios again, in {bench.clock() - start:.0f} s; "
         f"differences up to {margin:.0%} count as noise"
@@ -83,13 +71,16 @@ def recheck(
     return [*lines, *found], stale
 
 
-def _questions(
+def _visits(
     problem: SearchProblem,
     medians: Mapping[str, Mapping[str, float]],
     rows: Mapping[str, list[str]],
     carried: Mapping[str, float],
-) -> list[Question]:
-    """Where to look: at each choice, more often if it carries more time, in scenarios near other choices."""
+) -> list[PlannedVisit]:
+    """Where to look: at each choice, more often if it carries more time, in scenarios near other choices.
+
+    The first config of a visit is the choice, the others were the fastest beside it.
+    """
     counts = dict.fromkeys(rows, 0)
     for _ in range(SCENARIOS):
         left = [c for c in rows if counts[c] < len(rows[c])]
@@ -105,18 +96,16 @@ def _questions(
             near = sorted(near, key=gaps.__getitem__)[: max(count, math.ceil(len(near) / 2))]
         for scenario in distances.farthest_first(near, count):
             rivals = sorted(medians[scenario].keys() - {config}, key=medians[scenario].__getitem__)[:RIVALS]
-            asked.append(Question(scenario, config, tuple(rivals)))
+            asked.append(PlannedVisit(scenario, 1, (config, *rivals)))
     return asked
 
 
-def _ask(bench: Bench, asked: Sequence[Question], then: Mapping[str, Mapping[str, float]]) -> list[Answer]:
-    """Time choices and rivals again. Questions for which there was no time have no answer."""
+def _ask(
+    bench: Bench, asked: Sequence[PlannedVisit], then: Mapping[str, Mapping[str, float]]
+) -> list[Answer]:
+    """Time choices and rivals again. Visits for which there was no time have no answer."""
     start = bench.clock()
-    tasks = [
-        PlannedVisit(question.scenario, repeat, (question.chosen, *question.rivals))
-        for repeat in range(1, REPEATS + 1)
-        for question in asked
-    ]
+    tasks = [replace(visit, repeat=repeat) for repeat in range(1, REPEATS + 1) for visit in asked]
     now: dict[str, list[Mapping[str, Cell]]] = {}
     with Progress(SECONDS, 0.0, lambda: None) as progress:
         progress.begin("compile", 0)
@@ -125,28 +114,27 @@ def _ask(bench: Bench, asked: Sequence[Question], then: Mapping[str, Mapping[str
         for done, visit in enumerate(bench.measure(compiled, start + SECONDS), start=1):
             now.setdefault(visit.scenario, []).append(visit.cells)
             progress.advance(done)
-    answers = (_answer(q, now.get(q.scenario, []), then[q.scenario]) for q in asked)
+    answers = (_answer(visit, now.get(visit.scenario, []), then[visit.scenario]) for visit in asked)
     return [answer for answer in answers if answer is not None]
 
 
 def _answer(
-    question: Question, repeats: Sequence[Mapping[str, Cell]], then: Mapping[str, float]
+    asked: PlannedVisit, repeats: Sequence[Mapping[str, Cell]], then: Mapping[str, float]
 ) -> Answer | None:
-    chosen, place = question.chosen, f"in {question.scenario}"
+    (chosen, *rivals), place = asked.configs, f"in {asked.scenario}"
     lost, drifts = [], []
     ratios: dict[str, list[float]] = {}
     for cells in repeats:
-        cell = cells.get(chosen)
+        cell, tried = cells.get(chosen), [config for config in rivals if config in cells]
         if isinstance(cell, Failure):
             return Answer(chosen, math.inf, (math.inf,), f"{place} it fails now: {cell.reason}")
-        tried = [config for config in question.rivals if config in cells]
         if cell is None or not tried:  # not compiled in time
             continue
-        rivals = {c: time for c in tried if isinstance(time := cells[c], float)}  # others fail now
-        for config, time in rivals.items():
+        working = {c: time for c in tried if isinstance(time := cells[c], float)}
+        for config, time in working.items():
             ratios.setdefault(config, []).append(cell / time)
         before = max(1.0, then[chosen] / min(then[c] for c in tried))
-        lost.append(max(1.0, cell / min(rivals.values(), default=cell)) / before)
+        lost.append(max(1.0, cell / min(working.values(), default=cell)) / before)
         drifts.append(cell / then[chosen])
     if not lost:
         return None

@@ -19,9 +19,6 @@ class Distances:
         self._index = {name: index for index, name in enumerate(problem.features)}
         self._rows: dict[str, Floats] = {}
 
-    def between(self, one: str, other: str) -> float:
-        return float(self._row(one)[self._index[other]])
-
     def matrix(self, scenarios: Sequence[str], others: Sequence[str]) -> Floats:
         columns = self._columns(others)
         found = np.empty((len(scenarios), len(others)))

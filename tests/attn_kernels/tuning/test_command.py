@@ -28,8 +28,6 @@ from attn_kernels.tuning.kernels import (
     kernel_source_hash,
     source_hash_with_choices,
 )
-from attn_kernels.tuning.scenarios.recorded import read_counted
-from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.space import declared
 from generated import unified_attention
 from treegen.cli.main import main as treegen
@@ -173,14 +171,6 @@ def test_a_dry_run_counts_cells_and_needs_no_gpu(
     assert set(files(Path())) == {"batches.jsonl"}
 
 
-def test_listed_scenarios_can_be_read_back(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--scenarios", "quick", "--seed", "5", "--list-scenarios"]) == 0
-    Path("listed.jsonl").write_text(capsys.readouterr().out)
-    assert tuple(read_counted(Path("listed.jsonl"))) == SETS["quick"](5)
-    assert main(["--scenarios", "listed.jsonl", "--max-scenarios", "2", "--list-scenarios"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
-
-
 def test_a_recorded_file_is_compared_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     table = str(ROOT / "tuning_data" / "unified_attention" / "nvidia_h200")
     assert main(["--scenarios", "batches.jsonl", "--outside", table]) == 0
@@ -195,8 +185,13 @@ def test_what_a_process_recorded_is_tuned(capsys: pytest.CaptureFixture[str]) ->
     recorder.record(model, Lengths(5, 33, 20, 60, 165), Parts(decodes, prompts))
     recorder.record(model, decodes)
     recorder.write()
-    for kernel, scenarios in (("unified_attention", 2), ("mixed_attention", 1)):
-        assert main(["--kernel", kernel, "--scenarios", "recorded.jsonl", "--list-scenarios"]) == 0
+    listed = ["--scenarios", "recorded.jsonl", "--list-scenarios"]
+    for *options, scenarios in (
+        ("unified_attention", 2),
+        ("mixed_attention", 1),
+        ("unified_attention", "--max-scenarios", "1", 1),
+    ):
+        assert main(["--kernel", *options, *listed]) == 0
         assert len(capsys.readouterr().out.splitlines()) == scenarios
 
 
@@ -252,20 +247,6 @@ def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[.
     ):
         (line,) = run(*arguments, code=2)
         assert line.startswith("attn-tune: ") and named in line
-    assert files(Path()) == before
-
-
-@pytest.mark.parametrize(("name", "text"), [
-    ("run.yaml", "["), ("times.csv", "scenario,repeat\n"), ("scenarios.csv", ""),
-])  # fmt: skip
-def test_a_table_that_cannot_be_read_is_left_as_it_is(
-    run: Callable[..., list[str]], name: str, text: str
-) -> None:
-    run()
-    (Path("table") / name).write_text(text)
-    before = files(Path())
-    for line in (*run(code=2), *run("--replay", "table", code=2)):
-        assert line.startswith(f"attn-tune: table/{name}")
     assert files(Path()) == before
 
 

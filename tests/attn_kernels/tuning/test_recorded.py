@@ -15,7 +15,6 @@ from attn_kernels.measure.batches import HeadLayout, ScoreOptions
 from attn_kernels.tuning.scenarios import recorded
 from attn_kernels.tuning.scenarios.recorded import drawn, outside, read_counted, write_recorded
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, scenario_of, shape_of
-from attn_kernels.tuning.scenarios.serving import SETS
 from triton_tune.core.errors import TuningError
 from tuning_table import create
 
@@ -144,13 +143,6 @@ def test_a_file_without_batches_is_refused(
     path.write_text(line())
     monkeypatch.setattr(recorded, "MAX_FILE_BYTES", 10)
     refused(path)
-
-
-@pytest.mark.parametrize("name", list(SETS))
-def test_sets_survive_a_file(path: Path, name: str) -> None:
-    scenarios = SETS[name](0)
-    path.write_text(write_recorded(scenarios))
-    assert tuple(read_counted(path)) == scenarios
 
 
 shapes = st.builds(

@@ -22,7 +22,7 @@ from attn_kernels.tuning.scenarios.scenario import (
 from attn_kernels.tuning.scenarios.serving import OTHER_SHAPES, SETS, SHAPES, affordable, is_held_out
 from attn_kernels.tuning.scenarios.steps import STEP_SETS, STEP_SHAPES
 
-few_seeds = settings(max_examples=8, deadline=None, derandomize=True, database=None)
+few_seeds = settings(max_examples=3, deadline=None, derandomize=True, database=None)
 seeds = st.integers(0, 10**6)
 
 
@@ -106,6 +106,7 @@ def test_batches_keep_the_bounds_of_their_kind(seed: int) -> None:
         batch, kind = scenario.batch, scenario.batch.kind
         queries, seqs = batch.query_lens, batch.num_seqs
         assert affordable(batch) and batch.kv_bytes <= 4 << 30 and work(batch).flops <= 4e12
+        assert batch.scores.window is None or batch.max_seq_len > batch.scores.window
         assert batch.max_seq_len <= 131072 and seqs <= 256 and batch.num_query_tokens <= 16384
         assert kind == scenario.id.split("-")[1].removesuffix("_even")
         if kind == "decode":
@@ -138,13 +139,6 @@ def test_serving_covers_every_kind_in_every_shape(seed: int) -> None:
     expected = {"decode": 0.42, "mixed": 0.05, "prefill": 0.14, "chunk": 0.12, "spec": 0.12}
     assert all(abs(kinds[kind] - share * total) <= 1 for kind, share in expected.items())
     assert all(abs(parts[decodes] - 0.075 * total) <= 1 for decodes in (True, False))
-
-
-@given(seed=seeds)
-@few_seeds
-def test_contexts_exceed_the_window(seed: int) -> None:
-    windows = [s.batch for name in ("serving", "untuned") for s in SETS[name](seed) if s.batch.scores.window]
-    assert windows and all(batch.max_seq_len > batch.scores.window for batch in windows)
 
 
 def test_judging_sets_and_quick_and_tiny_have_their_shapes() -> None:

@@ -19,7 +19,7 @@ from triton_tune.bench.pool import CRASHED, HUNG, GpuBench, Subject
 from triton_tune.bench.worker import OUT_OF_MEMORY, TOO_LARGE, failure_of
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit
-from tuning_table.table import Failure, Visit
+from tuning_table.table import Failure
 
 CPU = torch.device("cpu")
 NAMES = ("c0", "c1", "c2", "c3")
@@ -107,17 +107,6 @@ def test_a_hang_is_ended(bench: Callable[..., GpuBench], monkeypatch: pytest.Mon
     hung = there._workers[0].process
     assert visits(there, "a", "b") == {"a": FINE | {"c2": Failure(HUNG)}, "b": FINE}
     assert not hung.is_alive()
-
-
-def test_a_device_that_keeps_breaking_ends_the_run(
-    bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "MOST_BROKEN", 3)
-    there = bench(at("b", "c1", die))
-    found: list[Visit] = []
-    with pytest.raises(TuningError, match=r"^cpu: "):
-        found += there.measure([PlannedVisit(name, 1, NAMES) for name in "abbbbb"], LATER)
-    assert there._broken == 4
 
 
 def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_path: Path) -> None:

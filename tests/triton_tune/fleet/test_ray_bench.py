@@ -19,7 +19,6 @@ from triton_tune.run.progress import Silent
 from triton_tune.search.loop import tune
 from triton_tune.search.strategies import STRATEGIES
 from tuning_table.table import Visit
-from tuning_table.visit_log import MeasuredBy
 
 VERSIONS = {"torch": "2", "triton": "3", "source_hash": "abc"}
 DEVICE: dict[str, str | int] = {"name": "NVIDIA H100", "memory_bytes": 80}
@@ -96,7 +95,7 @@ class Run:
     there: Surface
     strategy: str = "full"
     rows: dict[tuple[str, int], Visit] = field(default_factory=dict)
-    log: dict[tuple[str, int], MeasuredBy] = field(default_factory=dict)
+    log: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def go(self, budget: float = 1e6) -> bool:
         search = STRATEGIES[self.strategy](self.there.problem)
@@ -106,14 +105,11 @@ class Run:
         workers = Workers(self.cluster, object, (self.there,), VERSIONS)
         workers.first()
         problem = self.there.problem
-        return RayBench(workers, problem, dict.fromkeys(problem.configs), self._log)
+        return RayBench(workers, problem, dict.fromkeys(problem.configs), self.log.update)
 
     def _record(self, visit: Visit) -> None:
         assert (visit.scenario, visit.repeat) in self.log.keys() - self.rows.keys()
         self.rows[visit.scenario, visit.repeat] = visit
-
-    def _log(self, line: MeasuredBy) -> None:
-        self.log[line.key] = line
 
 
 def alone(there: Surface, strategy: str = "full") -> dict[tuple[str, int], Visit]:
@@ -130,7 +126,7 @@ def test_the_rows_are_those_of_one_run(strategy: str, gpus: int) -> None:
     there = surface(scenarios=60, noise=0.01, failing=frozenset({("s3", "c1"), ("*", "c2")}))
     run = Run(Cluster(gpus), there, strategy)
     assert run.go() and run.rows == alone(there, strategy)
-    assert {line.worker for line in run.log.values()} == {facts_of(number).name for number in range(gpus)}
+    assert set(run.log.values()) == {facts_of(number).name for number in range(gpus)}
 
 
 def test_a_worker_that_dies_loses_only_its_visit_and_another_takes_its_place(
@@ -146,17 +142,6 @@ def test_a_worker_that_dies_loses_only_its_visit_and_another_takes_its_place(
     deaths = len(run.cluster.visits) // 7
     assert len(run.cluster.visits) == len(run.rows) + deaths and run.cluster.started == 3 + deaths
     assert capsys.readouterr().out.count("the worker died") == deaths
-
-
-def test_hosts_that_join_late_take_part() -> None:
-    def grow(worker: int, visit: int, task: PlannedVisit) -> None:
-        run.cluster.gpus = 1 if visit < 10 else 4
-
-    there = surface(scenarios=60)
-    run = Run(Cluster(1, on_visit=grow), there)
-    assert run.go() and run.rows == alone(there)
-    assert [worker for worker, _ in run.cluster.visits[:10]] == [0] * 10
-    assert {worker for worker, _ in run.cluster.visits} == {0, 1, 2, 3}
 
 
 def test_a_visit_that_ends_three_workers_has_failed() -> None:
@@ -203,12 +188,6 @@ def test_workers_of_another_gpu_or_stack_are_refused(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("host0/1 ")]
     changed = {*other.versions.values(), *other.device.values()}
     assert any(str(value) in line for value in changed - {*facts_of(0).versions.values(), *DEVICE.values()})
-
-
-def test_gpus_of_a_model_may_differ_in_memory() -> None:
-    more = {**DEVICE, "memory_bytes": 94}
-    run = Run(Cluster(facts=lambda number: facts_of(number, more if number else DEVICE)), surface())
-    assert run.go() and {worker for worker, _ in run.cluster.visits} == {0, 1}
 
 
 def _broken(number: int) -> WorkerFacts:

@@ -11,7 +11,7 @@ from triton.runtime.jit import JITFunction
 
 from triton_tune.core.errors import TuningError
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
-from triton_tune.kernel.batches import Arguments, disagreement, first_launch, launches_of, make, result_of
+from triton_tune.kernel.batches import Arguments, disagreement, first_launch, make, result_of
 from triton_tune.kernel.tuning import Tuning, load_tunings
 
 CPU = torch.device("cpu")
@@ -34,18 +34,14 @@ ONES = torch.ones(4)
     (ONES.half() * 1.005, ONES, True),
     (ONES[:3], ONES, False),
     (torch.tensor([1.0, torch.nan]), torch.ones(2), False),
-    (torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.inf]), False),
     (torch.tensor([1.0, -torch.inf]), torch.tensor([1.0, -torch.inf]), True),
     (torch.tensor([1.0, torch.inf]), torch.tensor([1.0, -torch.inf]), False),
-    (torch.tensor([1, 2]), torch.tensor([1, 2]), True),
     (torch.tensor([1, 2]), torch.tensor([1, 3]), False),
     (torch.tensor([2]), torch.tensor([2.9]), False),
-    (torch.zeros(4), torch.full((4,), torch.nan), False),
     (torch.full((4,), torch.nan), torch.full((4,), torch.nan), True),
     (torch.tensor([torch.finfo(torch.float32).max]), torch.tensor([torch.inf]), False),
     ((ONES, ONES), [ONES, ONES], True),
     ((ONES,), [ONES, ONES], False),
-    ({"a": ONES}, {"a": ONES}, True),
     (None, None, False),  # nothing was compared
     (torch.zeros(3), torch.zeros(3), True),
     (torch.full((3,), 1e-9), torch.zeros(3), False),
@@ -76,22 +72,13 @@ def test_arguments_repeat_with_their_seed_and_are_copied(scaled: tuple[Autotuned
     assert Arguments({"x": 1}).pass_to(lambda x: x) == 1 == Arguments(1).pass_to(lambda x: x)
 
 
-def test_launches_are_caught_with_their_arguments(scaled: tuple[AutotunedKernel, Tuning]) -> None:
-    kernel, tuning = scaled
-    arguments = make(tuning, tuning.shapes[-1], CPU)
-    launch = first_launch(kernel, tuning, arguments)
-    assert launch is not None and kernel.arguments(launch)["N"] == 100
-    config = next(iter(kernel.configs.values())).config
-    assert len(launches_of(kernel, tuning, arguments, config)) == 1
-    assert "run" not in vars(tuning.kernel)  # the kernel is as it was
-
-
 def test_unwritten_memory_is_poisoned(scaled: tuple[AutotunedKernel, Tuning]) -> None:
     kernel, tuning = scaled
     arguments = make(tuning, tuning.shapes[-1], CPU)
     partial = kernel.configs["B16_M3_W1_S1"].config
     assert result_of(kernel, tuning, arguments, partial).isnan().sum() == 16
     assert not torch.are_deterministic_algorithms_enabled()
+    assert "run" not in vars(tuning.kernel)  # the kernel is as it was
 
 
 def test_pruning_parts_what_may_not_run_from_what_is_not_timed(

@@ -152,38 +152,23 @@ def test_what_a_launch_leaves_out_has_the_kernels_default() -> None:
         kernel[(1,)](torch.zeros(1), torch.zeros(1), torch.zeros(1))
 
 
-def test_a_config_that_is_only_named_adds_nothing_to_a_launch() -> None:
-    class Named(NamedTuple):
-        variant: str
-
-    kernel = tuned(package(lambda *, N: Named("sort")))(jitted())  # type: ignore[arg-type, return-value]
-    assert launch(kernel, 9, BLOCK=16) == 16
-
-
 def test_an_optional_tensor_has_a_type_or_none() -> None:
-    def choose(*, seen_ptr_dtype: int) -> Config:
-        return SMALL if seen_ptr_dtype else LARGE
-
-    kernel = tuned(package(choose))(jitted())
+    kernel = tuned(package(lambda *, seen_ptr_dtype: SMALL if seen_ptr_dtype else LARGE))(jitted())
     assert kernel.chosen(None, None, None, 5) == LARGE == kernel.chosen(None, N=5)
     assert kernel.chosen(None, None, torch.zeros(1, dtype=torch.int32), 5) == SMALL
 
 
-def test_features_can_be_functions_of_the_arguments() -> None:
+def test_features_can_be_functions_and_expressions() -> None:
     def choose(*, halves: int) -> Config:
         return SMALL if halves == 10 else LARGE
 
-    kernel = tuned(package(choose), features={"halves": lambda args: args["N"] // 2})(jitted())
-    assert launch(kernel, 21) == 16 and launch(kernel, 22) == 64
-    with pytest.raises(ValueError, match="halves"):
-        launch(tuned(package(choose))(jitted()), 21)
-
-
-def test_features_can_be_expressions_in_the_arguments() -> None:
-    kernel = tuned(package(by_length), features={"N": "2 * x_ptr.shape[0] + len(MODE) - 4"})(jitted())
-    assert launch(kernel, 10) == 16 and launch(kernel, 11) == 64
+    for halves in (lambda args: args["N"] // 2, "x_ptr.shape[0] // 2 + len(MODE) - 4"):
+        kernel = tuned(package(choose), features={"halves": halves})(jitted())
+        assert launch(kernel, 21) == 16 and launch(kernel, 22) == 64
     with pytest.raises(TypeError, match="'x_ptr'"):
         kernel[(1,)](N=3)
+    with pytest.raises(ValueError, match="halves"):
+        launch(tuned(package(choose))(jitted()), 21)
 
 
 @pytest.mark.parametrize("text", ["x_ptr.shape[", "M // 2", "", "N = 2", 3])
@@ -237,15 +222,6 @@ def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() 
         assert launch(pruned(by_type, by_words), 30, MODE="thrice") == 16
 
 
-def test_a_rule_that_changes_its_list_changes_no_other_launch() -> None:
-    def popping(configs: list[triton.Config], given: object, **others: object) -> list[triton.Config]:
-        del configs[1:]
-        return configs
-
-    kernel = pruned(popping, by_length)
-    assert [launch(kernel, length) for length in (30, 31)] == [16, 16] and len(kernel.fn.configs) == 3
-
-
 def test_the_answers_of_a_rule_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_KEPT", 2)
     kernel = pruned(lambda configs, given, **others: configs, by_length)
@@ -263,8 +239,9 @@ def test_compiling_alone_calls_no_hook_and_constants_are_read() -> None:
     assert len(hooked) == 1
 
 
-def test_a_forced_config_is_launched_whatever_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CONFIG, "doubled: BLOCK=128")
+def test_a_variable_forces_a_config_whatever_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
+    assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
     assert launch(pruned(lambda configs, given, **others: configs[:1], by_length), 5) == 128
     assert launch(tuned(package(by_words))(jitted()), 5, MODE="thrice") == 128
 
@@ -402,12 +379,6 @@ def test_tuned_stands_directly_above_autotune() -> None:
     assert launch(kernel, 5) == launch(kernel, 20) == 16
     below = tuned(package(by_length))(between(jitted()))
     assert launch(below, 5) == 16
-
-
-def test_a_variable_forces_a_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
-    assert launch(tuned(package(by_length))(jitted()), 5) == 128
-    assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
 
 
 def test_a_variable_names_the_module_or_the_autotuner(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,18 +72,6 @@ def test_the_clock_counts_compiling_visits_and_cells_until_a_deadline() -> None:
     assert list(bench.measure(late, until)) == []
 
 
-def test_repeats_of_a_cell_come_in_order_and_begin_again_after_the_last() -> None:
-    visits = [
-        Visit("s0", 1, {"c0": 1.0, "c1": 5.0}),
-        Visit("s0", 2, {"c0": 2.0}),
-        Visit("s0", 3, {"c0": 3.0}),
-    ]
-    recorded = recorded_of(surface(scenarios=1, configs=3).problem, visits)
-    bench = ReplayBench(recorded, problem_of(recorded, ATTENTION))
-    found = bench.measure([PlannedVisit("s0", repeat, ("c1", "c0")) for repeat in range(1, 6)], PLENTY)
-    assert [dict(visit.cells) for visit in found] == [{"c0": c, "c1": 5.0} for c in (1.0, 2.0, 3.0, 1.0, 2.0)]
-
-
 def test_a_loss_is_that_of_the_config_found_best_by_the_tables_times() -> None:
     table = Times(Visit(f"s{i}", 1, {"c0": 1.0, "c1": 1.0 + i / 10, "c2": 4.0}) for i in range(5))
     table.add(Visit("s4", 2, {"c0": Failure("no")}))
@@ -140,9 +128,3 @@ def test_the_summary_counts_cells_once_and_failures_by_their_first_reason() -> N
         "seconds": 12.3, "finished": False, "scenarios": 2, "rows": 5,
         "cells_measured": 6, "cells_possible": 7, "cells_failed": 2, "failures": {"crashed": 1, "wrong": 1},
     }  # fmt: skip
-
-
-def test_the_summary_of_nothing_has_no_noise() -> None:
-    summary = summarise(PROBLEM, Times(), 0.001, False)
-    assert summary["seconds"] == 0.1 and "noise_median" not in summary  # readers want it above 0
-    assert lines_of(summary, PROBLEM, Times())[-1] == "failed cells: 0"

@@ -31,15 +31,13 @@ scenarios = st.lists(
 
 def radius(distances: Distances, names: Sequence[str], centers: Sequence[str]) -> float:
     """The farthest that a scenario is from its nearest center."""
-    return max(min(distances.between(name, center) for center in centers) for name in names)
+    return float(distances.matrix(names, centers).min(axis=1).max())
 
 
 def test_factors_count_not_differences() -> None:
     rows = {name: features(count, 1, 1024) for name, count in (("a", 1), ("b", 4), ("c", 16), ("d", 19))}
-    distances = Distances(SearchProblem(rows, {}, {}, {}))
-    assert distances.between("a", "b") == pytest.approx(distances.between("b", "c"))
-    assert distances.between("c", "d") < distances.between("a", "b")
-    assert distances.matrix(["c"], ["d", "b"]).tolist() == [[distances.between("c", s) for s in "db"]]
+    from_b, from_c = Distances(SearchProblem(rows, {}, {}, {})).matrix(["b", "c"], ["a", "c", "d"])
+    assert from_b[0] == pytest.approx(from_b[1]) and from_c[2] < from_b[0]
 
 
 @quiet
@@ -58,15 +56,6 @@ def test_farthest_first_spreads_as_k_centers_do(problem: SearchProblem, count: i
     others = [name for name in names if name not in known]
     best = min(radius(distances, names, (*known, *centers)) for centers in combinations(others, len(chosen)))
     assert radius(distances, names, (*known, *chosen)) <= 2 * best + 1e-9
-
-
-def test_the_first_without_anything_known_is_in_the_middle() -> None:
-    rows = {f"s{size}": features(2**size, 1, 1024) for size in range(7)}
-    distances = Distances(SearchProblem(rows, {}, {}, {}))
-    assert distances.farthest_first(list(rows), 1) == ["s3"]
-    assert set(distances.farthest_first(list(rows), 3)) == {"s0", "s3", "s6"}
-    assert distances.farthest_first(list(rows), 1, ["s0"]) == ["s6"]
-    assert distances.farthest_first([], 3) == distances.farthest_first(["s0"], 3, ["s0"]) == []
 
 
 CONFIGS = "abcdefg"

@@ -26,15 +26,6 @@ def a_round(name: str, *scenarios: str, share: float = 1.0, repeat: int = 1, con
     return Round(name, tuple(PlannedVisit(scenario, repeat, (config,)) for scenario in scenarios), share)
 
 
-def test_with_time_enough_it_ends_when_nothing_is_left() -> None:
-    visits: list[Visit] = []
-    assert run(Full(THERE.problem), SurfaceBench(THERE), visits, PLENTY)
-    assert Full(THERE.problem).next_round(Times(visits), 0.0) is None
-    assert Times(visits).num_measured() == THERE.problem.possible
-    again = SurfaceBench(THERE)
-    assert run(Full(THERE.problem), again, visits, PLENTY) and not again.begun
-
-
 @pytest.mark.parametrize("compile_s", [0.0, 0.5, 7.0])
 @pytest.mark.parametrize("spent", [0.0, 12.5, 29.0])
 def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> None:

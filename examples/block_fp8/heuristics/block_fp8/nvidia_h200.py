@@ -14,8 +14,7 @@ BLOCK_FP8_M64_N128_K128_G16_W4_S5 = Config("block_fp8", BLOCK_SIZE_M=64, BLOCK_S
 BLOCK_FP8_M64_N128_K128_G32_W4_S2 = Config("block_fp8", BLOCK_SIZE_M=64, BLOCK_SIZE_N=128, BLOCK_SIZE_K=128, GROUP_SIZE_M=32, num_warps=4, num_stages=2)
 BLOCK_FP8_M64_N128_K128_G64_W4_S3 = Config("block_fp8", BLOCK_SIZE_M=64, BLOCK_SIZE_N=128, BLOCK_SIZE_K=128, GROUP_SIZE_M=64, num_warps=4, num_stages=3)
 
-# Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then BLOCK_FP8_M64_N128_K128_G32_W4_S2.
-# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
+# Row(config of most models, {class: config}, (tried in order where these do not fit)), then BLOCK_FP8_M64_N128_K128_G32_W4_S2; how it did in its table.
 STEPS = (
     Row(BLOCK_FP8_M16_N32_K128_G64_W4_S5, {}, ()),  # 0: 20 scenarios, 1.01x the best, noise 0.9%
     Row(BLOCK_FP8_M16_N64_K128_G64_W4_S5, {}, ()),  # 1: 50 scenarios, 1.02x the best, noise 1.4%

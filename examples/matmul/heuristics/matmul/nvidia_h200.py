@@ -13,8 +13,7 @@ MATMUL_M64_N64_K128_W4_S5 = Config("matmul", BLOCK_M=64, BLOCK_N=64, BLOCK_K=128
 MATMUL_M64_N256_K64_W8_S4 = Config("matmul", BLOCK_M=64, BLOCK_N=256, BLOCK_K=64, num_warps=8, num_stages=4)
 MATMUL_M128_N256_K64_W8_S4 = Config("matmul", BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, num_warps=8, num_stages=4)
 
-# Row(config for most models, {class: config for its models}, (configs to try where these do not fit)); then MATMUL_M64_N64_K64_W4_S3.
-# Comments: the row's scenarios in the fitted table, time over the best there or share won, noise of a comparison.
+# Row(config of most models, {class: config}, (tried in order where these do not fit)), then MATMUL_M64_N64_K64_W4_S3; how it did in its table.
 STEPS = (
     Row(MATMUL_M16_N64_K256_W4_S5, {}, ()),  # 0: 47 scenarios, 1.04x the best, noise 1.4%
     Row(MATMUL_M16_N128_K256_W4_S3, {}, ()),  # 1: 19 scenarios, 1.06x the best, noise 1.7%
