@@ -195,9 +195,7 @@ def test_tritons_interpreter_computes_the_rows_of_a_committed_table(
     columns = [torch.tensor([point[name] for point in points]) for name in kernel.features]
     out = torch.zeros(len(points), dtype=torch.int32)
     caller.call[(1,)](*columns, out, len(points), BLOCK=1)
-    expected = []
-    for point in points:
-        choice = choose(heuristic, kernel, made.device.limits, point)
-        first = 0 if choice.regime == heuristic.regimes[0].name else len(heuristic.regimes[0].rows)
-        expected.append(first + choice.row)
+    rows = [(regime.name, number) for regime in heuristic.regimes for number in range(len(regime.rows))]
+    choices = [choose(heuristic, kernel, made.device.limits, point) for point in points]
+    expected = [rows.index((choice.regime, choice.row)) for choice in choices]
     assert out.tolist() == expected and len(set(expected)) > 5
