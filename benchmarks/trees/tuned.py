@@ -113,11 +113,15 @@ def results_of(tables: Tables, devices: Sequence[str], committed: CommittedModul
     pairs = []
     for first, second in combinations(devices, 2):
         for name in ("tuned", "untuned"):
-            both = [tables[device, name] for device in (first, second) if (device, name) in tables]
-            sets = {table.problem.table.provenance.get("scenario_set") for table in both}
-            if len(both) == 2 and len(sets) == 1:
-                pairs.append(compare_devices(*both, committed))
+            one, other = tables.get((first, name)), tables.get((second, name))
+            if one and other and scenario_set(one) == scenario_set(other):
+                pairs.append(compare_devices(one, other, committed))
     return TunedResults(scores, pairs)
+
+
+def scenario_set(table: TimedTable) -> object:
+    """The set that a table was measured on, with its digest."""
+    return table.problem.table.provenance.get("scenario_set")
 
 
 def table_scores(table: TimedTable, single: Config, committed: CommittedModules) -> TableScores:
