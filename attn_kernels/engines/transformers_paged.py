@@ -4,12 +4,14 @@ Layers without a window have whole blocks of slots, which are the pages of the k
 write over the slots of old tokens, so their keys are copied into pages at each step.
 
 The cache keeps a layer's keys in a tensor [slots, num_kv_heads, head_size], and tells each token's slot, in
-versions 5.17 to 5.23. Since 5.18, layers of one kind have an allocator. Since 5.19, lengths have other names,
-and continuous batching refuses any attention but its own.
+versions 5.17 to 5.24. Since 5.18, layers of one kind have an allocator. Since 5.19, lengths have other names,
+and continuous batching refuses any attention but its own. Since 5.24, layers give the cache their keys before
+they call attention, which no longer gets the cache.
 """
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -17,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface
-from transformers.generation.continuous_batching import ContinuousBatchingManager
+from transformers.generation.continuous_batching import ContinuousBatchingManager, PagedAttentionCache
 
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
@@ -92,6 +94,19 @@ def admit_attention() -> None:
             switch(self, model, *args, **kwargs)
 
     ContinuousBatchingManager.switch_to_cb_friendly_attn = switch_others
+    update = PagedAttentionCache.update
+    if "kwargs" not in signature(update).parameters:  # before 5.23
+        return
+
+    def pass_cache(
+        self: Any, key_states: Tensor, value_states: Tensor, layer_idx: int, kwargs: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        if self.config._attn_implementation != PAGED:
+            return update(self, key_states, value_states, layer_idx, kwargs)  # type: ignore[no-any-return, unused-ignore]
+        kwargs["cache"] = self
+        return key_states, value_states
+
+    PagedAttentionCache.update = pass_cache
 
 
 PREFIXED = "paged|attn_kernels"  # a name of its own up to transformers 5.18
