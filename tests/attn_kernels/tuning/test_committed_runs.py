@@ -4,6 +4,7 @@ A set's definition may have changed since a table was measured. The digest in ru
 scenarios cannot be drawn again, and only what the table itself holds is checked.
 """
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -38,6 +39,9 @@ EARLIER = {
     "steps (digest 5fd765fef2cd)": 240,
     "untuned_steps (digest 53fff21772e0)": 48,
 }
+# Of runs whose time ended soon after every scenario was visited once: the share that is visited twice at
+# least, and the share whose best config may have been timed only once for all that.
+ENDED_EARLY = {"serving (digest d79d069e0ba2)": (0.2, 0.1)}  # the H100's, of 440 s
 
 
 def drawn_again(recorded: RecordedRun) -> tuple[Scenario, ...] | None:
@@ -56,6 +60,7 @@ def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedRun) -> None:
     scenarios = drawn_again(recorded)
     if scenarios is None:
         assert len(recorded.scenarios) == EARLIER[run["scenario_set"]]
+        assert all(re.match(rf"[a-z_]+{run['seed']}-", scenario) for scenario in recorded.scenarios)
     else:
         expected = {s.id: tuple(s.batch.features[name] for name in FEATURES) for s in scenarios}
         assert dict(recorded.scenarios) == expected
@@ -66,16 +71,17 @@ def test_it_is_a_whole_run(recorded: RecordedRun) -> None:
     variants = {entry.id: entry.variant for entry in recorded.header.configs}
     timed = Counter(variants[config] for s in recorded.scenarios for config in times.medians(s))
     assert set(timed) == set(variants.values()) >= set(UNIFIED.variants) - {"stream_k"}
-    # The time of a short run ends within its last round: every scenario is visited once, and some twice.
+    # The time of a short run ends within its last round: every scenario is visited once, and most twice.
+    twice, once = ENDED_EARLY.get(recorded.header.provenance["scenario_set"], (0.6, 0.05))
     visits = [times.next_repeat(scenario) - 1 for scenario in recorded.scenarios]
     assert min(visits) >= 1
-    assert sum(count > 1 for count in visits) >= 0.2 * len(visits)
+    assert sum(count > 1 for count in visits) >= twice * len(visits)
     seen_once = 0  # a config that a late round found best, when the time was over
     for scenario in recorded.scenarios:
         medians = times.medians(scenario)
         best = min(medians, key=medians.__getitem__)
         seen_once += times.next_repeat(scenario) > 2 and len(times.measured(scenario)[best]) < 2
-    assert seen_once <= len(recorded.scenarios) // 10
+    assert seen_once <= int(once * len(recorded.scenarios))
 
 
 def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) -> None:
