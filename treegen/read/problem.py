@@ -22,10 +22,7 @@ from treegen.core.problem import (
 )
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation, is_model
 from treegen.core.table import Cells, Table, median_times
-from tuning_table.table import RecordedTable
-
-MOST_WITHOUT = 0.1
-"""The greatest share of scenarios in which no config may work: more mean that the run was wrong."""
+from tuning_table.table import MOST_WITHOUT, RecordedTable
 
 
 def read_table(folder: Path) -> Table:

@@ -17,11 +17,10 @@ from triton_tune.search.check import CheckFirst
 from triton_tune.search.loop import tune
 from triton_tune.search.strategies import STRATEGIES
 from tuning_table import TableError, TableWriter, read_run
-from tuning_table.table import Visit
+from tuning_table.table import MOST_WITHOUT, Visit
 
 SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
 MOST_WINNERS = 8  # that the summary names
-MOST_WITHOUT = 0.1  # the share of scenarios that may be without a config that works
 FINISHED = "the search is finished"
 GO_ON = "the same command with a larger --budget goes on"
 
