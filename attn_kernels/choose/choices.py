@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from attn_kernels.choose.capture import ON_DEVICE, STREAM_K, TIMED_ON, for_decode, possible_for_decode
 from attn_kernels.choose.mixed import KERNEL as MIXED
 from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL, mixed_lengths, needs_parts
 from attn_kernels.choose.overrides import CONFIG, DEVICE, logged, overrides
@@ -17,7 +15,6 @@ from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.core.errors import warn_if_untuned
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
-from attn_kernels.kernels.arguments import multiprocessors
 from attn_kernels.kernels.registry import check_config
 from triton_tune.core.device import describe_device
 
@@ -46,14 +43,14 @@ class Choices:
 
     def __init__(self, model: Model, device: torch.device, device_key: str | None = None) -> None:
         self.model, self.device, self.device_key = model, device, device_key
-        self._launches: dict[Config, dict[Hashable, Any]] = {}
+        self._launches: dict[tuple[Config, bool], dict[Hashable, Any]] = {}
         self._resolved = False
 
-    def launch_cache(self, config: Config) -> dict[Hashable, Any]:
-        """The launches by signature that plans of a config share."""
+    def launch_cache(self, config: Config, for_capture: bool) -> dict[Hashable, Any]:
+        """The launches by signature that plans of a config share, of graphs or of other batches."""
         if len(self._launches) >= MAX_CONFIGS:
             self._launches.clear()
-        return self._launches.setdefault(config, {})
+        return self._launches.setdefault((config, for_capture), {})
 
     def _resolve(self) -> None:
         """Find what chooses, once. Threads may do so at once: a fork could copy a lock while it is held."""
@@ -62,40 +59,31 @@ class Choices:
         forced = overrides().config if self.device_key is None else None
         key, module = _unified_module(self.device, self.device_key)
         constants = self.model.features
-        rows = _rows_of(module, constants)
         source, step = key, module.for_model(**constants)
-        possible, of_any_model = [config for row in rows for config in row], configs_of(module)
-        count = 0  # of multiprocessors; 0 where configs for graphs were not timed
+        possible, of_any_model = _possible_of(module, constants), configs_of(module)
         way, fused = _always(SERIES), list[Config]()
         if forced is not None and not needs_parts(forced):
             source, step = CONFIG, _always(forced)
             possible = of_any_model = [forced]
-        elif describe_device(self.device)[1] in TIMED_ON:
-            count = multiprocessors(self.device)
         if forced is not None and needs_parts(forced):
             way, fused = logged(CONFIG, _always(forced), self.model), [forced]
         elif forced is None and (mixed := _mixed_module(self.device, self.device_key)):
             way = logged(f"{mixed[0]} of {MIXED}", mixed[1].for_model(**constants), self.model)
             fused = configs_of(mixed[1])
-        row = _row_function(key)
-        self._segments_by_row = row and (row, tuple(configs[0].num_segments for configs in rows))
-        self._step, self._multiprocessors = step, count
         self._possible, self._of_any_model = list(dict.fromkeys(possible)), of_any_model
         self._choose = logged(source, step, self.model)
-        self._choose_for_graph = logged(f"{source} for capture", self._graph_config, self.model)
         self._choose_way, self._fused = way, [config for config in fused if config not in WITHOUT_KERNEL]
         self._resolved = True
 
-    def config(self, lengths: Lengths, for_capture: bool = False) -> Config:
+    def config(self, lengths: Lengths) -> Config:
         """Choose for a batch of these lengths, or for a graph of batches up to them."""
         if not self._resolved:
             self._resolve()
         if self.model.sliding_window is not None:
             lengths = lengths.in_window(self.model.sliding_window)
         num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens = lengths
-        choose = self._choose_for_graph if for_capture else self._choose
         return checked(
-            choose(
+            self._choose(
                 num_seqs=num_seqs,
                 num_query_tokens=num_query_tokens,
                 num_kv_tokens=num_kv_tokens,
@@ -113,47 +101,20 @@ class Choices:
         self._resolve()
         return checked(self._choose_way(**mixed_lengths(parts, self.model.sliding_window)))
 
-    @property
-    def segments_by_row(self) -> tuple[Any, tuple[int, ...]]:
-        """The module's Triton function ``row``, and the segments of each row for this model.
-
-        Raises ValueError where there is no such function.
-        """
+    def possible(self) -> list[Config]:
+        """List what ``config`` can return."""
         self._resolve()
-        if self._segments_by_row is None:
-            needed = "generated modules with 'in_kernel: true' in treegen.yaml are needed"
-            raise ValueError(f"config.device_segments is 1, but {needed}")
-        return self._segments_by_row
-
-    def possible(self, for_capture: bool = False) -> list[Config]:
-        """List what ``config`` can return; with ``for_capture``, also for graphs."""
-        self._resolve()
-        if not for_capture or not self._multiprocessors:
-            return self._possible
-        can_split = any(config.num_segments > 1 for config in self._possible)
-        return self._possible + possible_for_decode(
-            self.model, can_split and self._segments_by_row is not None
-        )
+        return self._possible
 
     def for_any_model(self) -> list[Config]:
-        """List the configs of batches and graphs of any model on this device."""
+        """List the configs of batches of any model on this device."""
         self._resolve()
-        for_graphs = [STREAM_K] if self._segments_by_row is None else [ON_DEVICE, STREAM_K]
-        return self._of_any_model + (for_graphs if self._multiprocessors else [])
+        return self._of_any_model
 
     def fused(self) -> list[Config]:
         """List the configs of one launch for both parts of a mixed batch of any model."""
         self._resolve()
         return self._fused
-
-    def _graph_config(self, **maxima: int) -> LaunchConfig:
-        """The row's config for the maxima of a graph, or a config that adapts to each batch."""
-        by_row: LaunchConfig = self._step(**maxima)
-        if not self._multiprocessors or by_row.variant == STREAM_K.variant:
-            return by_row
-        can_split = checked(by_row).num_segments > 1 and self._segments_by_row is not None
-        sizes = maxima["num_seqs"], maxima["max_query_len"]
-        return for_decode(self.model, *sizes, self._multiprocessors, can_split) or by_row
 
 
 choices_for = lru_cache(maxsize=1024)(Choices)
@@ -201,22 +162,13 @@ def _key_for(package: ModuleType, device: torch.device) -> str:
     return next(key for key, module in modules.items() if module.choose is choose)
 
 
-def _rows_of(module: ModuleType, constants: Mapping[str, int]) -> list[list[Config]]:
-    """List what each row of a generated module can launch on models with these constants, best first."""
+def _possible_of(module: ModuleType, constants: Mapping[str, int]) -> list[Config]:
+    """List what the rows of a generated module can launch on models with these constants."""
     rows = [row for regime in module.configs(**constants) for row in regime]
     if all(hasattr(row, "variant") for row in rows):  # no constraint depends on the step
-        return [[complete(row)] for row in rows]
+        return list(map(complete, rows))
     (fallback,) = configs_of(kernel_package(KERNEL).MODULES["default"])
-    return [[*map(complete, row), fallback] for row in rows]
-
-
-def _row_function(key: str) -> Any | None:
-    """Return the Triton function ``row`` of the module of this name; None where the spec asks for none."""
-    try:
-        functions = import_module(f"{heuristics_package()}.{KERNEL}.in_kernel")
-    except ImportError:  # no such folder
-        return None
-    return getattr(getattr(functions, "MODULES", {}).get(key), "row", None)
+    return [config for row in rows for config in (*map(complete, row), fallback)]
 
 
 def configs_of(module: ModuleType) -> list[Config]:

@@ -6,7 +6,6 @@ from typing import NamedTuple, Protocol, Self
 LETTERS = {
     "block_m": "M",
     "tile_size": "T",
-    "num_segments": "N",
     "num_warps": "W",
     "num_stages": "S",
     "programs_per_sm": "P",
@@ -15,7 +14,6 @@ LETTERS = {
     "max_registers": "R",
     "waves_per_eu": "E",
     "matrix_size": "I",
-    "device_segments": "G",
     "decode_tile": "K",
 }
 
@@ -45,7 +43,6 @@ class Config(NamedTuple):
     variant: str  # which kernel, a key of ``attn_kernels.kernels.registry.VARIANTS``
     block_m: int  # rows of a query tile
     tile_size: int  # keys of one step of the inner loop, independent of the page size
-    num_segments: int = 1  # parts of a context that run in parallel (``segmented``)
     num_warps: int = 4  # as Triton means it
     num_stages: int = 2  # of the loop over full tiles
     programs_per_sm: int = 1  # programs a multiprocessor (``stream_k``)
@@ -56,9 +53,6 @@ class Config(NamedTuple):
     max_registers: int = 0  # of a thread; NVIDIA only, ignored elsewhere. 0 leaves it to the compiler
     waves_per_eu: int = 0  # occupancy hint; AMD only, ignored elsewhere. 0 leaves it to the compiler
     matrix_size: int = 0  # 16 or 32, the matrix instruction; AMD only, likewise
-    # 1 lets the GPU count, from the lengths in memory, how many of ``num_segments`` a batch needs
-    # (``segmented``; ``kernels.segments``).
-    device_segments: int = 0
     decode_tile: int = 0  # keys of one step of the decodes in ``pod``, whose ``tile_size`` is of the prompts
 
     def __str__(self) -> str:
@@ -75,7 +69,7 @@ class Config(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what ``str`` writes, such as ``segmented_M16_T64_N8_W4_S3``. Raises ValueError."""
+        """Read what ``str`` writes, such as ``stream_k_M16_T64_W4_S2_P2``. Raises ValueError."""
         names = {letter: name for name, letter in LETTERS.items()}
         match = re.fullmatch(r"([a-z_]+?)((?:_[A-Z][0-9]{1,6})+)", text)
         parts = match[2][1:].split("_") if match else []

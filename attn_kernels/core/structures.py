@@ -29,8 +29,9 @@ class Plan:
     max_page_id: int | None  # the largest in use; None if contents were not checked
     workspace: tuple[Tensor, ...]  # what the variant needs beside the batch; layers use it one after another
     launch_cache: dict[Hashable, Any] = field(repr=False)  # by signature; shared by plans of config and model
-    for_capture: bool = False  # the lengths are upper bounds: of a captured graph, or of a part
-    segments_by_row: tuple[Any, tuple[int, ...]] | None = None  # how the GPU counts them: see ``Choices``
+    num_splits: int = 1  # into which contexts are split at most (``kernels.splits``)
+    split_keys: int = 1  # keys of each
+    for_capture: bool = False  # of a graph: the lengths are maxima, and the GPU finds the keys of each split
     launches: dict[Hashable, Any] = field(
         default_factory=dict, repr=False
     )  # by signature; of this plan alone

@@ -8,13 +8,9 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from attn_kernels.choose.choices import choices_for
-from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.kernels.arguments import head_padded
-from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.planning.plan import plan
 from attn_kernels.planning.workspace import Workspace
 
@@ -77,37 +73,15 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
     return lengths, Parts(decodes, prompts)
 
 
-PARTIAL_BYTES = 256 << 20  # of partial results; vLLM's memory profile does not know of them
-
 _workspaces: WeakValueDictionary[Hashable, "SharedWorkspace"] = WeakValueDictionary()
-
-
-def configs_for(models: Iterable[Model], device: torch.device) -> list[Config]:
-    """List the configs that steps and captured graphs of these models can have on a device."""
-    possible = [choices_for(model, device).possible(for_capture=True) for model in models]
-    return list(dict.fromkeys(config for configs in possible for config in configs))
-
-
-def segments_of(config: Config, device: torch.device) -> int:
-    """Partial results that a config keeps of each query token and head; 0 if none."""
-    return VARIANTS[config.variant].scratch_maxima(config, device).segments
 
 
 class SharedWorkspace:
     """Scratch memory of all plans of an engine on one device; never grows."""
 
     def __init__(self, device: torch.device, models: list[Model], max_num_seqs: int, max_tokens: int) -> None:
-        launched = choices_for(models[0], device).for_any_model()
-        segments = max(segments_of(config, device) for config in launched)
-        heads = max(model.num_query_heads for model in models)
-        size = head_padded(max(model.head_size for model in models))
-        token_bytes = max(1, segments) * heads * (size + 2) * 4
         self.memory = Workspace.for_maxima(
-            device,
-            models,
-            max_query_tokens=max(1, min(max_tokens, PARTIAL_BYTES // token_bytes)),
-            max_num_seqs=max_num_seqs,
-            for_capture=True,
+            device, models, max_query_tokens=max_tokens, max_num_seqs=max_num_seqs
         )
 
     @classmethod
@@ -140,25 +114,11 @@ class Planner:
         self.shared = shared  # keeps it alive
         # Layers of several groups take turns within a step, so what a plan computes once is each one's own.
         self.workspace = shared.memory.sibling()
-        device = shared.memory.device
-        self._device = device
-        self._choices = choices_for(model, device)
-        without = [config for config in configs_for([model], device) if not segments_of(config, device)]
-        self._without_partials = max(without, key=lambda config: config.block_m, default=None)
 
     def plan(self, step: StepMetadata) -> Plan:
         """Plan a step; never waits for the device. Raises as ``attn_kernels.plan``."""
         lengths, parts = step_lengths(step, self.model.block_size)
         workspace: Workspace | None = self.workspace
-        options: dict[str, Any] = {}
-        tokens = lengths.num_query_tokens
-        if tokens > self.workspace.max_query_tokens:
-            # A plan of prompts has room for the whole batch's tokens.
-            batches = [(lengths, tokens)]
-            if parts is not None:
-                batches += [(parts.prompts, tokens), (parts.decodes, parts.decodes.num_query_tokens)]
-            if not all(self._fits(*batch, step.for_capture) for batch in batches):
-                options, parts = {"config": self._without_partials}, None
         if lengths.num_seqs > self.workspace.max_num_seqs:  # local attention makes sequences of chunks
             workspace = None
         return plan(
@@ -174,11 +134,4 @@ class Planner:
             for_capture=step.for_capture,
             workspace=workspace,
             parts=parts,
-            **options,
         )
-
-    def _fits(self, lengths: Lengths, num_tokens: int, for_capture: bool) -> bool:
-        """Whether there is room for the partial results of these lengths' config, of so many tokens."""
-        if num_tokens <= self.workspace.max_query_tokens:
-            return True
-        return segments_of(self._choices.config(lengths, for_capture), self._device) == 0

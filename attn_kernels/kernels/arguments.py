@@ -28,13 +28,11 @@ RUNTIME_INTS = (
     "num_decodes",
     "num_decode_tokens",
     "max_decode_len",
+    "max_query_len",
     "heads_per_group",
-    "num_query_heads",
     "num_kv_heads",
-    "head_size",
-    "block_size",
-    "kv_element_size",
-    "most",
+    "split_keys",
+    "num_splits",
     "max_q_blocks",
     "tiles_at",
     "block_q",
@@ -64,7 +62,7 @@ INDEX_POINTERS = (
     "cu_prompts_ptr",
     "seqused_k_ptr",
     "counters_ptr",
-    "num_segments_ptr",
+    "split_keys_ptr",
     "schedule_ptr",
 )
 UNALIGNED_POINTERS = (*INDEX_POINTERS, "slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
@@ -81,6 +79,7 @@ SEQUSED_K = OfPlan(attrgetter("seqused_k"))
 BLOCK_TABLE = OfPlan(attrgetter("block_table"))
 STRIDE_TABLE = OfPlan(lambda plan: plan.block_table.stride(0))
 NUM_SEQS = OfPlan(attrgetter("num_seqs"))
+NUM_SPLITS = OfPlan(attrgetter("num_splits"))
 
 
 def one_program_grid(plan: Plan) -> tuple[int]:
@@ -173,7 +172,6 @@ def launch_constants(
         block_m=block_m,
         tile_size=config.tile_size,
         num_stages=config.num_stages,
-        num_segments=config.num_segments,
         query_unit=query_unit,
         cache_unit=cache_unit,
         same_kv_strides=cache_strides[:3] == cache_strides[3:],

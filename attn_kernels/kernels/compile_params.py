@@ -20,7 +20,6 @@ class CompileParams:
     block_m: int  # rows of a query tile: query tokens times heads, heads fastest
     tile_size: int  # keys of one step of the inner loop
     num_stages: int  # of the inner loop
-    num_segments: int  # programs that share the keys of one query tile
     # Strides of queries and of caches are counted in so many elements. A compiler that knows them to be
     # multiples of 16 bytes needs to know no more for a wide access.
     query_unit: int
@@ -46,7 +45,6 @@ class CompileParams:
 class ReduceParams:
     """The compile-time argument ``const`` of ``reduce_kernel``; fields as in ``CompileParams``."""
 
-    num_segments: int
     head_size: int
     head_padded: int
     query_unit: int
@@ -54,7 +52,7 @@ class ReduceParams:
 
     @classmethod
     def of(cls, const: CompileParams) -> "ReduceParams":
-        return cls(const.num_segments, const.head_size, const.head_padded, const.query_unit, const.windowed)
+        return cls(const.head_size, const.head_padded, const.query_unit, const.windowed)
 
 
 class PagedCache(NamedTuple):

@@ -1,25 +1,51 @@
 """The Q-Block kernel: unified paged attention for prefill, chunked prefill, decode and their mixtures.
 
-One program computes one Q-Block. Its ``block_m`` rows are consecutive query tokens of one sequence times the
-query heads that share one KV head. The tile of keys is independent of the page size. The source is "The
-Anatomy of a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
+One program computes one Q-Block, or one split of its keys where few Q-Blocks have long contexts (``splits``).
+The ``block_m`` rows of a Q-Block are consecutive query tokens of one sequence times the query heads that share
+one KV head. The tile of keys is independent of the page size. The source is "The Anatomy of a Triton Attention
+Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
-from attn_kernels.kernels.arguments import JIT_OPTIONS, Specialisation, common_arguments, of_workspace
+from attn_kernels.kernels.arguments import (
+    JIT_OPTIONS,
+    NUM_SPLITS,
+    Specialisation,
+    common_arguments,
+    of_workspace,
+)
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
-from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, take_schedule
-from attn_kernels.kernels.query_tile import attend_and_store, find_q_block, load_scales
+from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, launches, take_schedule
+from attn_kernels.kernels.query_tile import attend_cache, find_q_block, load_queries, load_scales
 from attn_kernels.kernels.schedule import schedule_kernel
-from attn_kernels.kernels.variant import ConfigGrid, Variant
+from attn_kernels.kernels.splits import (
+    EAGER,
+    SPLIT_KEYS,
+    bind_reduce,
+    bind_split_keys,
+    find_split_keys,
+    max_q_blocks,
+    reduce_kernel,
+    specialise_splits,
+    split_keys_kernel,
+    split_range,
+    store_state,
+    take_partials,
+)
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
-SCHEDULE = of_workspace(0)
+SCHEDULE = of_workspace(0)  # where the Hopper kernel is launched; elsewhere there are partial results
+*PARTIALS, DEVICE_SPLIT_KEYS = map(of_workspace, range(4))
+MAX_QUERY_LEN = OfPlan(attrgetter("max_query_len"))
 L2_BYTES = 24 * 2**20  # L2 cache for K and V of the heads in flight; an A100 has 40 MB, newer GPUs more
 
 
@@ -53,14 +79,28 @@ def qblock_kernel(
     stride_v_page,
     stride_v_slot,
     stride_v_head,
+    partial_ptr,
+    max_ptr,
+    sum_ptr,
+    split_keys_ptr,
+    split_keys,
+    num_splits,
+    num_kv_heads,
     heads_per_group,
+    max_query_len,
     const: tl.constexpr,
 ):
     # Longest first: the grid counts down, so a sequence's last queries, which see most keys, start early.
     q_block = tl.num_programs(0) // heads_per_group - 1 - tl.program_id(0) // heads_per_group
-    kv_head = tl.program_id(1) * heads_per_group + tl.program_id(0) % heads_per_group
-    block = find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, const)
+    split = tl.program_id(1) % num_splits
+    kv_head = tl.program_id(1) // num_splits * heads_per_group + tl.program_id(0) % heads_per_group
+    block = find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, max_query_len, const)
     if block.num_queries < 1:
+        return
+    split_keys = find_split_keys(split_keys_ptr, split_keys)
+    first, end, keys = split_range(block, window, split_keys, num_splits, const.tile_size, const.windowed)
+    start = first + split * keys
+    if (split > 0) & (start >= end):
         return
     scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
@@ -69,7 +109,12 @@ def qblock_kernel(
     cache = PagedCache(block_table_ptr, stride_table, k, v)
     q = (q_ptr, stride_q_token, stride_q_head)
     out = (out_ptr, stride_out_token, stride_out_head)
-    attend_and_store(q, out, block, cache, scoring, scales, const)
+    queries = load_queries(q, block, scoring, const)
+    stop = tl.minimum(start + keys, end)
+    state = attend_cache(block, queries, cache, scoring, scales, start, stop, const)
+    partials = (partial_ptr, max_ptr, sum_ptr)
+    heads = num_kv_heads * const.queries_per_kv
+    store_state(out, partials, block, split, end - first <= keys, num_splits, heads, scoring, state, const)
 
 
 def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: bool) -> int:
@@ -96,51 +141,65 @@ def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
     return group
 
 
-def max_q_blocks(plan: Plan, block_q: int) -> int:
-    """The most Q-Blocks of ``block_q`` tokens in a batch of the plan's sizes, as ``find_sequence`` counts."""
-    return plan.num_query_tokens // block_q + plan.num_seqs
-
-
 def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
-    return (Specialisation(qblock_kernel),)
+    return (Specialisation(qblock_kernel, constants=EAGER), *specialise_splits())
+
+
+def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+    return take_schedule(scratch, sizes) or take_partials(scratch, sizes)
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
-    return bind_schedules(plan, SCHEDULE)
+    if launches(plan.config, plan.device):
+        return bind_schedules(plan, SCHEDULE)
+    return bind_split_keys(plan, DEVICE_SPLIT_KEYS) if plan.for_capture else ()
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    by_hopper = bind_hopper(plan, layer, SCHEDULE)
-    if by_hopper:
-        return by_hopper
+    return bind_hopper(plan, layer, SCHEDULE) or bind_with_pointers(plan, layer)
+
+
+def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
+    """The launches that need neither a Hopper GPU nor a layout; a plan for the Hopper kernel has no splits."""
     group = bind_group(plan, layer)
     arguments, const, options = common_arguments(plan, layer)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
         heads = group(plan)
-        return max_q_blocks(plan, const.block_q) * heads, plan.model.num_kv_heads // heads, const.head_splits
+        groups = plan.model.num_kv_heads // heads
+        return max_q_blocks(plan, const.block_q) * heads, groups * plan.num_splits, const.head_splits
 
-    return (Launch(qblock_kernel, programs, (*arguments, OfPlan(group), const), options),)
+    by_hopper = launches(plan.config, plan.device)
+    partials = [None] * 3 if by_hopper else PARTIALS
+    split_keys = DEVICE_SPLIT_KEYS if plan.for_capture and not by_hopper else None
+    heads = plan.model.num_kv_heads
+    of_splits = (*partials, split_keys, SPLIT_KEYS, NUM_SPLITS)
+    arguments = (*arguments, *of_splits, heads, OfPlan(group), MAX_QUERY_LEN, const)
+    kernel = Launch(qblock_kernel, programs, arguments, options)
+    return (kernel,) if by_hopper else (kernel, bind_reduce(layer, PARTIALS, split_keys, const))
+
+
+def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
+    return ScratchMaxima(splits=not launches(config, device))
 
 
 VARIANT = Variant(
     name="qblock",
-    kernels=(qblock_kernel, schedule_kernel),
+    kernels=(qblock_kernel, split_keys_kernel, reduce_kernel, schedule_kernel),
     bind=bind,
     bind_once=bind_once,
-    scratch=take_schedule,
+    scratch=take_scratch,
+    scratch_maxima=scratch_maxima,
     specialise=specialise,
     parameters=frozenset({"descriptors"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),
     grids=(
         ConfigGrid(M=(16,), T=(32, 64), W=(2, 4), S=(3,)),
-        ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2, 3)),
-        ConfigGrid(M=(64,), T=(32, 64), W=(4,), S=(2, 3)),
-        ConfigGrid(M=(64,), T=(32,), W=(4,), S=(4,)),
-        ConfigGrid(M=(64,), T=(128,), W=(4,), S=(3,)),
-        ConfigGrid(M=(128,), T=(128,), W=(8,), S=(2, 3)),
-        # vLLM's fixed choices.
-        ConfigGrid(M=(16, 32, 64, 128), T=(32,), W=(4,), S=(3,)),
+        ConfigGrid(M=(16,), T=(128,), W=(4,), S=(2,)),
+        ConfigGrid(M=(32,), T=(64,), W=(4,), S=(3,)),
+        ConfigGrid(M=(64,), T=(32, 64, 128), W=(4,), S=(3,)),
+        ConfigGrid(M=(64,), T=(32,), W=(4,), S=(2,)),
+        ConfigGrid(M=(128,), T=(64,), W=(8,), S=(3,)),
         ConfigGrid(M=(128,), T=(64, 128), W=(8,), S=(2, 3), D=(1,)),
     ),
 )

@@ -75,15 +75,21 @@ def make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, he
 
 
 @triton.jit
-def find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, const: tl.constexpr):
+def find_q_block(
+    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, max_query_len, const: tl.constexpr
+):
     """The QBlock number ``q_block`` of the batch, as ``find_sequence`` counts.
 
-    Programs along the grid's third axis share the query heads of a KV head.
+    Where one Q-Block holds the longest query, each sequence has one, of its own number. Programs along the
+    grid's third axis share the query heads of a KV head.
     """
     BLOCK_Q: tl.constexpr = const.block_q
-    base = tl.load(cu_seqlens_q_ptr)
-    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
-    block_in_seq = q_block - ((tl.load(cu_seqlens_q_ptr + seq) - base) // BLOCK_Q + seq)
+    seq = q_block
+    block_in_seq = q_block * 0
+    if max_query_len > BLOCK_Q:
+        base = tl.load(cu_seqlens_q_ptr)
+        seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
+        block_in_seq = q_block - ((tl.load(cu_seqlens_q_ptr + seq) - base) // BLOCK_Q + seq)
     head = tl.program_id(2) * const.heads
     return make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, BLOCK_Q)
 
@@ -166,8 +172,8 @@ def in_half_precision(queries, const: tl.constexpr):
 
 
 @triton.jit
-def initial_state(block, scoring, WITH_SINKS: tl.constexpr, const: tl.constexpr):
-    """The softmax state before the first key. A sink counts as a key without a value.
+def initial_state(const: tl.constexpr):
+    """The softmax state before the first key.
 
     The maximum begins below every score, but finite. So a tile that is masked for a row adds weights of
     exp2(-inf) = 0, and exp2(-inf + inf) never occurs.
@@ -177,11 +183,6 @@ def initial_state(block, scoring, WITH_SINKS: tl.constexpr, const: tl.constexpr)
     acc = tl.zeros([BLOCK_M, HEAD_PADDED], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], -1e38, dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
-    if WITH_SINKS and scoring.sinks_ptr is not None:
-        heads = query_heads(block, const)
-        sinks = tl.load(scoring.sinks_ptr + heads, mask=valid_rows(block, const), other=0.0)
-        row_max = tl.maximum(in_base_2(sinks), row_max)  # a sink may be -inf
-        row_sum += 1.0
     return acc, row_max, row_sum
 
 
@@ -210,11 +211,9 @@ def load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr):
 
 
 @triton.jit
-def attend_cache(
-    block, queries, cache, scoring, scales, start, stop, WITH_SINKS: tl.constexpr, const: tl.constexpr
-):
-    """The softmax state of a query tile after the cached keys ``start .. stop - 1``."""
-    acc, row_max, row_sum = initial_state(block, scoring, WITH_SINKS, const)
+def attend_cache(block, queries, cache, scoring, scales, start, stop, const: tl.constexpr):
+    """The softmax state of a query tile after the cached keys ``start .. stop - 1``, without sinks."""
+    acc, row_max, row_sum = initial_state(const)
     # A sequence without cached keys uses none, but the id of its first page is looked up.
     last = tl.maximum(stop - 1, 0)
     first = tl.minimum(first_key(queries.first_position, scoring.window, const.windowed), last)
@@ -257,13 +256,4 @@ def store_normalised(out, block, scoring, acc, row_max, row_sum, const: tl.const
         row_sum = row_sum * rescale + tl.exp2(sinks - largest)
         acc = acc * rescale[:, None]
     row_sum = tl.where(row_sum == 0.0, 1.0, row_sum)
-    store_output(out, block, acc / row_sum[:, None], const)
-
-
-@triton.jit
-def attend_and_store(q, out, block, cache, scoring, scales, const: tl.constexpr):
-    queries = load_queries(q, block, scoring, const)
-    start = first_tile(queries.first_position, scoring.window, const.tile_size, const.windowed)
-    stop = queries.last_position + 1
-    acc, _, row_sum = attend_cache(block, queries, cache, scoring, scales, start, stop, True, const)
     store_output(out, block, acc / row_sum[:, None], const)

@@ -1,10 +1,10 @@
 """The registry of variants, and the check that a variant accepts a config."""
 
 from attn_kernels.core.config import Config
-from attn_kernels.kernels import pod, qblock, segmented, split, stream_k
+from attn_kernels.kernels import pod, qblock, stream_k
 from attn_kernels.kernels.variant import Variant
 
-MODULES = (qblock, segmented, stream_k, split, pod)
+MODULES = (qblock, stream_k, pod)
 VARIANTS: dict[str, Variant] = {module.VARIANT.name: module.VARIANT for module in MODULES}
 
 
@@ -29,20 +29,16 @@ def check_config(config: Config) -> None:
     _check_power("tile_size", config, MIN_BLOCK, MAX_BLOCK)
     _check_power("num_warps", config, 1, 32)
     _check(config, "num_stages", config.num_stages >= 1, "at least 1 is needed")
-    _check(config, "num_segments", 1 <= config.num_segments <= 1024, "1 to 1024 is needed")
     _check(config, "programs_per_sm", 1 <= config.programs_per_sm <= 32, "1 to 32 is needed")
     _check(config, "bypass_l1", config.bypass_l1 in (0, 1), "0 or 1 is needed")
     _check(config, "descriptors", config.descriptors in (0, 1), "0 or 1 is needed")
     _check(config, "max_registers", 0 <= config.max_registers <= 255, "0 to 255 is needed")
     _check(config, "waves_per_eu", 0 <= config.waves_per_eu <= 8, "0 to 8 is needed")
     _check(config, "matrix_size", config.matrix_size in (0, 16, 32), "0, 16 or 32 is needed")
-    _check(config, "device_segments", config.device_segments in (0, 1), "0 or 1 is needed")
     for name, default in Config._field_defaults.items():
         if name not in COMMON and name not in variant.parameters and getattr(config, name) != default:
             value = getattr(config, name)
             raise ValueError(f"config.{name} is {value}, but {config.variant} has no such parameter")
-    if config.device_segments:
-        _check(config, "num_segments", config.num_segments > 1, "at least 2 is needed with device_segments")
     if config.descriptors or variant.mixed:
         by = "with descriptors" if config.descriptors else f"by {config.variant}"
         _check(config, "tile_size", config.tile_size in (64, 128), f"64 or 128 is needed {by}")

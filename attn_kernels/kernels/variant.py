@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple, Protocol
 
@@ -21,10 +22,10 @@ class ScratchSizes(NamedTuple):
     num_query_tokens: int
     num_query_heads: int
     head_padded: int  # as in ``CompileParams``
-    num_segments: int
+    num_splits: int
     block_m: int = 0
     programs_per_sm: int = 0
-    device_segments: int = 0
+    for_capture: bool = False
     part: int = 0  # of a mixed batch, 0 or 1, or 2 for both: what is computed once a plan is kept apart
     queries_per_kv: int = 1
     config: Config | None = None
@@ -33,7 +34,7 @@ class ScratchSizes(NamedTuple):
 class ScratchMaxima(NamedTuple):
     """A config's share of a workspace's size, the same for every batch."""
 
-    segments: int = 0  # partial results that it keeps of each query token and head
+    splits: bool = False  # whether it keeps partial results of splits
     fragment_rows: int = 0  # programs of a launch times block_m, where programs keep fragments
 
 
@@ -49,16 +50,20 @@ class Scratch(Protocol):
     def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
         """int32, at least [length]; its counters are zeros (``kernels.schedule``)."""
 
-    def partials(self, sizes: ScratchSizes) -> Partials:
-        """Softmax states of segments, float32.
+    @property
+    def max_partials(self) -> int:
+        """Partial results that there is room for: query tokens times query heads times splits."""
 
-        The weighted sums of values: at least [num_query_tokens, num_query_heads, num_segments, head_padded]
+    def partials(self, sizes: ScratchSizes) -> Partials:
+        """Softmax states of splits, float32.
+
+        The weighted sums of values: at least [num_query_tokens, num_query_heads, num_splits, head_padded]
         elements. The maxima of scores and the sums of weights: at least
-        [num_query_tokens, num_query_heads, num_segments] each.
+        [num_query_tokens, num_query_heads, num_splits] each. One element of each without splits.
         """
 
-    def num_segments(self, sizes: ScratchSizes) -> Tensor:
-        """int32 [1], into how many segments the device splits contexts."""
+    def split_keys(self, sizes: ScratchSizes) -> Tensor:
+        """int32 [1], the keys of each split that the device finds."""
 
     def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
         """Counters and softmax states of fragments.
@@ -69,11 +74,19 @@ class Scratch(Protocol):
         """
 
 
+@cache
+def unused_partials(device: torch.device) -> Partials:
+    """What kernels take in place of partial results where no context is split."""
+    values, maxima, sums = torch.empty((3, 4), dtype=torch.float32, device=device).unbind()
+    return values, maxima, sums
+
+
 @dataclass(frozen=True, slots=True)
 class Fresh:
     """Allocates exactly what a plan needs."""
 
     device: torch.device
+    max_partials: int = 1 << 18  # 136 MB with heads of 128
 
     def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
         return self._int32(num_seqs + 1), self._int32(num_seqs + 1)
@@ -82,11 +95,13 @@ class Fresh:
         return torch.zeros(length, dtype=torch.int32, device=self.device)
 
     def partials(self, sizes: ScratchSizes) -> Partials:
+        if sizes.num_splits == 1:
+            return unused_partials(self.device)
         return self._softmax_states(
-            (sizes.num_query_tokens, sizes.num_query_heads, sizes.num_segments), sizes.head_padded
+            (sizes.num_query_tokens, sizes.num_query_heads, sizes.num_splits), sizes.head_padded
         )
 
-    def num_segments(self, sizes: ScratchSizes) -> Tensor:
+    def split_keys(self, sizes: ScratchSizes) -> Tensor:
         return self._int32(1)
 
     def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
@@ -110,15 +125,14 @@ class ConfigGrid:
     T: tuple[int, ...]
     W: tuple[int, ...]
     S: tuple[int, ...]
-    N: tuple[int, ...] = (1,)
     P: tuple[int, ...] = (1,)
     D: tuple[int, ...] = (0,)
     K: tuple[int, ...] = (0,)
 
     def configs(self, variant: str) -> Iterator[Config]:
-        values = (self.M, self.T, self.W, self.S, self.N, self.P, self.D, self.K)
-        for m, t, w, s, n, p, d, k in product(*values):
-            yield Config(variant, m, t, n, w, s, p, d, decode_tile=k)
+        values = (self.M, self.T, self.W, self.S, self.P, self.D, self.K)
+        for m, t, w, s, p, d, k in product(*values):
+            yield Config(variant, m, t, w, s, p, d, decode_tile=k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +147,6 @@ class Variant:
     specialise: Callable[[Config, int], tuple[Specialisation, ...]]
     parameters: frozenset[str] = frozenset()  # launch parameters that it has beside those of all variants
     mixed: bool = False  # computes both parts of a mixed batch in one launch, and no other batch
-    one_head: bool = False  # a tile of block_m rows holds query tokens of one head
-    # Rows of the query tiles in decode, from the query heads a KV head, where these are not block_m.
-    decode_rows: Callable[[int], int] | None = None
     scratch: Callable[[Scratch, ScratchSizes], tuple[Tensor, ...]] = (
         lambda *_: ()
     )  # of a plan; no synchronising

@@ -217,7 +217,7 @@ def begin(plan: Plan) -> None:
 
 
 def _launch_once(plan: Plan, name: str, bind_once: Callable[[Plan], tuple[Launch, ...]]) -> None:
-    key = (name, plan.segments_by_row, direct.generation)
+    key = (name, direct.generation)
     bound = plan.launch_cache.get(key)
     if bound is None:
         bound = tuple(BoundLaunch(launch, {}) for launch in bind_once(plan))
@@ -227,5 +227,5 @@ def _launch_once(plan: Plan, name: str, bind_once: Callable[[Plan], tuple[Launch
     launches = direct.fill(plan, bound)
     if launches is None:
         direct.launch_through_triton(plan, bound, {})
-    else:
+    elif launches:
         launch_filled(plan.device.index, launches, (), ())

@@ -42,7 +42,7 @@ HOPPER_FEATURES = {
     "cap": "softcap",
 }
 HOPPER_FLOATS = ("factor", "cap", "v_scale")
-FLOATS = ("factor", "cap", "k_scale", "v_scale")
+FLOATS = ("factor", "cap", "k_scale", "v_scale", "row_cost", "least_splits")
 SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
 PARTIAL_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
 DECODE_POINTERS = ("counters_ptr", *PARTIAL_POINTERS)  # of the Hopper kernel

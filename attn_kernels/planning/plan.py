@@ -14,8 +14,10 @@ from attn_kernels.core.config import Config, LaunchConfig
 from attn_kernels.core.lengths import Lengths, Parts, check_part_contents, check_parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.kernels.arguments import head_padded
+from attn_kernels.kernels.arguments import head_padded, multiprocessors
+from attn_kernels.kernels.hopper_limits import launches
 from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.kernels.splits import find_splits
 from attn_kernels.kernels.variant import Fresh, Scratch, ScratchSizes
 from attn_kernels.launch.run import begin
 from attn_kernels.planning.workspace import Workspace
@@ -59,12 +61,11 @@ def plan(
         max_query_len, max_seq_len: the longest query and context, in tokens.
         num_kv_tokens: sum of ``seqused_k``; ``num_seqs * max_seq_len`` if the host does not know it.
         config: launch with this instead of the choice of the generated module.
-        device_key: choose by the generated module of this name instead of the device's. Beside a ``config``
-            with ``device_segments``, the GPU calls this module for the number of segments.
+        device_key: choose by the generated module of this name instead of the device's.
         check: also check the contents of the index tensors. None: if they are on the CPU and the plan is not
             ``for_capture``. True: always, which synchronises. False: never.
         for_capture: a graph of this plan will be replayed for other batches in the same index tensors. All
-            lengths given here are maxima; ``choose.capture`` has the rule.
+            lengths given here are maxima, and each replay splits contexts by the lengths in memory.
         workspace: scratch memory for one plan after another; allocated if None.
         parts: the lengths of the leading decodes and of the prompts behind them. The generated module of
             ``mixed_attention`` then chooses one of three ways: one launch that computes both parts at once, a
@@ -118,7 +119,7 @@ def plan(
     step = Step(cu_seqlens_q, seqused_k, block_table, choices, scratch, for_capture, max_page_id)
     given = None if config is None else checked(config)
     if given is not None and not needs_parts(given):
-        if device_key is not None and not given.device_segments:
+        if device_key is not None:
             raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
         made = _plan_whole(step, lengths, given)
     else:
@@ -155,24 +156,29 @@ def _plan_chosen(step: Step, lengths: Lengths, parts: Parts | None, way: Config 
     elif parts.decodes.num_query_tokens and parts.prompts.num_query_tokens:
         way = way or choices.way(parts)
         if way != WHOLE:
-            configs = [choices.config(part, step.for_capture) for part in parts]
+            configs = [choices.config(part) for part in parts]
             return plan_parts(step, lengths, parts, configs, None if way == SERIES else way)
-    return _plan_whole(step, lengths, choices.config(lengths, step.for_capture))
+    return _plan_whole(step, lengths, choices.config(lengths))
 
 
 def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> Plan:
     """Plan a batch, or a part of it, with one config; ``part`` as in ``ScratchSizes``."""
     choices, variant = step.choices, VARIANTS[config.variant]
-    model = choices.model
+    model, device = choices.model, choices.device
+    num_splits = split_keys = 1
+    if not launches(config, device):
+        num_splits, split_keys = find_splits(
+            config, model, lengths, multiprocessors(device), step.scratch.max_partials
+        )
     sizes = ScratchSizes(
         lengths.num_seqs,
         lengths.num_query_tokens,
         model.num_query_heads,
         head_padded(model.head_size),
-        config.num_segments,
+        num_splits,
         config.block_m,
         config.programs_per_sm,
-        config.device_segments,
+        step.for_capture,
         part,
         model.queries_per_kv,
         config,
@@ -181,7 +187,7 @@ def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> 
         cu_seqlens_q=step.cu_seqlens_q,
         seqused_k=step.seqused_k,
         block_table=step.block_table,
-        device=choices.device,
+        device=device,
         num_seqs=lengths.num_seqs,
         num_query_tokens=lengths.num_query_tokens,
         num_kv_tokens=lengths.num_kv_tokens,
@@ -191,9 +197,10 @@ def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> 
         config=config,
         max_page_id=step.max_page_id,
         workspace=variant.scratch(step.scratch, sizes),
-        launch_cache=choices.launch_cache(config),
+        launch_cache=choices.launch_cache(config, step.for_capture),
+        num_splits=num_splits,
+        split_keys=split_keys,
         for_capture=step.for_capture,
-        segments_by_row=choices.segments_by_row if config.device_segments else None,
     )
 
 
@@ -220,8 +227,8 @@ def plan_parts(
         max_query_len=batch.max_query_len,
     )
     cu_decodes, cu_prompts = step.scratch.cu_parts(batch.num_seqs)
-    step_of_decodes = step._replace(cu_seqlens_q=cu_decodes, for_capture=True)
-    step_of_prompts = step._replace(cu_seqlens_q=cu_prompts, for_capture=True)
+    step_of_decodes = step._replace(cu_seqlens_q=cu_decodes)
+    step_of_prompts = step._replace(cu_seqlens_q=cu_prompts)
     plan_of_decodes = _plan_whole(step_of_decodes, parts.decodes, configs[0], part=0)
     plan_of_prompts = _plan_whole(step_of_prompts, prompts, configs[1], part=1)
     plan_of_both = None
@@ -234,7 +241,7 @@ def plan_parts(
         cu_seqlens_q=step.cu_seqlens_q,
         num_kv_tokens=batch.num_kv_tokens,
         max_seq_len=batch.max_seq_len,
-        for_capture=step.for_capture,
+        num_splits=1,
         workspace=(),
         launches={},
         parts=(plan_of_decodes, plan_of_prompts),

@@ -14,6 +14,7 @@ from attn_kernels.core.model import Model, models_of
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import BLOCK_M, Roles
+from attn_kernels.kernels.splits import MAX_SPLITS
 from attn_kernels.kernels.variant import Fragments, Fresh, Partials, ScratchSizes
 
 
@@ -28,12 +29,11 @@ class Workspace:
     device: torch.device
     max_query_tokens: int
     max_num_seqs: int
-    max_query_heads: int
     max_head_size: int
-    max_segments: int  # of any config that keeps partial results; 0 where none does
+    max_partials: int  # results of splits: query tokens times query heads times splits
     max_fragment_rows: int  # programs times ``block_m`` of any ``stream_k`` config; 0 where there is none
     # One of each for either part of a mixed batch; other plans use the first.
-    _num_segments: tuple[Tensor, Tensor] = field(repr=False)
+    _split_keys: tuple[Tensor, Tensor] = field(repr=False)
     _cu_parts: tuple[Tensor, Tensor] = field(repr=False)
     _schedules: tuple[Tensor, Tensor, Tensor] = field(repr=False)  # the last of both parts in one launch
     _partials: Partials = field(repr=False)
@@ -47,66 +47,48 @@ class Workspace:
         *,
         max_query_tokens: int,
         max_num_seqs: int,
-        configs: Iterable[LaunchConfig] | None = None,
-        max_segments: int | None = None,
-        for_capture: bool = False,
+        configs: Iterable[LaunchConfig] = (),
         device_key: str | None = None,
     ) -> Self:
         """Allocate for every plan up to these sizes.
 
         Args:
             models: the model, or one for each kind of layer where layers differ.
-            max_query_tokens: query tokens of a batch whose config keeps partial results (``segmented``).
-                Batches of other variants may have more.
+            max_query_tokens: query tokens of a batch whose contexts are split. A batch may have more: the
+                more it has, the less its contexts are split.
             max_num_seqs: sequences of a batch.
-            configs: all that will be launched, but for those that compute both parts of a mixed batch;
-                ``max_segments`` and ``max_fragment_rows`` follow from them.
-            max_segments: in place of ``configs``, where none is of ``stream_k``.
-            for_capture: add the configs that plans ``for_capture`` can choose on this device; ``configs``
-                may be left out.
+            configs: those that ``plan`` is given, beside what it chooses itself.
             device_key: the generated module that chooses, if ``plan`` is given one.
 
         Raises:
-            TypeError, ValueError: a wrong size, device or key, or not exactly one of ``configs`` and
-            ``max_segments``.
+            TypeError, ValueError: a wrong size, device or key.
         """
-        if (configs is None and not for_capture) == (max_segments is None):
-            raise ValueError(
-                "exactly one of configs and max_segments is needed, to know how large partial results are "
-                "(for_capture=True counts as configs)"
-            )
         checks.check_int("max_query_tokens", max_query_tokens, 1)
         checks.check_int("max_num_seqs", max_num_seqs, 1)
         device, models = torch.device(device), models_of(models)
         choices = choices_for(models[0], device, device_key)
-        launched = [*map(checked, configs or ()), *choices.fused()]
-        if for_capture:
-            launched += choices.for_any_model()
+        launched = [*map(checked, configs), *choices.for_any_model(), *choices.fused()]
         needed = [VARIANTS[config.variant].scratch_maxima(config, device) for config in launched]
         fragments = max((maxima.fragment_rows for maxima in needed), default=0)
-        if max_segments is None:
-            max_segments = max((maxima.segments for maxima in needed), default=0)
-        checks.check_int("max_segments", max_segments, 0)
         num_query_heads = max(model.num_query_heads for model in models)
         head_size = max(model.head_size for model in models)
-        sizes = ScratchSizes(
-            max_num_seqs, max_query_tokens, num_query_heads, head_padded(head_size), max_segments
-        )
+        fresh = Fresh(device)
+        max_partials = min(fresh.max_partials, max_query_tokens * num_query_heads * MAX_SPLITS)
+        max_partials = max_partials if any(maxima.splits for maxima in needed) else 1
+        sizes = ScratchSizes(1, 1, 1, head_padded(head_size), max_partials)
         # The most that any config's roles need.
         roles = Roles(max(1, BLOCK_M // max(model.queries_per_kv for model in models)), 1, 1)
         schedule_length = roles.length(max_query_tokens, max_num_seqs)
-        fresh = Fresh(device)
         cu_parts = fresh.cu_parts(max_num_seqs)
         first, second, both = (fresh.schedule(schedule_length, sizes) for _ in range(3))
         return cls(
             cu_parts[0].device,
             max_query_tokens,
             max_num_seqs,
-            num_query_heads,
             head_size,
-            max_segments,
+            max_partials,
             fragments,
-            (fresh.num_segments(sizes), fresh.num_segments(sizes)),
+            (fresh.split_keys(sizes), fresh.split_keys(sizes)),
             cu_parts,
             (first, second, both),
             fresh.partials(sizes),
@@ -119,7 +101,7 @@ class Workspace:
         It shares the memory for partial results and fragments, which one layer uses at a time. What is
         computed once a plan is kept apart.
         """
-        once_a_plan = ("_num_segments", "_cu_parts", "_schedules")
+        once_a_plan = ("_split_keys", "_cu_parts", "_schedules")
         own: dict[str, Any] = {
             name: tuple(map(torch.zeros_like, getattr(self, name))) for name in once_a_plan
         }
@@ -136,16 +118,13 @@ class Workspace:
         return self._cu_parts
 
     def partials(self, sizes: ScratchSizes) -> Partials:
-        """As long as the maxima. Raises ValueError where a plan needs more."""
-        _check("num_query_tokens", sizes.num_query_tokens, "max_query_tokens", self.max_query_tokens)
-        _check("num_query_heads", sizes.num_query_heads, "num_query_heads", self.max_query_heads)
-        _check("num_segments", sizes.num_segments, "max_segments", self.max_segments)
+        """As long as the maxima. Raises ValueError where heads are larger."""
         _check("head_size", sizes.head_padded, "head_size", head_padded(self.max_head_size))
         return self._partials
 
-    def num_segments(self, sizes: ScratchSizes) -> Tensor:
+    def split_keys(self, sizes: ScratchSizes) -> Tensor:
         """int32 [1]."""
-        return self._num_segments[sizes.part]
+        return self._split_keys[sizes.part]
 
     def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
         """As long as the maxima. Raises ValueError where a plan needs more."""

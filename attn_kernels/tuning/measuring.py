@@ -68,9 +68,9 @@ def sets_for(batch: Batch, device: torch.device) -> int:
     return min(MAX_SETS, rotation(batch, device, l2_multiple=L2_MULTIPLE))
 
 
-# A decode and a prompt launch both kernels of `split`. No kernel depends on the lengths.
-LENGTHS = (1, 2)
-LENGTHS_OF_PARTS = (1, MAX_DRAFT + 1)
+# No kernel depends on the lengths, but contexts have to be long to be split.
+LENGTHS = ((1, 2), (8192, 8192))
+LENGTHS_OF_PARTS = 2 * ((1, MAX_DRAFT + 1),)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class CompileJob:
 
     def run(self, device: torch.device) -> None:
         shape, lengths = self.shape, LENGTHS_OF_PARTS if needs_parts(self.config) else LENGTHS
-        tensors = materialise(scenario_of("small", lengths, lengths, shape).batch, device)
+        tensors = stand_in(scenario_of("small", *lengths, shape).batch, device)
         launches_of(plan_for(tensors, self.config), tensors)[0]()
 
 

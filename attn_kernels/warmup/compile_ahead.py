@@ -13,6 +13,7 @@ from attn_kernels.core.checks import check_int
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.errors import brief
 from attn_kernels.core.model import Model, models_of
+from attn_kernels.kernels.hopper_limits import launches as hopper_launches
 from attn_kernels.warmup.dummy_launch import FEATURES, LARGE, DummyLaunch
 from triton_tune.processes.compile_ahead import CompileAhead, JobFailure, default_workers, minimal, run_jobs
 
@@ -68,7 +69,7 @@ def compile_ahead(
             ``[("softcap",), ("softcap", "window")]``.
         device_key: the generated module that chooses, if ``plan`` is given one.
         configs: further configs, if ``plan`` is given any.
-        for_capture: add the configs that plans ``for_capture`` can choose.
+        for_capture: add the kernels of plans ``for_capture``.
         workers: processes that compile, 0 for none. None: as many as there are processors and memory for.
         progress: called with the number of launches done and of all.
 
@@ -117,10 +118,11 @@ def launches_of(
     launches = []
     for model in models_of(models):
         choices = choices_for(model, device, device_key)
-        chosen = choices.possible(for_capture) + given + choices.fused()
+        chosen = choices.possible() + given + choices.fused()
         for config, words, large in product(dict.fromkeys(chosen), kinds, sizes):
-            key = device_key if config.device_segments else None
-            launches.append(DummyLaunch(config, model, words, large, key))
+            launches.append(DummyLaunch(config, model, words, large))
+            if for_capture and not hopper_launches(config, device):
+                launches.append(DummyLaunch(config, model, words, large, for_capture=True))
     return launches
 
 

@@ -33,7 +33,8 @@ from attn_kernels.planning.plan import plan
 # dtype.
 FEATURES = ("window", "softcap", "alibi", "sinks", "scales")
 
-LENGTHS = (1, 2)  # a decode and a prompt: both kernels of ``split``
+LENGTHS = (1, 2)  # a decode and a prompt
+LONGEST = 32768  # as the plan is told, so that contexts are split and both kernels are launched
 PARTS = Parts(Lengths(1, 1, 1, 1, 1), Lengths(1, 2, 2, 2, 2))
 ALIGNMENT = 256  # bytes, of each cache
 LARGE = 2**31  # bytes; AMD kernels address less with 32-bit offsets
@@ -47,7 +48,7 @@ class DummyLaunch:
     model: Model
     features: frozenset[str] = frozenset()
     large: bool = False  # whether caches take more than 2 GiB
-    device_key: str | None = None  # the module that the GPU calls for a number of segments
+    for_capture: bool = False  # whether the GPU finds the keys of each split
 
     @property
     def needs(self) -> frozenset[Hashable]:
@@ -65,7 +66,7 @@ class DummyLaunch:
         """``qblock_M64_T64_W4_S3 heads 32/8/128 page 16 bfloat16 window``."""
         model = self.model
         dtypes = [str(dtype).removeprefix("torch.") for dtype in (model.dtype, model.cache_dtype) if dtype]
-        words = [*sorted(self.features), *["large caches"] * self.large]
+        words = [*sorted(self.features), *["large caches"] * self.large, *["graph"] * self.for_capture]
         heads = f"{model.num_query_heads}/{model.num_kv_heads}/{model.head_size}"
         return " ".join([f"{self.config} heads {heads} page {model.block_size}", "/".join(dtypes), *words])
 
@@ -103,19 +104,20 @@ def _plan(launch: DummyLaunch, device: torch.device) -> Plan:
     def indices(values: object) -> Tensor:
         return torch.tensor(values, dtype=torch.int32, device=device)
 
-    pages = -(-max(LENGTHS) // launch.model.block_size)
+    longest = max(LENGTHS) if needs_parts(launch.config) else LONGEST
+    pages = -(-longest // launch.model.block_size)
     return plan(
         indices([0, LENGTHS[0], sum(LENGTHS)]),
         indices(LENGTHS),
         indices([[0] * pages] * len(LENGTHS)),
-        launch.model,
+        dataclasses.replace(launch.model, sliding_window=None),  # whose contexts are split less
         num_query_tokens=sum(LENGTHS),
         num_kv_tokens=sum(LENGTHS),
         max_query_len=max(LENGTHS),
-        max_seq_len=max(LENGTHS),
+        max_seq_len=longest,
         config=launch.config,
-        device_key=launch.device_key,
         check=False,
+        for_capture=launch.for_capture,
         parts=PARTS if needs_parts(launch.config) else None,
     )
 

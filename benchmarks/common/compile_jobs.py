@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from attn_kernels import Config, plan
-from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import launches_of, plan_for, stand_in
@@ -44,9 +43,9 @@ class LaunchJob:
         return self.config.block_m * self.config.tile_size * self.batch.layout.head_size
 
     def run(self, device: torch.device) -> None:
-        # A decode and a prompt launch all kernels; no length is compiled into one.
-        lengths = (1, MAX_DRAFT + 1) if needs_parts(self.config) else (1, 2)
-        small = dataclasses.replace(self.batch, name="small", query_lens=lengths, context_lens=lengths)
+        # No length is compiled into a kernel, but contexts have to be long to be split.
+        lengths = (1, MAX_DRAFT + 1)
+        small = dataclasses.replace(self.batch, name="small", query_lens=lengths, context_lens=(8192, 8192))
         tensors = stand_in(small, device)
         launches_of(plan_for(tensors, self.config), tensors)[0]()
 

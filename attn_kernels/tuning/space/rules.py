@@ -5,16 +5,13 @@ A rule gives the same text as its reason everywhere, so that reasons can be coun
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 
 from attn_kernels.choose.mixed import WITHOUT_KERNEL, needs_parts
 from attn_kernels.core.config import Config
 from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.hopper_limits import hopper_module
-from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
-from attn_kernels.measure.roofline import visible_keys
 from attn_kernels.tuning.scenarios.scenario import Shape
 
 SHARED = "needs more shared memory than a block has"
@@ -23,26 +20,15 @@ REGISTERS = "accumulators and scores exceed a thread's registers"
 DESCRIPTORS = "descriptors fall back to pointers here"
 HOPPER = "kernels for mixed batches need a Hopper GPU"
 STAGES = "more stages than pay on AMD"
-FIXED_ONLY = "tiles of so few keys are only vLLM's fixed choice"
-PARTIALS = "partial results of segments need too much memory"
-FILLED = "query tiles fill the GPU without segments"
-SEGMENTS = "more segments than tiles of keys"
 EMPTY_TILES = "query tiles mostly empty"
 SMALL_TILES = "query tiles too small for prompts"
 
-MAX_ROWS = 128  # of a declared query tile
 ENOUGH_ROWS = 64  # of a tile, whatever the number of query heads: two tiles can share more
 WARP = 32  # threads, NVIDIA
 # Floats of accumulators and scores a thread. Of the configs compiled for sm_90, all with more spill at least
 # 38 registers, and some with fewer spill.
 MAX_FLOATS = 191
 AMD_STAGES = 2
-FIXED_ROWS = 16  # of vLLM's query tiles, where a KV head has at most 16 query heads
-GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8))  # batch sizes that vLLM captures
-
-PARTIALS_LIMIT = 1 << 30  # bytes
-FULL_WAVES = 8  # query tiles a multiprocessor: from here on, segments only add work
-LONGEST_SHARE = 0.25  # of a multiprocessor's work: segments shorten the tail of a longer tile
 EMPTY_FACTOR = 4  # rows of a tile over the rows that the longest query fills
 MANY_WAVES = 64  # query tiles a multiprocessor
 PROMPT_ROWS = 128  # rows of every sequence: then larger tiles read keys less often
@@ -58,39 +44,6 @@ class Gpu:
     multiprocessors: int
 
 
-def baselines(batch: Batch, vendor: str = "nvidia") -> Config:
-    """vLLM's fixed choice for a batch, as a Config."""
-    return fixed_choice(batch.features, vendor)
-
-
-def fixed_choice(features: Mapping[str, int], vendor: str = "nvidia") -> Config:
-    """vLLM's fixed choice for a batch of these features, as a Config.
-
-    vLLM 0.24's Triton attention splits few one-token sequences into 16 segments, and else uses Q-Blocks.
-    """
-    kv_heads = features["num_kv_heads"]
-    group = features["num_query_heads"] // kv_heads
-    segmented, qblock = fixed_choices(group, features["kv_element_size"], vendor)
-    threshold = min(GRAPH_SIZES, key=lambda size: abs(size - 128 // kv_heads))
-    few = features["max_query_len"] == 1 and features["num_seqs"] <= threshold
-    return segmented if few else qblock
-
-
-@cache
-def fixed_choices(group: int, cache_element_size: int, vendor: str) -> tuple[Config, Config]:
-    """vLLM's two configs: for few one-token sequences, and for all other batches.
-
-    group: query heads a KV head. cache_element_size: bytes of a cache element.
-    """
-    rows = min(MAX_ROWS, max(FIXED_ROWS, power_above(group)))
-    stages = AMD_STAGES if vendor == "amd" else 3  # Triton's defaults
-    few_tile = 32 if cache_element_size == 1 else 16
-    return (
-        Config("segmented", rows, few_tile, num_segments=16, num_warps=4, num_stages=stages),
-        Config("qblock", rows, 32, num_warps=4, num_stages=stages),
-    )
-
-
 def power_above(number: int) -> int:
     """The least power of two that is at least ``number``."""
     return 1 << (number - 1).bit_length()
@@ -103,10 +56,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
         return None if served else HOPPER
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
-    fixed = config in fixed_choices(group, cache_element_size(shape), gpu.vendor)
-    if config.tile_size < 32 and not fixed:
-        return FIXED_ONLY
-    if not VARIANTS[config.variant].one_head and config.block_m < min(group, ENOUGH_ROWS):
+    if config.block_m < min(group, ENOUGH_ROWS):
         return ROWS
     if gpu.vendor == "amd" and config.num_stages > AMD_STAGES:
         return STAGES
@@ -114,7 +64,7 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
         return DESCRIPTORS
     if gpu.vendor != "cpu" and not config.descriptors and shared_bytes(config, shape, gpu) > gpu.shared_bytes:
         return SHARED
-    if gpu.vendor == "nvidia" and not config.descriptors and not fixed:
+    if gpu.vendor == "nvidia" and not config.descriptors:
         head = head_padded(layout.head_size)
         if config.block_m * (head + config.tile_size) > MAX_FLOATS * WARP * config.num_warps:
             return REGISTERS
@@ -141,14 +91,7 @@ def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
 
 def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
     """Bytes of shared memory that a block needs at least, as Triton 3.9 allocates (docs/space.md)."""
-    rows = [config.block_m]
-    decode_rows = VARIANTS[config.variant].decode_rows
-    if decode_rows is not None:
-        rows.append(decode_rows(shape.layout.num_query_heads // shape.layout.num_kv_heads))
-    return max(_tile_bytes(config, block_m, shape, gpu) for block_m in rows)
-
-
-def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
+    block_m = config.block_m
     head, item = head_padded(shape.layout.head_size), shape.dtype.itemsize
     # Copies of less than 4 bytes are not asynchronous, so loops of them have no stages.
     staged = shape.layout.head_size * cache_element_size(shape) % 4 == 0
@@ -169,39 +112,24 @@ def _tile_bytes(config: Config, block_m: int, shape: Shape, gpu: Gpu) -> int:
 
 
 def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
-    """Return why a config cannot win in a scenario; None if it may be measured, like vLLM's choice."""
-    if needs_parts(config) or config == baselines(batch, gpu.vendor):
+    """Return why a config cannot win in a scenario; None if it may be measured."""
+    if needs_parts(config):
         return None
     rows = heads_of_tile(config, batch)  # that a query token takes
-    # In decode, a variant with decode_rows does not use block_m.
-    prefill = VARIANTS[config.variant].decode_rows is None or batch.max_query_len > 1
-    if prefill and config.block_m > EMPTY_FACTOR * max(16, power_above(batch.max_query_len * rows)):
+    if config.block_m > EMPTY_FACTOR * max(16, power_above(batch.max_query_len * rows)):
         return EMPTY_TILES
     tiles = query_tiles(config, batch)
     shortest = min(query for query in batch.query_lens if query)
     many = tiles >= MANY_WAVES * gpu.multiprocessors and shortest * rows >= PROMPT_ROWS
     if many and config.block_m <= 16:
         return SMALL_TILES
-    if config.num_segments > 1:
-        return _reason_against_segments(config, batch, gpu, tiles)
     return None
-
-
-def _reason_against_segments(config: Config, batch: Batch, gpu: Gpu, tiles: int) -> str | None:
-    if partials_bytes(config, batch) > PARTIALS_LIMIT:
-        return PARTIALS
-    longest = batch.features["max_seq_len"]
-    if config.num_segments > 2 * -(-longest // config.tile_size):
-        return SEGMENTS
-    share = tile_keys(config, batch) / gpu.multiprocessors
-    balanced = longest <= LONGEST_SHARE * share
-    return FILLED if balanced and tiles >= FULL_WAVES * gpu.multiprocessors else None
 
 
 def heads_of_tile(config: Config, batch: Batch) -> int:
     """Query heads that share a query tile."""
     group = batch.layout.num_query_heads // batch.layout.num_kv_heads
-    return 1 if VARIANTS[config.variant].one_head else min(group, config.block_m)
+    return min(group, config.block_m)
 
 
 def tiles_of(config: Config, batch: Batch) -> tuple[int, int]:
@@ -216,21 +144,3 @@ def query_tiles(config: Config, batch: Batch) -> int:
     """Query tiles of all sequences and heads."""
     tokens, beside = tiles_of(config, batch)
     return beside * sum(-(-query // tokens) for query in batch.query_lens)
-
-
-def tile_keys(config: Config, batch: Batch) -> float:
-    """Keys that all query tiles read, counted once for each tile."""
-    tokens, beside = tiles_of(config, batch)
-    lens = zip(batch.query_lens, batch.context_lens, strict=True)
-    return beside * sum(
-        -(-query // tokens) * visible_keys(query, context, batch.scores.window) / query
-        for query, context in lens
-        if query
-    )
-
-
-def partials_bytes(config: Config, batch: Batch) -> int:
-    """Bytes of the segments' partial results."""
-    layout = batch.layout
-    states = batch.num_query_tokens * layout.num_query_heads * config.num_segments
-    return 4 * states * (head_padded(layout.head_size) + 2)

@@ -11,7 +11,7 @@ from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
 from attn_kernels.offline.resources import SHARED_LIMITS
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, shape_of
-from attn_kernels.tuning.space.rules import Gpu, baselines, reason_against, reason_at_shape
+from attn_kernels.tuning.space.rules import Gpu, reason_against, reason_at_shape
 from triton_tune.core.problem import Likeness, SearchProblem
 
 VENDORS = ("nvidia", "amd", "cpu")
@@ -113,7 +113,7 @@ def find_possible(
     seed: int = 0,
     features_of: Callable[[Batch], Mapping[str, int]] = lambda batch: batch.features,
 ) -> Possible:
-    """Apply all rules to all cells. vLLM's fixed choice, or else ``SERIES``, stays wherever it can work."""
+    """Apply all rules to all cells. ``SERIES`` is timed wherever it is a config."""
     shapes = dict.fromkeys(shape_of(scenario.batch) for scenario in scenarios)
     at_shapes = {shape: reasons_at(shape, gpu, configs) for shape in shapes}
     dropped: Counter[str] = Counter()
@@ -127,9 +127,8 @@ def find_possible(
                 kept.append(str(config))
             else:
                 dropped[reason] += 1
-        fixed = str(SERIES if SERIES in configs else baselines(batch, gpu.vendor))
         candidates[scenario.id] = tuple(kept)
-        always[scenario.id] = (fixed,) if fixed in kept else ()
+        always[scenario.id] = (str(SERIES),) if str(SERIES) in kept else ()
     problem = SearchProblem(
         features={scenario.id: features_of(scenario.batch) for scenario in scenarios},
         candidates=candidates,

@@ -1,0 +1,305 @@
+"""Splits of long contexts: how many keys each holds, their partial results, and the kernel that joins these.
+
+Several programs read the keys of one Q-Block in parallel ("The Anatomy of a Triton Attention Kernel",
+arXiv 2511.11581, section 4.5 and listing 5; also Flash-Decoding, Dao et al., 2023). How many is no launch
+parameter: it follows from the batch. If a split holds ``k`` keys, a program reads for a time in proportion to
+``k``, while the ``longest / k`` splits of a context write as many partial results for each row of a query tile,
+and a multiprocessor writes those of its share of all rows. The sum is least at
+``k = sqrt(ROW_COST * longest * rows / multiprocessors)``.
+
+A context of up to ``k`` keys is one split, whose program writes the result itself. In a captured graph, the
+lengths that the host knows are maxima. Then one program finds ``k`` once a plan, from the lengths in memory.
+"""
+
+import math
+from collections.abc import Sequence
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from attn_kernels.core.config import Config
+from attn_kernels.core.lengths import Lengths
+from attn_kernels.core.model import Model
+from attn_kernels.core.structures import Launch, Layer, OfLayer, OfPlan, Plan
+from attn_kernels.kernels.arguments import (
+    CU_SEQLENS_Q,
+    JIT_OPTIONS,
+    NUM_SEQS,
+    NUM_SPLITS,
+    ONE_PROGRAM_OPTIONS,
+    SEQUSED_K,
+    Specialisation,
+    multiprocessors,
+    one_program_grid,
+)
+from attn_kernels.kernels.compile_params import CompileParams, ReduceParams
+from attn_kernels.kernels.query_tile import (
+    first_tile,
+    in_base_2,
+    load_lengths,
+    make_q_block,
+    query_heads,
+    search,
+    store_normalised,
+    valid_rows,
+)
+from attn_kernels.kernels.variant import Scratch, ScratchSizes
+
+# Keys that a program reads while a multiprocessor writes the partial result of one row. Of the numbers of
+# splits that were timed on an H100 and an H200, this one loses 2% to the best of each batch.
+ROW_COST = 2.5
+LEAST_SPLITS = 2.5  # fewer take longer than none: joining them is a launch of its own
+MAX_SPLITS = 64
+
+
+def heads_of_tile(config: Config, queries_per_kv: int) -> int:
+    """Query heads that share a query tile."""
+    return min(queries_per_kv, config.block_m)
+
+
+def rows_of_q_block(config: Config, model: Model) -> int:
+    """Rows of the query tiles that compute the same query tokens, for all heads."""
+    heads = heads_of_tile(config, model.queries_per_kv)
+    return config.block_m * -(-model.queries_per_kv // heads) * model.num_kv_heads
+
+
+def max_q_blocks(lengths: Lengths, block_q: int) -> int:
+    """The most Q-Blocks of ``block_q`` query tokens in a batch, as ``find_q_block`` counts them."""
+    if lengths.max_query_len <= block_q:
+        return lengths.num_seqs
+    return lengths.num_query_tokens // block_q + lengths.num_seqs
+
+
+def find_splits(
+    config: Config, model: Model, lengths: Lengths, multiprocessors: int, max_partials: int
+) -> tuple[int, int]:
+    """How many splits the contexts of a batch have at most, and the keys of each.
+
+    Args:
+        max_partials: partial results that there is room for, one for each query token, head and split.
+    """
+    longest = min(lengths.max_seq_len, model.sliding_window or lengths.max_seq_len)
+    block_q = config.block_m // heads_of_tile(config, model.queries_per_kv)
+    q_blocks = min(
+        max_q_blocks(lengths, block_q), lengths.num_seqs * -(-lengths.max_query_len // block_q)
+    )
+    rows = q_blocks * rows_of_q_block(config, model)
+    keys = math.ceil(math.sqrt(ROW_COST * longest * rows / multiprocessors))
+    if longest < LEAST_SPLITS * keys:
+        return 1, longest
+    room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
+    return max(1, min(-(-longest // keys), MAX_SPLITS, room)), keys
+
+
+@triton.jit(**JIT_OPTIONS)
+def split_keys_kernel(
+    split_keys_ptr, cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, block_q, window, row_cost, least_splits
+):
+    """Store the keys of each split of a batch, as ``find_splits`` finds them; one program.
+
+    ``row_cost``: of all rows of a Q-Block, over the multiprocessors. ``window``: 0 for none.
+    """
+    CHUNK: tl.constexpr = 256  # sequences at a time
+    longest = tl.zeros([CHUNK], dtype=tl.int32)
+    q_blocks = tl.zeros([CHUNK], dtype=tl.int32)
+    for first in tl.range(0, num_seqs, CHUNK, num_stages=1):
+        seqs = first + tl.arange(0, CHUNK)
+        query_lens, context_lens = load_lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs)
+        longest = tl.maximum(longest, tl.where(query_lens > 0, context_lens, 0))
+        q_blocks += tl.cdiv(query_lens, block_q)
+    most = tl.max(longest, 0)
+    if window > 0:
+        most = tl.minimum(most, window)
+    most = most.to(tl.float32)
+    keys = tl.sqrt(row_cost * most * tl.sum(q_blocks, 0).to(tl.float32))
+    keys = tl.where(most < least_splits * keys, most, keys)
+    tl.store(split_keys_ptr, tl.maximum(keys, 1.0).to(tl.int32))
+
+
+def bind_split_keys(plan: Plan, split_keys: OfPlan) -> tuple[Launch, ...]:
+    """The launch that finds the keys of each split, where ``take_partials`` gave memory for them."""
+    config, model = plan.config, plan.model
+    block_q = config.block_m // heads_of_tile(config, model.queries_per_kv)
+    row_cost = ROW_COST * rows_of_q_block(config, model) / multiprocessors(plan.device)
+    window = model.sliding_window or 0
+    arguments = (split_keys, CU_SEQLENS_Q, SEQUSED_K, NUM_SEQS, block_q, window, row_cost, LEAST_SPLITS)
+    return (
+        Launch(
+            split_keys_kernel,
+            one_program_grid,
+            arguments,
+            ONE_PROGRAM_OPTIONS,
+            lambda plan: plan.num_splits > 1,
+        ),
+    )
+
+
+@triton.jit
+def find_split_keys(split_keys_ptr, split_keys):
+    """The keys of each split: what the device has found, or ``split_keys``."""
+    if split_keys_ptr is None:
+        return split_keys
+    else:
+        return tl.load(split_keys_ptr)
+
+
+@triton.jit
+def split_range(block, window, split_keys, num_splits, tile_size, WINDOWED: tl.constexpr):
+    """The keys ``start .. stop - 1`` that a QBlock sees, and how many each split of them holds.
+
+    A split holds whole tiles, except at the end of the context, and there are at most ``num_splits``.
+    """
+    first_position = block.context_len + block.first_query
+    start = first_tile(first_position, window, tile_size, WINDOWED)
+    stop = first_position + block.num_queries
+    tiles = tl.cdiv(tl.cdiv(stop - start, tile_size), num_splits)
+    return start, stop, tl.maximum(tl.cdiv(split_keys, tile_size), tiles) * tile_size
+
+
+@triton.jit
+def store_partial(partials, block, split, num_splits, num_query_heads, state, const: tl.constexpr):
+    """Write the softmax state of a split for ``reduce_kernel``, in float32.
+
+    Its tensors are [tokens, heads, splits, head_padded] and twice [tokens, heads, splits].
+    """
+    acc, row_max, row_sum = state
+    partial_ptr, max_ptr, sum_ptr = partials
+    valid = valid_rows(block, const)
+    tokens = block.first_token + tl.arange(0, const.block_m) // const.heads
+    places = (tokens * num_query_heads + query_heads(block, const)) * num_splits + split
+    tl.store(max_ptr + places, row_max, mask=valid)
+    tl.store(sum_ptr + places, row_sum, mask=valid)
+    columns = tl.arange(0, const.head_padded)
+    partial_ptrs = partial_ptr + (places * const.head_padded)[:, None] + columns[None, :]
+    tl.store(partial_ptrs, acc, mask=valid[:, None])
+
+
+@triton.jit
+def store_state(
+    out, partials, block, split, whole, num_splits, num_query_heads, scoring, state, const: tl.constexpr
+):
+    """Write the results of a QBlock whose keys are one split, or else the split's partial results."""
+    if partials[0] is None:
+        store_normalised(out, block, scoring, *state, const)
+    elif whole:
+        store_normalised(out, block, scoring, *state, const)
+    else:
+        store_partial(partials, block, split, num_splits, num_query_heads, state, const)
+
+
+@triton.jit(**JIT_OPTIONS)
+def reduce_kernel(
+    out_ptr,
+    partial_ptr,
+    max_ptr,
+    sum_ptr,
+    split_keys_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    sinks_ptr,
+    window,
+    num_seqs,
+    split_keys,
+    num_splits,
+    block_q,
+    tile_size,
+    stride_out_token,
+    stride_out_head,
+    const: tl.constexpr,
+):
+    """Join the splits of one query token and head; ``const`` is a ReduceParams.
+
+    ``block_q`` and ``tile_size`` are those of the kernel that wrote the splits. They are run-time arguments,
+    so that configs of different tiles share a binary.
+    """
+    MOST: tl.constexpr = 64  # as MAX_SPLITS
+    HEAD_PADDED: tl.constexpr = const.head_padded
+    CHUNK: tl.constexpr = min(MOST, 2048 // HEAD_PADDED)  # splits at a time: 64 registers a thread
+    token = tl.program_id(0)
+    head = tl.program_id(1)
+    seq = search(cu_seqlens_q_ptr, num_seqs, token)
+    query = token - tl.load(cu_seqlens_q_ptr + seq)
+    block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // block_q, head, 0, block_q)
+    if query < 0 or query - block.first_query >= block.num_queries:  # a token of no sequence
+        return
+    split_keys = find_split_keys(split_keys_ptr, split_keys)
+    start, stop, keys = split_range(block, window, split_keys, num_splits, tile_size, const.windowed)
+    count = tl.cdiv(stop - start, keys)
+    if count <= 1:
+        return
+    first = (token.to(tl.int64) * tl.num_programs(1) + head) * num_splits
+    splits = tl.arange(0, MOST)
+    maxima = tl.load(max_ptr + first + splits, mask=splits < count, other=-1e38)
+    sums = tl.load(sum_ptr + first + splits, mask=splits < count, other=0.0)
+    largest = tl.max(maxima, 0)
+    if sinks_ptr is not None:
+        sink = in_base_2(tl.load(sinks_ptr + head))
+        largest = tl.maximum(largest, sink)
+    total = tl.sum(sums * tl.exp2(maxima - largest), 0)
+    if sinks_ptr is not None:
+        total += tl.exp2(sink - largest)
+
+    columns = tl.arange(0, HEAD_PADDED)
+    result = tl.zeros([HEAD_PADDED], dtype=tl.float32)
+    for chunk in tl.range(0, count, CHUNK):
+        # Names of their own: a name that a loop assigns keeps its shape.
+        in_chunk = chunk + tl.arange(0, CHUNK)
+        weights = tl.exp2(tl.load(max_ptr + first + in_chunk, mask=in_chunk < count, other=-1e38) - largest)
+        partial_ptrs = partial_ptr + ((first + in_chunk) * HEAD_PADDED)[:, None] + columns[None, :]
+        partials = tl.load(partial_ptrs, mask=(in_chunk < count)[:, None], other=0.0)
+        result += tl.sum(partials * weights[:, None], 0)
+    result /= total
+    unit: tl.constexpr = const.query_unit
+    out_ptr += (token.to(tl.int64) * stride_out_token + head.to(tl.int64) * stride_out_head) * unit
+    tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < const.head_size)
+
+
+# One warp: no sum has to cross warps, and there is a program for every token and head.
+REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
+EAGER = {"split_keys_ptr": None}  # the constants of kernels to which the host tells the keys of a split
+
+
+def take_partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+    """The tensors of ``store_partial``, and where the device writes the keys of each split in a graph."""
+    return (*scratch.partials(sizes), *([scratch.split_keys(sizes)] if sizes.for_capture else []))
+
+
+def specialise_splits() -> tuple[Specialisation, ...]:
+    reduce = Specialisation(reduce_kernel, constants=EAGER, options=REDUCE_OPTIONS, const_of=ReduceParams.of)
+    return Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS), reduce
+
+
+SPLIT_KEYS = OfPlan(lambda plan: plan.split_keys)
+
+
+def bind_reduce(
+    layer: Layer, partials: Sequence[OfPlan], split_keys: OfPlan | None, const: CompileParams
+) -> Launch:
+    """The launch that joins all splits into the layer's output.
+
+    Args:
+        partials: the tensors of ``store_partial``. split_keys: what the device found; None if it did not.
+        const: of the kernel that writes the splits.
+    """
+    arguments = (
+        OfLayer("out"),
+        *partials,
+        split_keys,
+        CU_SEQLENS_Q,
+        SEQUSED_K,
+        None if layer.sinks is None else OfLayer("sinks"),
+        layer.sliding_window or 0,
+        NUM_SEQS,
+        SPLIT_KEYS,
+        NUM_SPLITS,
+        const.block_q,
+        const.tile_size,
+        *(n // const.query_unit for n in layer.out.stride()[:2]),
+        ReduceParams.of(const),
+    )
+
+    def programs(plan: Plan) -> tuple[int, int]:
+        return plan.num_query_tokens, plan.model.num_query_heads
+
+    return Launch(reduce_kernel, programs, arguments, REDUCE_OPTIONS, lambda plan: plan.num_splits > 1)
