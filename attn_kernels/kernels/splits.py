@@ -48,7 +48,7 @@ from attn_kernels.kernels.variant import Scratch, ScratchSizes
 
 # Keys that a program reads while a multiprocessor writes the partial result of one row. Of the numbers of
 # splits that were timed on an H100 and an H200, this one loses 2% to the best of each batch.
-ROW_COST = 2.5
+ROW_COST = 3.0
 LEAST_SPLITS = 2.5  # fewer take longer than none: joining them is a launch of its own
 MAX_SPLITS = 64
 
@@ -85,11 +85,13 @@ def find_splits(
         max_q_blocks(lengths, block_q), lengths.num_seqs * -(-lengths.max_query_len // block_q)
     )
     rows = q_blocks * rows_of_q_block(config, model)
-    keys = math.ceil(math.sqrt(ROW_COST * longest * rows / multiprocessors))
-    if longest < LEAST_SPLITS * keys:
+    keys = math.sqrt(ROW_COST * longest * rows / multiprocessors)
+    tiles, split_tiles = -(-longest // config.tile_size), max(1, round(keys / config.tile_size))
+    splits = (tiles + split_tiles // 2) // split_tiles
+    if longest < LEAST_SPLITS * keys or splits < LEAST_SPLITS:
         return 1, longest
     room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
-    return max(1, min(-(-longest // keys), MAX_SPLITS, room)), keys
+    return max(1, min(splits, MAX_SPLITS, room)), round(keys)
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -148,13 +150,15 @@ def find_split_keys(split_keys_ptr, split_keys):
 def split_range(block, window, split_keys, num_splits, tile_size, WINDOWED: tl.constexpr):
     """The keys ``start .. stop - 1`` that a QBlock sees, and how many each split of them holds.
 
-    A split holds whole tiles, except at the end of the context, and there are at most ``num_splits``.
+    Splits are even, in whole tiles: so many of about ``split_keys`` keys as fit, at most ``num_splits``.
     """
     first_position = block.context_len + block.first_query
     start = first_tile(first_position, window, tile_size, WINDOWED)
     stop = first_position + block.num_queries
-    tiles = tl.cdiv(tl.cdiv(stop - start, tile_size), num_splits)
-    return start, stop, tl.maximum(tl.cdiv(split_keys, tile_size), tiles) * tile_size
+    tiles = tl.cdiv(stop - start, tile_size)
+    split_tiles = tl.maximum((split_keys + tile_size // 2) // tile_size, 1)
+    splits = tl.maximum((tiles + split_tiles // 2) // split_tiles, 1)
+    return start, stop, tl.cdiv(tiles, tl.minimum(splits, num_splits)) * tile_size
 
 
 @triton.jit
