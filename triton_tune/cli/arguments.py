@@ -45,7 +45,8 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
         const="",
         metavar="TABLE",
         help="time about 30 cells again, in a minute, and tell whether choices of the generated module are "
-        "stale, as after a new driver or Triton; exit code 1 if some are (default: this device's table)",
+        "stale, as after a new driver or Triton; exit code 1 if some are, or many unsure (default: this "
+        "device's table)",
     )
     arguments.add_argument(
         "--dry-run",
