@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from treegen.core import expr
 from treegen.core.errors import InputError, Mistakes, shown
 from treegen.core.spec import Config, Constraint, Parameter
-from treegen.read.yaml_file import Fields, Items, check_names
+from treegen.read.yaml_file import Fields, check_names
 from tuning_table.names import is_variant
 
 _TRITON = {"triton", "tl"}
@@ -34,7 +34,7 @@ def variants_and_parameters(
             raise section.error("variants", what)
     entries = section.section("parameters", optional=True)
     check_names(entries, entries, taken, capitals=True)
-    if not variants or (not entries and len(variants) == 1):
+    if not entries and len(variants) == 1:
         raise section.error(None, "needs a parameter or at least two variants, to have a choice")
     parameters: dict[str, Parameter] = {}
     mistakes = Mistakes()
@@ -52,7 +52,7 @@ def variants_and_parameters(
 
 def _parameter(entries: Fields, name: str) -> Parameter:
     """A parameter as `LETTERS` or as `{letter: LETTERS, default: VALUE}`."""
-    letters, default = entries.get_as(name, (str, Fields)), None
+    letters, default = entries.get_as(name, (str, dict)), None
     if isinstance(letters, Fields):
         letters.only(["letter", "default"])
         default = letters.number("default", int, 0, _LARGEST_PARAMETER)
@@ -112,11 +112,10 @@ def in_kernel(
 def constraints(kernel: Fields, variants: Collection[str], known: Collection[str]) -> tuple[Constraint, ...]:
     """The kernel's constraints, over the names in `known`. Raises InputError."""
     result: list[Constraint] = []
-    items = kernel.get_as("constraints", list, Items())
     mistakes = Mistakes()
-    for entry, line in zip(items, items.lines, strict=True):
+    for place, entry in enumerate(kernel.get_as("constraints", list, [])):
         with mistakes.collect():
-            text, bound = entry, None
+            text, bound, line = entry, None, kernel.line_of("constraints", place)
             if isinstance(entry, Fields):
                 text, bound = _text_and_variants(entry, variants)
             if not isinstance(text, str):
@@ -137,8 +136,6 @@ def _text_and_variants(entry: Fields, known: Collection[str]) -> tuple[str, tupl
     entry.only(["holds", "variants"])
     text, variants = entry.get_as("holds", str), entry.names("variants")
     entry.refuse_unknown("variant", variants, known, key="variants")
-    if not variants:
-        raise entry.error("variants", "names no variant")
     return text, tuple(variants)
 
 

@@ -31,7 +31,6 @@ from treegen.read.configs import (
 from treegen.read.yaml_file import (
     LARGEST,
     Fields,
-    Items,
     check_names,
     expression,
     folder_below,
@@ -68,8 +67,6 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     features: list[str] = []
     with mistakes.collect():
         features = fields.names("features")
-        if not features:
-            raise fields.error("features", "names no feature")
         check_names(fields, features, any_limit, key="features", capitals=True)
     if not features:
         mistakes.refuse()  # the other sections use these names
@@ -279,7 +276,7 @@ def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
     section.refuse_unknown("feature or parameter", section, known)
     result: dict[str, dict[int, str]] = {}
     for name in section:
-        listed = section.get_as(name, (list, Fields))
+        listed = section.get_as(name, (list, dict))
         by_word = (
             {word: listed.number(word, int, -LARGEST, LARGEST) for word in listed}
             if isinstance(listed, Fields)
@@ -358,9 +355,9 @@ def row_names(kernel: Fields, known: Collection[Regime], most: int) -> dict[tupl
 
 def invariants(kernel: Fields, known: Collection[str]) -> tuple[Constraint, ...]:
     """Conditions over features and limits that hold for every shape. Raises InputError."""
-    items = kernel.get_as("invariants", list, Items())
     result = []
-    for text, line in zip(items, items.lines, strict=True):
+    for place, text in enumerate(kernel.get_as("invariants", list, [])):
+        line = kernel.line_of("invariants", place)
         if not isinstance(text, str):
             raise kernel.error("invariants", f"holds {shown(text)}, which is not a comparison")
         try:
