@@ -12,9 +12,10 @@ from treegen.read.yaml_file import Fields, check_names
 from tuning_table.names import is_variant
 
 _TRITON = {"triton", "tl"}
-_PRINTED = {"Callable", "Config", "Row", "all_fitting", "choose", "config", "configs", "fits", "fitting"}
-_PRINTED |= {"for_model", "kind", "lru_cache", "model_class", "step"}
-_PRINTED |= {"all_remaining", "at_most", "candidates", "passed_over", "ranked", "remaining"}
+# What functions of the printed module use beside a step's features, and beside those of a model.
+_PRINTED_BY_STEP = {"at_most", "config", "for_model", "passed_over", "ranked"}
+_PRINTED_BY_MODEL = {"Config", "all_fitting", "all_remaining", "configs", "fits", "fitting", "kind"}
+_PRINTED_BY_MODEL |= {"model_class", "remaining", "step"}
 _LARGEST_PARAMETER = (1 << 31) - 1
 
 
@@ -78,15 +79,23 @@ def _refuse_ambiguous_constants(
                 raise section.error("variants", what)
 
 
-def refuse_names_of_constants(
-    kernel: Fields, names: Collection[str], variants: Collection[str], parameters: Mapping[str, Parameter]
+def refuse_printed_names(
+    kernel: Fields,
+    names: Collection[str],
+    variants: Collection[str],
+    parameters: Mapping[str, Parameter],
+    *,
+    of_models: bool = False,
 ) -> None:
-    """Refuse names of features and regimes that the printed module uses itself, as for configs' constants."""
+    """Refuse names of features and regimes that the printed module uses itself, as for configs' constants.
+
+    of_models: whether the names stand where those of constants do.
+    """
     letters = "|".join(parameter.letters for parameter in parameters.values())
     values = f"(_({letters})[0-9]+)*" if parameters else ""
     constant = re.compile(f"({'|'.join(map(str.upper, variants))}){values}")
     for name in names:
-        if name in _PRINTED:
+        if name in _PRINTED_BY_STEP or (of_models and name in _PRINTED_BY_MODEL):
             raise kernel.error(None, f"the name {shown(name)} is one that the printed module uses itself")
     for name in (*names, *parameters):
         if constant.fullmatch(name):

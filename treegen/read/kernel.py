@@ -25,7 +25,7 @@ from treegen.read.configs import (
     constraints,
     fallback,
     in_kernel,
-    refuse_names_of_constants,
+    refuse_printed_names,
     variants_and_parameters,
 )
 from treegen.read.yaml_file import (
@@ -85,7 +85,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     parameters: dict[str, Parameter] = {}
     with mistakes.collect():
         variants, parameters = variants_and_parameters(fields, name, {*known, *any_limit})
-        refuse_names_of_constants(fields, [*known, *any_limit], variants, parameters)
+        refuse_printed_names(fields, [*known, *any_limit], variants, parameters)
     if not variants:
         mistakes.refuse()
     constants: tuple[str, ...] = ()
@@ -101,9 +101,8 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
             if not {regime.name, regime.name.upper(), f"{regime.name}_row"}.isdisjoint(known):
                 what = f"the regime {shown(regime.name)} and a feature would share a name"
                 raise fields.error("regimes" if "regimes" in fields else None, what)
-        refuse_names_of_constants(
-            fields, [name for r in named_regimes for name in (r.name, r.name.upper())], variants, parameters
-        )
+        of_models = [*fixed, *(name for r in named_regimes for name in (r.name, r.name.upper()))]
+        refuse_printed_names(fields, of_models, variants, parameters, of_models=True)
     model_classes: tuple[ModelClass, ...] = ()
     with mistakes.collect():
         model_classes = classes(fields, fixed)
