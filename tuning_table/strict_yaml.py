@@ -29,8 +29,8 @@ def pyyaml(where: Path) -> Any:
     return yaml
 
 
-def parse(path: Path, text: str) -> tuple[Any, Lines]:
-    """The value that a YAML text holds, and the lines of its parts.
+def parse(path: Path, text: str) -> tuple[dict[str, Any], Lines]:
+    """The mapping that a YAML text holds, and the lines of its parts.
 
     path: for messages. Raises TableError, with the line, for anything that is not plain data.
     """
@@ -54,13 +54,16 @@ def parse(path: Path, text: str) -> tuple[Any, Lines]:
         loader = Loader(text)
         reader = _Values(path, yaml, loader)
         node = loader.get_single_node()
-        return None if node is None else reader.value((), node), reader.lines
+        value = None if node is None else reader.value((), node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error)
         raise TableError(path, f"not valid YAML: {what}", mark.line + 1 if mark else None) from None
     except (OverflowError, ValueError):  # "\U00110000"
         raise TableError(path, "not valid YAML: there is no such character", loader.line + 1) from None
+    if not isinstance(value, dict):
+        raise TableError(path, "must hold a mapping of keys to values")
+    return value, reader.lines
 
 
 class _Values:

@@ -75,6 +75,7 @@ NESTED: list[tuple[dict[str, Any], str | tuple[str, int]]] = [
     ({"device": {"name": "x", "cache_bytes": 1.5}}, "cache_bytes:"),
     ({"device": {"name": "x", "cache_bytes": -1}}, "cache_bytes:"),
     *(({"summary": {"seconds": value}}, "seconds:") for value in (-1.5, float("nan"), "90 s", True)),
+    *(({"summary": {"noise_p90": value}}, "noise_p90:") for value in (-1, float("nan"), "little")),
     ({"configs": [_config(id=...)]}, "- variant:"),
     ({"configs": [dict(NARROW), _config(id="narrow")]}, ("narrow", 2)),
     ({"configs": [_config(id="a,b")]}, "a,b"),

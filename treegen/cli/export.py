@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
         "features",
         nargs="*",
         metavar="NAME=VALUES",
-        help="before options: values of a feature, as in N=4096,5120; or dtype=... and block_shape=... of a "
+        help="values of a feature, as in N=4096,5120; or dtype=... and block_shape=... of a "
         "file's name (default: the table's combinations, and the format's usual sizes)",
     )
     parser.add_argument("--along", metavar="FEATURE", help="the feature that runs along a file (default: M)")

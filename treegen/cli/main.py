@@ -7,6 +7,7 @@ same, and exit with 0.
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import sys
@@ -34,7 +35,8 @@ _COMMANDS = (
 )
 
 
-def _parser() -> CommandParser:
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a command. Without `--`, options may stand anywhere between other arguments."""
     parser = CommandParser(
         prog="treegen", description="Compile kernel tuning results into if-else Python modules."
     )
@@ -42,7 +44,9 @@ def _parser() -> CommandParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for add in _COMMANDS:
         add(commands)
-    return parser
+    if arguments and arguments[0] in commands.choices and "--" not in arguments:  # which would be lost
+        return commands.choices[arguments[0]].parse_intermixed_args(arguments[1:])
+    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are small: more threads only wait for each other
-    options = _parser().parse_args(arguments)
+    options = parsed(sys.argv[1:] if arguments is None else arguments)
     try:
         status = int(options.run(options))
         sys.stdout.flush()

@@ -8,13 +8,14 @@ from collections.abc import Collection, Mapping
 from treegen.core import expr
 from treegen.core.errors import InputError, Mistakes, shown
 from treegen.core.spec import Config, Constraint, Parameter
-from treegen.read.yaml_file import Fields, Items, check_names
+from treegen.read.yaml_file import Fields, check_names
 from tuning_table.names import is_variant
 
 _TRITON = {"triton", "tl"}
-_PRINTED = {"Callable", "Config", "Row", "all_fitting", "choose", "config", "configs", "fits", "fitting"}
-_PRINTED |= {"for_model", "kind", "lru_cache", "model_class", "step"}
-_PRINTED |= {"all_remaining", "at_most", "candidates", "passed_over", "ranked", "remaining"}
+# What functions of the printed module use beside a step's features, and beside those of a model.
+_PRINTED_BY_STEP = {"at_most", "config", "for_model", "passed_over", "ranked"}
+_PRINTED_BY_MODEL = {"Config", "all_fitting", "all_remaining", "configs", "fits", "fitting", "kind"}
+_PRINTED_BY_MODEL |= {"model_class", "remaining", "step"}
 _LARGEST_PARAMETER = (1 << 31) - 1
 
 
@@ -34,7 +35,7 @@ def variants_and_parameters(
             raise section.error("variants", what)
     entries = section.section("parameters", optional=True)
     check_names(entries, entries, taken, capitals=True)
-    if not variants or (not entries and len(variants) == 1):
+    if not entries and len(variants) == 1:
         raise section.error(None, "needs a parameter or at least two variants, to have a choice")
     parameters: dict[str, Parameter] = {}
     mistakes = Mistakes()
@@ -52,7 +53,7 @@ def variants_and_parameters(
 
 def _parameter(entries: Fields, name: str) -> Parameter:
     """A parameter as `LETTERS` or as `{letter: LETTERS, default: VALUE}`."""
-    letters, default = entries.get_as(name, (str, Fields)), None
+    letters, default = entries.get_as(name, (str, dict)), None
     if isinstance(letters, Fields):
         letters.only(["letter", "default"])
         default = letters.number("default", int, 0, _LARGEST_PARAMETER)
@@ -78,15 +79,23 @@ def _refuse_ambiguous_constants(
                 raise section.error("variants", what)
 
 
-def refuse_names_of_constants(
-    kernel: Fields, names: Collection[str], variants: Collection[str], parameters: Mapping[str, Parameter]
+def refuse_printed_names(
+    kernel: Fields,
+    names: Collection[str],
+    variants: Collection[str],
+    parameters: Mapping[str, Parameter],
+    *,
+    of_models: bool = False,
 ) -> None:
-    """Refuse names of features and regimes that the printed module uses itself, as for configs' constants."""
+    """Refuse names of features and regimes that the printed module uses itself, as for configs' constants.
+
+    of_models: whether the names stand where those of constants do.
+    """
     letters = "|".join(parameter.letters for parameter in parameters.values())
     values = f"(_({letters})[0-9]+)*" if parameters else ""
     constant = re.compile(f"({'|'.join(map(str.upper, variants))}){values}")
     for name in names:
-        if name in _PRINTED:
+        if name in _PRINTED_BY_STEP or (of_models and name in _PRINTED_BY_MODEL):
             raise kernel.error(None, f"the name {shown(name)} is one that the printed module uses itself")
     for name in (*names, *parameters):
         if constant.fullmatch(name):
@@ -112,11 +121,10 @@ def in_kernel(
 def constraints(kernel: Fields, variants: Collection[str], known: Collection[str]) -> tuple[Constraint, ...]:
     """The kernel's constraints, over the names in `known`. Raises InputError."""
     result: list[Constraint] = []
-    items = kernel.get_as("constraints", list, Items())
     mistakes = Mistakes()
-    for entry, line in zip(items, items.lines, strict=True):
+    for place, entry in enumerate(kernel.get_as("constraints", list, [])):
         with mistakes.collect():
-            text, bound = entry, None
+            text, bound, line = entry, None, kernel.line_of("constraints", place)
             if isinstance(entry, Fields):
                 text, bound = _text_and_variants(entry, variants)
             if not isinstance(text, str):
@@ -137,8 +145,6 @@ def _text_and_variants(entry: Fields, known: Collection[str]) -> tuple[str, tupl
     entry.only(["holds", "variants"])
     text, variants = entry.get_as("holds", str), entry.names("variants")
     entry.refuse_unknown("variant", variants, known, key="variants")
-    if not variants:
-        raise entry.error("variants", "names no variant")
     return text, tuple(variants)
 
 

@@ -25,13 +25,12 @@ from treegen.read.configs import (
     constraints,
     fallback,
     in_kernel,
-    refuse_names_of_constants,
+    refuse_printed_names,
     variants_and_parameters,
 )
 from treegen.read.yaml_file import (
     LARGEST,
     Fields,
-    Items,
     check_names,
     expression,
     folder_below,
@@ -68,8 +67,6 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     features: list[str] = []
     with mistakes.collect():
         features = fields.names("features")
-        if not features:
-            raise fields.error("features", "names no feature")
         check_names(fields, features, any_limit, key="features", capitals=True)
     if not features:
         mistakes.refuse()  # the other sections use these names
@@ -88,7 +85,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     parameters: dict[str, Parameter] = {}
     with mistakes.collect():
         variants, parameters = variants_and_parameters(fields, name, {*known, *any_limit})
-        refuse_names_of_constants(fields, [*known, *any_limit], variants, parameters)
+        refuse_printed_names(fields, [*known, *any_limit], variants, parameters)
     if not variants:
         mistakes.refuse()
     constants: tuple[str, ...] = ()
@@ -104,9 +101,8 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
             if not {regime.name, regime.name.upper(), f"{regime.name}_row"}.isdisjoint(known):
                 what = f"the regime {shown(regime.name)} and a feature would share a name"
                 raise fields.error("regimes" if "regimes" in fields else None, what)
-        refuse_names_of_constants(
-            fields, [name for r in named_regimes for name in (r.name, r.name.upper())], variants, parameters
-        )
+        of_models = [*fixed, *(name for r in named_regimes for name in (r.name, r.name.upper()))]
+        refuse_printed_names(fields, of_models, variants, parameters, of_models=True)
     model_classes: tuple[ModelClass, ...] = ()
     with mistakes.collect():
         model_classes = classes(fields, fixed)
@@ -279,7 +275,7 @@ def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
     section.refuse_unknown("feature or parameter", section, known)
     result: dict[str, dict[int, str]] = {}
     for name in section:
-        listed = section.get_as(name, (list, Fields))
+        listed = section.get_as(name, (list, dict))
         by_word = (
             {word: listed.number(word, int, -LARGEST, LARGEST) for word in listed}
             if isinstance(listed, Fields)
@@ -358,9 +354,9 @@ def row_names(kernel: Fields, known: Collection[Regime], most: int) -> dict[tupl
 
 def invariants(kernel: Fields, known: Collection[str]) -> tuple[Constraint, ...]:
     """Conditions over features and limits that hold for every shape. Raises InputError."""
-    items = kernel.get_as("invariants", list, Items())
     result = []
-    for text, line in zip(items, items.lines, strict=True):
+    for place, text in enumerate(kernel.get_as("invariants", list, [])):
+        line = kernel.line_of("invariants", place)
         if not isinstance(text, str):
             raise kernel.error("invariants", f"holds {shown(text)}, which is not a comparison")
         try:

@@ -1,43 +1,27 @@
-"""The mappings of a YAML file, whose values know their lines for error messages, and kinds of values."""
+"""The mappings of the spec, and kinds of values in them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import ClassVar
 
 from treegen.core import expr
 from treegen.core.errors import InputError, Mistakes, reason, shown, table_errors_as_input_errors
 from treegen.core.files import problem_with_package_name, read_text
-from tuning_table.strict_yaml import Lines, Place, parse
+from tuning_table.section import Section
+from tuning_table.strict_yaml import parse
 
 _MAX_BYTES = 1 << 20  # PyYAML takes up to 20 microseconds per byte
-T = TypeVar("T", int, float)
 
 
-class Fields(dict[str, Any]):
-    """One mapping of a YAML file. Its values are scalars, lists (`Items`) or further `Fields`.
+class Fields(Section):
+    """One mapping of the spec, whose methods raise InputError."""
 
-    The methods that return a value raise InputError, with the line, if the value is missing or wrong.
-    """
+    exception = InputError
+    unknown: ClassVar[Mistakes]  # the unknown words of the whole file, which do not stop its reading
 
-    def __init__(self, path: Path, where: str, line: int, unknown: Mistakes) -> None:
-        super().__init__()
-        self.path, self.where, self.line = path, where, line
-        self.unknown = unknown  # the unknown words of the whole file, which do not stop its reading
-        self.lines: dict[str, int] = {}  # the line of each key
-
-    def line_of(self, key: str) -> int:
-        """The line of `key`, or of the whole mapping if it lacks the key."""
-        return self.lines.get(key, self.line)
-
-    def error(self, key: str | None, what: str, *, line: int | None = None) -> InputError:
-        """An error about `key` of this mapping, or about the whole mapping if `key` is None."""
-        place = ".".join(part for part in (self.where, key) if part)
-        line = line or (self.line if key is None else self.line_of(key))
-        return InputError(self.path, f"{place}: {what}" if place else what, line=line)
-
-    def only(self, known: Iterable[str]) -> None:
+    def only(self, known: Collection[str]) -> None:
         """Note every key that is not in `known` under `unknown`."""
         with self.unknown.collect():
             self.refuse_unknown("word", self, known)
@@ -58,88 +42,18 @@ class Fields(dict[str, Any]):
                     raise self.error(key, what, line=self.line_of(key or name))
         mistakes.refuse()
 
-    def get_as(self, key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-        """The value of `key`, which must be of `kind`; `default`, if given, where the key is missing."""
-        if key not in self:
-            if default is ...:
-                raise self.error(None, f"lacks '{key}'")
-            return default
-        value = self[key]
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            expected = " or ".join(_KIND_NAMES[k] for k in kinds)
-            raise self.error(key, f"must be {expected}, not {shown(value)}")
-        return value
-
-    def section(self, key: str, *, optional: bool = False) -> Fields:
-        """The mapping under `key`; an empty one where an optional key is missing."""
-        section: Fields = self.get_as(
-            key, Fields, Fields(self.path, "", 0, self.unknown) if optional else ...
-        )
-        return section
-
-    def number(self, key: str, kind: type[T], least: float, most: float, default: T | None = None) -> T:
-        """The integer, or the number if `kind` is float, of `key`, from `least` to `most`."""
-        kinds = (int, float) if kind is float else int
-        value = self.get_as(key, kinds, ... if default is None else default)
-        if not least <= value <= most:  # NaN is in no range
-            raise self.error(key, f"must be between {least} and {most}, not {shown(value)}")
-        return kind(value)
-
-    def names(self, key: str, *, optional: bool = False) -> list[str]:
-        """The list of different strings under `key`; an empty one where an optional key is missing."""
-        names: list[str] = []
-        for value in self.get_as(key, list, [] if optional else ...):
-            if not isinstance(value, str):
-                raise self.error(key, f"holds {shown(value)}, which is not a word")
-            if value in names:
-                raise self.error(key, f"names {shown(value)} twice")
-            names.append(value)
-        return names
-
-
-class Items(list[Any]):
-    """A list of a YAML file."""
-
-    def __init__(self, items: Iterable[Any] = (), lines: Iterable[int] = ()) -> None:
-        super().__init__(items)
-        self.lines = list(lines)  # the line of each item
-
-
-_KIND_NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
-_KIND_NAMES |= {list: "a list", Fields: "a mapping"}
-
 
 def load(path: Path, text: str | None = None) -> Fields:
     """The mapping that a YAML file of at most 1 MiB holds, or would hold with this text.
 
     Raises InputError if the file cannot be read, is not YAML, or uses more of YAML than plain data.
     """
+
+    class OfThisFile(Fields):
+        unknown = Mistakes()
+
     with table_errors_as_input_errors():
-        data, lines = parse(path, read_text(path, _MAX_BYTES) if text is None else text)
-    if not isinstance(data, dict):
-        raise InputError(path, "must hold a mapping of keys to values")
-    fields: Fields = _with_lines(path, "", (), data, lines, Mistakes())
-    return fields
-
-
-def _with_lines(path: Path, where: str, place: Place, value: Any, lines: Lines, unknown: Mistakes) -> Any:
-    """Mappings become `Fields` and lists become `Items`, with their lines."""
-    if isinstance(value, dict):
-        fields = Fields(path, where, lines[(*place, None)], unknown)
-        for key, inner in value.items():
-            fields.lines[key] = lines[(*place, key)]
-            inside = f"{where}.{key}" if where else key
-            fields[key] = _with_lines(path, inside, (*place, key), inner, lines, unknown)
-        return fields
-    if isinstance(value, list):
-        places = [(*place, position) for position in range(len(value))]
-        items = (
-            _with_lines(path, f"{where}[{i}]", places[i], item, lines, unknown)
-            for i, item in enumerate(value)
-        )
-        return Items(items, (lines[place] for place in places))
-    return value
+        return OfThisFile(path, *parse(path, read_text(path, _MAX_BYTES) if text is None else text))
 
 
 LARGEST = 1 << 62

@@ -2,7 +2,7 @@
 
 import argparse
 
-from triton_tune.core.arguments import count, seconds
+from triton_tune.core.arguments import count, seconds, table
 from triton_tune.fleet.options import add_fleet_arguments
 from triton_tune.search.strategies import STRATEGIES
 
@@ -43,9 +43,11 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
         "--recheck",
         nargs="?",
         const="",
+        type=table,
         metavar="TABLE",
         help="time about 30 cells again, in a minute, and tell whether choices of the generated module are "
-        "stale, as after a new driver or Triton; exit code 1 if some are (default: this device's table)",
+        "stale, as after a new driver or Triton; exit code 1 if some are, or many unsure (default: this "
+        "device's table)",
     )
     arguments.add_argument(
         "--dry-run",

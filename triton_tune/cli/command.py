@@ -34,7 +34,8 @@ REFERENCE_WORKERS = 15  # processes with which COMPILE_S was measured
 def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
     """Do what the arguments of `add_run_arguments` ask for.
 
-    Returns 0; 1 if choices are stale, or too many scenarios have no config that works; 130 after Ctrl-C.
+    Returns 0; 1 if choices are stale or unsure, or too many scenarios have no config that works; 130 after
+    Ctrl-C.
     workload_on: is given the device on which a kernel's shapes may be looked at.
     Raises TuningError and TableError.
     """
@@ -121,7 +122,7 @@ def _table(
 
 
 def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
-    """Check a table's choices again. Returns 1 if some are stale."""
+    """Check a table's choices again. Returns 1 if some are stale, or too many unsure."""
     devices = devices_from(options.gpus)
     workload = workload_on(devices[0])
     with GpuBench(devices, workload.subject, options.compile_workers) as bench:
@@ -142,11 +143,11 @@ def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], 
         for key, value in here.items():
             if facts.get(key) != value:
                 print(f"  {key} was {facts.get(key)}, now {value}")
-        lines, stale = recheck(recorded, space.problem, bench, chosen)
+        lines, doubted = recheck(recorded, space.problem, bench, chosen)
     print("\n".join(lines))
-    if stale:
+    if doubted:
         print(f"to measure again: remove {folder} or choose another --out, and leave out --recheck")
-    return 1 if stale else 0
+    return 1 if doubted else 0
 
 
 def _dry_run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:

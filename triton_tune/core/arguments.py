@@ -5,11 +5,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from triton_tune.core.errors import TuningError
 from tuning_table import TableError
 from tuning_table.errors import one_line
+from tuning_table.table import RUN
 
 INTERRUPTED = 130
 
@@ -35,6 +37,14 @@ def count(text: str, least: int = 0, most: int = 1024) -> int:
         if least <= int(text) <= most:
             return int(text)
     raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer from {least} to {most}")
+
+
+def table(text: str) -> str:
+    """The folder of a table, or an empty text for that of this device. Raises ArgumentTypeError."""
+    with contextlib.suppress(OSError):  # of names that are too long
+        if not text or Path(text, RUN).exists():
+            return text
+    raise argparse.ArgumentTypeError(f"{text!r:.80} is no table's folder; without TABLE, give --recheck last")
 
 
 def exit_code(command: str, work: Callable[[], int]) -> int:

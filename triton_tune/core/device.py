@@ -1,5 +1,6 @@
 """Facts about devices, on which measured times depend."""
 
+import ast
 import hashlib
 import os
 import re
@@ -12,6 +13,7 @@ import torch
 from triton.runtime.errors import OutOfResources
 
 from triton_tune.core.errors import TuningError
+from triton_tune.core.source import parse_code
 
 # The GPU that rules assume where there is none.
 ASSUMED: dict[str, str | int] = {"name": "NVIDIA H100", "arch": "sm_90", "multiprocessors": 132}
@@ -66,10 +68,14 @@ def worker_name(device: torch.device) -> str:
 
 
 def hash_of(root: Path, files: list[Path]) -> str:
-    """Twelve hex digits of a hash of the files' paths below `root` and their texts."""
+    """Twelve hex digits of a hash of the files' paths below `root` and their code.
+
+    Comments, docstrings and layout do not count.
+    """
     digest = hashlib.sha256()
     for path in sorted(files):
-        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+        code = ast.unparse(parse_code(path.read_bytes()))
+        digest.update(f"{path.relative_to(root).as_posix()}\n{code}\n".encode())
     return digest.hexdigest()[:12]
 
 

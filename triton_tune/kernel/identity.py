@@ -11,6 +11,8 @@ from functools import cache
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from triton_tune.core.source import parse_code
+
 # Their versions are in run.yaml, or nothing in them changes what a launch does.
 _NOT_FOLLOWED = {"torch", "triton", "numpy", "triton_tune", "tuning_table", *sys.stdlib_module_names}
 
@@ -20,8 +22,8 @@ _OF_LAYOUT = {"__doc__", "__firstlineno__", "__static_attributes__"}  # of class
 def source_hash(roots: Iterable[Any]) -> str:
     """Twelve hex digits of a hash of functions, of all that they call, and of the constants that they read.
 
-    A kernel counts as its function. Decorators, comments and layout do not count, nor do the standard
-    library, torch and Triton, nor what is imported within a function.
+    A kernel counts as its function. Decorators, docstrings, comments and layout do not count, nor do the
+    standard library, torch and Triton, nor what is imported within a function.
     """
     digest = hashlib.sha256()
     queue = deque(roots)
@@ -97,7 +99,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _source(code: CodeType) -> str:
-    """A function's source without decorators, comments and layout; its bytecode where there is no file."""
+    """A function's source without what does not count; its bytecode where there is no file."""
     text = "".join(linecache.getlines(code.co_filename))
     found = _functions(text).get(code.co_firstlineno, ())
     return "\n".join(map(ast.unparse, found)) if found else code.co_code.hex()
@@ -107,7 +109,7 @@ def _source(code: CodeType) -> str:
 def _functions(text: str) -> dict[int, list[ast.AST]]:
     """The functions and lambdas of a file, by the line in which they begin."""
     found: dict[int, list[ast.AST]] = {}
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse_code(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             node.decorator_list = []

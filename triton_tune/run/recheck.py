@@ -16,7 +16,8 @@ from tuning_table.table import Cell, Failure, RecordedRun
 SCENARIOS, RIVALS, REPEATS = 10, 2, 3  # 30 cells, each timed three times
 SECONDS = 60.0
 LEAST_MARGIN = 0.05  # a choice is stale if it lost more than this, and more than twice the table's noise
-DUE = 0.1  # a full run is due when stale choices carry more than this share of the time
+MOST_MARGIN = 0.15  # where noise hides losses as large as this, a check says nothing
+DUE = 0.1  # of the time: a full run is due for stale choices that carry more, another look for unsure ones
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,19 @@ class Answer:
 def recheck(
     recorded: RecordedRun, problem: SearchProblem, bench: Bench, chosen: Mapping[str, str]
 ) -> tuple[list[str], bool]:
-    """Time some choices and their rivals again. Returns a report in lines, and whether a choice is stale.
+    """Time some choices and their rivals again. Returns a report in lines, and whether to doubt the table.
 
     Args:
         recorded: the table. Its scenarios that `problem` has count, with the configs that it still has.
         chosen: by scenario, the config that the generated module chooses; empty: the table's fastest.
 
-    Raises TuningError if the table has nothing to ask about, or nothing could be timed.
+    Raises TuningError if the table has nothing to ask about or is too noisy, or nothing could be timed.
     """
+    noise = float(recorded.header.provenance.get("summary", {}).get("noise_p90", 0.0))
+    margin = max(LEAST_MARGIN, 2 * noise)
+    if margin > MOST_MARGIN:
+        what = f"the noise_p90 of {noise:.0%} in its run.yaml hides differences up to {margin:.0%}"
+        raise TuningError(f"nothing can be said about the table: {what}; measure it again")
     times = Times(recorded.visits)
     medians = {
         s: {config: time for config, time in times.medians(s).items() if config in problem.configs}
@@ -58,8 +64,6 @@ def recheck(
     answers = _ask(bench, asked, medians)
     if not answers:
         raise TuningError(f"nothing could be timed within {SECONDS:.0f} s")
-    noise = float(recorded.header.provenance.get("summary", {}).get("noise_p90", 0.0))
-    margin = max(LEAST_MARGIN, 2 * noise)
     cells = sum(len(visit.configs) for visit in asked)
     lines = [
         f"timed {cells} cells of {len(asked)} scenarios again, in {bench.clock() - start:.0f} s; "
@@ -145,27 +149,31 @@ def _answer(
 
 
 def _report(carried: Mapping[str, float], answers: Sequence[Answer], margin: float) -> tuple[list[str], bool]:
-    """What the answers say of each choice, and whether one is stale. carried: the time of each."""
+    """What the answers say of each choice, and whether to doubt the table. carried: time of each."""
     of_config: dict[str, list[Answer]] = {}
     for answer in answers:
         of_config.setdefault(answer.chosen, []).append(answer)
     share = {config: time / sum(carried.values()) for config, time in carried.items()}
     lines = []
-    stale: dict[str, list[str]] = {}
+    shares: dict[str, list[float]] = {"stale": [], "unsure": [], "sure": []}
     for config in sorted(of_config, key=share.__getitem__, reverse=True):
         found = of_config[config]
         whys = [f"       {answer.why}" for answer in found if min(answer.lost) > 1 + margin]
-        if whys:
-            stale[config] = whys
         sure = all(max(answer.lost) <= 1 + margin for answer in found)
         word = "stale" if whys else "sure" if sure else "unsure"
+        shares[word].append(share[config])
         lines += [f"{word:7}{config}, {share[config]:.0%} of the time, {len(found)} checked", *whys]
     left = [share[config] for config in share if config not in of_config]
     if left:
         lines.append(f"{len(left)} more configs, {sum(left):.0%} of the time, not checked")
+    stale, unsure = shares["stale"], shares["unsure"]
     of_checked = f"of {len(of_config)} checked choices"
-    if not stale:
-        return [*lines, f"stale: none {of_checked}; no full run is due"], False
-    lost = sum(map(share.__getitem__, stale))
-    due = "is due" if lost > DUE else "can wait"
-    return [*lines, f"stale: {len(stale)} {of_checked}, {lost:.0%} of the time; a full run {due}"], True
+    if stale:
+        due = "is due" if sum(stale) > DUE else "can wait"
+        lines.append(f"stale: {len(stale)} {of_checked}, {sum(stale):.0%} of the time; a full run {due}")
+    elif sum(unsure) > DUE:
+        carry = f"{sum(unsure):.0%} of the time"
+        lines.append(f"unsure: {len(unsure)} {of_checked}, {carry}; check again, or measure")
+    else:
+        lines.append(f"stale: none {of_checked}; no full run is due")
+    return lines, bool(stale) or sum(unsure) > DUE

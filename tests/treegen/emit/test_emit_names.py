@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,31 @@ def test_a_feature_or_derived_feature_that_the_module_uses_itself(tmp_path: Path
         spec(features=features, constants=[name], classes=classes, constraints=rule),
         features=features,
     )
+
+
+def _chosen(folder: Path, name: str) -> list[tuple[object, ...]]:
+    """What a module chooses whose first feature, of steps, has this name."""
+    features = [name, "columns", "heads"]
+    content = spec(
+        features=features,
+        derived={"area": f"{name} * columns"},
+        constants=["heads"],
+        classes={"few": "heads <= 2", "many": "otherwise"},
+        regimes={"small": f"{name} <= 8", "large": "otherwise"},
+        constraints=["block >= heads", f"block >= {name} - 100"],
+    )
+    write_package(write_project(folder, content, features=features))
+    points = itertools.product([1, 8, 9, 120, 400], [1, 64, 4096], [1, 2, 3, 33])
+    with imported(folder) as generated:
+        choose = generated.scale.MODULES[DEVICE].choose
+        return [tuple(choose(**dict(zip(features, point, strict=True)))) for point in points]
+
+
+def test_a_feature_of_steps_may_have_a_name_that_only_functions_of_models_use(tmp_path: Path) -> None:
+    usual = _chosen(tmp_path / "usual", "rows")
+    assert len(set(usual)) > 1
+    for name in ("kind", "step", "candidates", "remaining", "configs", "fits", "model_class", "Row"):
+        assert _chosen(tmp_path / name, name) == usual, name
 
 
 @pytest.mark.parametrize("name", [*USED.split(), "Decode", "rows", "heads"])

@@ -108,6 +108,14 @@ def test_aiters_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert launched_by(content, size) == launched("gemm_a8w8", M=size, N=512, K=64)
 
 
+def test_arguments_may_stand_in_any_order(tmp_path: Path) -> None:
+    project(tmp_path, "gemm", ("N", "K"))
+    given = exported("triton", "gemm", "M=1,64", "N=512", "K=64", "--along", "N")
+    assert len(given) == 2
+    for order in ("--along N triton gemm M=1,64 N=512 K=64", "triton gemm M=1,64 --along N N=512 K=64"):
+        assert exported(*order.split()) == given
+
+
 def test_arguments_of_triton_config_at_given_sizes(tmp_path: Path) -> None:
     project(tmp_path, "gemm", ("N", "K"))
     files = exported("triton", "gemm", "M=1,64,5000", "N=512,8192", "K=7")

@@ -127,8 +127,7 @@ def test_what_is_wrong_is_said_of_tritons_file(
 
 def test_other_files_and_folders(tmp_path: Path, refusal: Refuse) -> None:
     path = _write(tmp_path, [8], f"[{ENTRY}]", "cache.json")
-    line = refusal(tmp_path, "import", "triton", path, *NAMED)
-    assert line == f"{path}: is no file of Triton's autotuner: its name must end in .autotune.json"
-    assert refusal(tmp_path, "import", "triton", tmp_path, *NAMED).endswith("(*.autotune.json)")
-    line = refusal(tmp_path, "import", "triton", tmp_path, "--unit", "ms")
-    assert line == "--unit: is of no use for triton; it is for csv"
+    for wrong in (path, tmp_path):
+        line = refusal(tmp_path, "import", "triton", wrong, *NAMED)
+        assert line.startswith(f"{wrong}: ") and ".autotune.json" in line
+    assert "--unit" in refusal(tmp_path, "import", "triton", tmp_path, "--unit", "ms")

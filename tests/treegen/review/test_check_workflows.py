@@ -10,7 +10,7 @@ import pytest
 import yaml
 from treegen_builders import REPOSITORY
 
-from treegen.cli.main import _parser
+from treegen.cli.main import parsed
 
 FOLDER = REPOSITORY / ".github/workflows"
 WORKFLOWS = {path.name: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yml"))}
@@ -96,7 +96,7 @@ def test_the_artifact_is_the_one_that_is_downloaded() -> None:
 def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook: dict[str, Any]) -> None:
     program, *arguments = hook["entry"].split()
     assert program == "treegen"
-    assert _parser().parse_args(arguments).run
+    assert parsed(arguments).run
     assert (hook["language"], hook["pass_filenames"]) == ("python", False)
     assert hook["additional_dependencies"] == [".[treegen]"]
     seen = (

@@ -191,19 +191,15 @@ def test_choices_that_are_only_named_work_throughout(
 
 def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     folder = table(tmp_path / "data/a")
-    assert "no such table folder" in refusal(tmp_path, "init", "data/none")
-    assert "a table of matmul on nvidia_h100, as data/a is" in refusal(tmp_path, "init", "data/a", "data/a")
+    assert "data/none" in refusal(tmp_path, "init", "data/none")
+    assert "nvidia_h100" in refusal(tmp_path, "init", "data/a", "data/a")
     for output in ("a-b", "json", "numpy", "../a"):
         assert output in refusal(tmp_path, "init", "data/a", "--output", output)
     (tmp_path / "sub").mkdir()
-    assert "lies outside the folder of sub/t.yaml" in refusal(
-        tmp_path, "init", "data/a", "--spec", "sub/t.yaml"
-    )
+    assert "sub/t.yaml" in refusal(tmp_path, "init", "data/a", "--spec", "sub/t.yaml")
     (tmp_path / "heuristics").mkdir()
     (tmp_path / "heuristics/treegen.lock").write_text("{}")
-    assert "heuristics: holds the modules of another spec; choose another folder with --output" in refusal(
-        tmp_path, "init", "data/a", "--spec", "other.yaml"
-    )
+    assert "--output" in refusal(tmp_path, "init", "data/a", "--spec", "other.yaml")
     (tmp_path / "heuristics/treegen.lock").unlink()
     (tmp_path / "treegen.yaml").write_text("mine")
     assert "treegen.yaml" in refusal(tmp_path, "init", folder)

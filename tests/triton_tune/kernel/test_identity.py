@@ -102,9 +102,11 @@ def test_it_changes_with_the_kernel_its_call_arguments_reference_and_tolerance(
 @pytest.mark.parametrize(("old", "new"), [
     ('[{"size": 8}]', '[{"size": 8}, {"size": 9}]'), ('{"B": 16})', '{"B": 16}), triton.Config({"B": 32})'),
     ("\nFACTOR", "\n# A comment\n\nFACTOR"), ("reference=lambda x: 2 * x,", "reference=lambda x: (2 * x),\n"),
+    ("def twice(x):\n", 'def twice(x):\n    """Of a kernel."""\n'),
+    ("class Call:", 'class Call:\n    "A class."'), ("(size, seed=0):", '(size, seed=0):\n    "A function."'),
     ("@triton.autotune", '@__import__("triton_tune").tuned("made")\n@triton.autotune'),
 ])  # fmt: skip
-def test_it_does_not_change_with_shapes_configs_comments_and_layout(
+def test_it_does_not_change_with_shapes_configs_docstrings_comments_and_layout(
     hash_with: HashWith, old: str, new: str
 ) -> None:
     assert hash_with("", "") == hash_with(old, new)

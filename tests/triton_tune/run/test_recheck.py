@@ -1,6 +1,7 @@
 """Checking a table's choices again: what became slower is stale, and noise is not."""
 
 import math
+import random
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ class Later(SurfaceBench):
 
     factors: Mapping[str, float] = field(default_factory=dict)
     day: int = 0
+    jitter: float = 0.0
     cells: set[tuple[str, str]] = field(default_factory=set)
 
     def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
@@ -58,6 +60,8 @@ class Later(SurfaceBench):
         time = THERE.cell(visit.scenario, config, 10 + 100 * self.day + visit.repeat)
         assert isinstance(time, float)
         time *= self.factors.get(config, 1.0)
+        noise = random.Random(f"{visit.scenario} {config} {visit.repeat} {self.day}")
+        time *= math.exp(noise.gauss(0.0, self.jitter))
         return time if time < math.inf else Failure("no longer compiles")
 
 
@@ -90,6 +94,25 @@ def test_the_modules_choices_are_asked_about_with_thirty_cells_in_a_minute() -> 
     assert stale and "c1" in stale_in(lines)
     assert len(bench.cells) == 30 and {chosen[s] for s, _ in bench.cells} == {"c1", "c2"}
     assert bench.deadlines[0] <= 100.0 + SECONDS and bench.now < 100.0 + SECONDS
+
+
+def noisy(noise: float) -> RecordedRun:
+    provenance = {**TABLE.header.provenance, "summary": {"noise_p90": noise}}
+    return replace(TABLE, header=replace(TABLE.header, provenance=provenance))
+
+
+def test_a_table_too_noisy_to_tell_a_loss_of_fifteen_percent_is_refused_before_anything_is_timed() -> None:
+    bench = Later(THERE, visit_s=0.1, factors={MOST_CHOSEN: 1.5})
+    with pytest.raises(TuningError, match="noise_p90"):
+        recheck(noisy(0.08), PROBLEM, bench, {})
+    assert not bench.cells
+    assert stale_in(recheck(noisy(0.07), PROBLEM, bench, {})[0]) == [MOST_CHOSEN]
+
+
+@pytest.mark.parametrize("day", range(3))
+def test_a_device_too_noisy_to_tell_does_not_confirm_the_table(day: int) -> None:
+    lines, doubted = recheck(TABLE, PROBLEM, Later(THERE, visit_s=0.1, day=day, jitter=0.2), {})
+    assert doubted and any(line.startswith("unsure ") for line in lines)
 
 
 def of_real_tables(then: str, now: str) -> tuple[list[str], bool]:

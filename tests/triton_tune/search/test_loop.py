@@ -80,7 +80,7 @@ class Unable(SurfaceBench):
     [a_round("early", "s0", share=0.25), a_round("late", "s0")],
 ])  # fmt: skip
 def test_a_round_without_compiled_kernels_is_an_error(rounds: list[Round]) -> None:
-    with pytest.raises(TuningError, match=r"round 'late' measured nothing, as none of its kernels"):
+    with pytest.raises(TuningError, match="'late'"):
         run(Listed(rounds), Unable(THERE), [], 40.0)
 
 
