@@ -10,7 +10,6 @@ class Config(NamedTuple):
     tile_size: int
     num_warps: int
     num_stages: int
-    num_segments: int = 1
     programs_per_sm: int = 1
     descriptors: int = 0
 

@@ -6,52 +6,38 @@ from functools import lru_cache
 from .config import Config, Row, fitting, ranked, remaining
 
 QBLOCK_M16_T32_W2_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=2, num_stages=3)
-QBLOCK_M16_T64_W4_S2 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=2)
+QBLOCK_M16_T64_W4_S3 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M16_T128_W4_S2 = Config("qblock", block_m=16, tile_size=128, num_warps=4, num_stages=2)
+QBLOCK_M32_T64_W4_S3 = Config("qblock", block_m=32, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
-SEGMENTED_M16_T32_N8_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=8, num_warps=2, num_stages=3)
-SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N8_W2_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N8_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
-SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
-SEGMENTED_M32_T32_N16_W4_S3 = Config("segmented", block_m=32, tile_size=32, num_segments=16, num_warps=4, num_stages=3)
-SEGMENTED_M64_T16_N16_W4_S3 = Config("segmented", block_m=64, tile_size=16, num_segments=16, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
-SPLIT_M64_T32_W4_S2 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=2)
-SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
-SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
-SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
+QBLOCK_M64_T128_W4_S3 = Config("qblock", block_m=64, tile_size=128, num_warps=4, num_stages=3)
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 DECODE = (
-    Row(SPLIT_M64_T128_W4_S2, {"fp8_256": QBLOCK_M16_T64_W4_S2, "wide_256": QBLOCK_M16_T64_W4_S2}, (SPLIT_M64_T32_W4_S2,)),  # 0: 98 scenarios, 1.03x the best, noise 1.6%
-    Row(SPLIT_M64_T32_W4_S3, {"fp8_256": QBLOCK_M16_T32_W2_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, (SPLIT_M64_T32_W4_S2,)),  # 1: 47 scenarios, 1.01x the best, noise 1.5%
-    Row(SPLIT_M64_T64_W4_S3, {"fp8_256": QBLOCK_M16_T64_W4_S2, "wide_256": QBLOCK_M16_T32_W2_S3}, (SPLIT_M64_T32_W4_S2,)),  # 2: 103 scenarios, 1.02x the best, noise 1.4%
-    Row(SEGMENTED_M16_T32_N8_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (SPLIT_M64_T64_W4_S3, SPLIT_M64_T32_W4_S2)),  # 3: 47 scenarios, 1.04x the best, noise 1.0%
-    Row(SEGMENTED_M16_T32_N8_W2_S3, {"wide_128": SEGMENTED_M16_T64_N8_W4_S3}, (SEGMENTED_M64_T64_N4_W4_S3, SPLIT_M64_T32_W4_S2)),  # 4: 92 scenarios, 1.02x the best, noise 1.2%
-    Row(SEGMENTED_M16_T32_N8_W2_S3, {"fp8_128": SEGMENTED_M16_T64_N8_W2_S3, "wide_128": SEGMENTED_M64_T64_N8_W4_S3}, (SEGMENTED_M64_T64_N8_W4_S3, SPLIT_M64_T32_W4_S2)),  # 5: 106 scenarios, 1.04x the best, noise 1.0%
-    Row(SEGMENTED_M16_T32_N32_W2_S3, {"wide_128": SEGMENTED_M16_T64_N32_W4_S3}, (SEGMENTED_M64_T64_N16_W4_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 6: 48 scenarios, 1.02x the best, noise 1.8%
-    Row(SEGMENTED_M16_T32_N32_W2_S3, {"wide_128": SEGMENTED_M64_T64_N16_W4_S3}, (SEGMENTED_M64_T64_N16_W4_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 7: 151 scenarios, 1.03x the best, noise 1.3%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 35 scenarios, 1.01x the best
+    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T32_W4_S3,)),  # 1: 61 scenarios, 1.01x the best, noise 1.5%
+    Row(QBLOCK_M16_T128_W4_S2, {"fp8_256": QBLOCK_M16_T32_W2_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 79 scenarios, 1.02x the best, noise 1.5%
+    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T64_W4_S3,)),  # 3: 19 scenarios, 1.04x the best, noise 0.8%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 4: 54 scenarios, 1.02x the best, noise 1.4%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 5: 275 scenarios, 1.02x the best, noise 1.1%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 6: 169 scenarios, 1.02x the best, noise 1.1%
 )
 DRAFTS = (
-    Row(QBLOCK_M64_T32_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, (QBLOCK_M16_T32_W2_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 0: 15 scenarios, 1.06x the best, noise 2.2%
-    Row(QBLOCK_M16_T128_W4_S2, {"wide_256": QBLOCK_M16_T64_W4_S2}, (QBLOCK_M16_T64_W4_S2, QBLOCK_M64_T64_W4_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 1: 13 scenarios, 1.02x the best, noise 1.9%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T32_W2_S3, "fp8_256": QBLOCK_M16_T64_W4_S2, "wide_256": QBLOCK_M16_T64_W4_S2}, (SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 2: 51 scenarios, 1.03x the best, noise 1.5%
-    Row(SEGMENTED_M64_T64_N8_W4_S3, {"wide_256": SEGMENTED_M16_T32_N8_W2_S3}, (SEGMENTED_M16_T32_N8_W2_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 3: 34 scenarios, 1.04x the best, noise 1.9%
-    Row(SEGMENTED_M64_T64_N16_W4_S3, {"fp8_128": SEGMENTED_M16_T64_N32_W4_S3, "fp8_256": SEGMENTED_M16_T32_N32_W2_S3, "wide_256": SEGMENTED_M16_T32_N32_W2_S3}, (SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 4: 54 scenarios, 1.03x the best, noise 1.2%
+    Row(QBLOCK_M16_T128_W4_S2, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M16_T32_W2_S3, QBLOCK_M64_T32_W4_S3)),  # 0: 23 scenarios, 1.03x the best, noise 0.9%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 97 scenarios, 1.04x the best, noise 1.2%
+    Row(QBLOCK_M64_T64_W4_S3, {"wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M16_T32_W2_S3,)),  # 2: 17 scenarios, 1.01x the best, noise 1.0%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "fp8_256": QBLOCK_M16_T32_W2_S3, "wide_64": QBLOCK_M64_T32_W4_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, ()),  # 3: 16 scenarios, 1.01x the best
+    Row(QBLOCK_M64_T32_W4_S2, {"fp8_128": QBLOCK_M32_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, ()),  # 4: 14 scenarios, 1.00x the best, noise 0.5%
 )
 PROMPTS = (
-    Row(QBLOCK_M64_T32_W4_S2, {"wide_128": QBLOCK_M64_T32_W4_S3}, ()),  # 0: 32 scenarios, 1.02x the best, noise 2.3%
-    Row(QBLOCK_M16_T64_W4_S2, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3, SPLIT_M64_T32_W4_S2)),  # 1: 28 scenarios, 1.02x the best, noise 2.0%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M64_T32_W4_S2, "wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 2: 317 scenarios, 1.02x the best, noise 1.4%
-    Row(QBLOCK_M64_T64_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, (SPLIT_M64_T32_W4_S2,)),  # 3: 20 scenarios, 1.04x the best, noise 1.1%
-    Row(SEGMENTED_M64_T64_N8_W4_S3, {"fp8_256": QBLOCK_M64_T32_W4_S2, "wide_128": SEGMENTED_M64_T64_N4_W4_S3, "wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 4: 91 scenarios, 1.04x the best, noise 2.1%
-    Row(SEGMENTED_M64_T64_N8_W4_S3, {"wide_256": SEGMENTED_M16_T32_N8_W2_S3}, (SEGMENTED_M16_T32_N8_W2_S3, SEGMENTED_M32_T32_N16_W4_S3, SEGMENTED_M64_T16_N16_W4_S3)),  # 5: 29 scenarios, 1.03x the best, noise 1.5%
-    Row(SEGMENTED_M16_T32_N32_W2_S3, {"wide_128": SEGMENTED_M64_T64_N16_W4_S3}, (SEGMENTED_M64_T64_N16_W4_S3, SEGMENTED_M32_T32_N16_W4_S3, SPLIT_M64_T32_W4_S2)),  # 6: 22 scenarios, 1.04x the best, noise 2.3%
+    Row(QBLOCK_M64_T32_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, (QBLOCK_M16_T32_W2_S3,)),  # 0: 32 scenarios, 1.01x the best, noise 1.2%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 1: 28 scenarios, 1.03x the best, noise 1.8%
+    Row(QBLOCK_M64_T32_W4_S3, {}, (QBLOCK_M16_T32_W2_S3,)),  # 2: 13 scenarios, 1.04x the best, noise 1.0%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M64_T32_W4_S2, "wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 3: 218 scenarios, 1.00x the best, noise 1.7%
+    Row(QBLOCK_M64_T64_W4_S3, {"wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M16_T32_W2_S3,)),  # 4: 14 scenarios, 1.01x the best, noise 5.5%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M64_T32_W4_S2, "wide_64": QBLOCK_M64_T128_W4_S3, "wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 5: 234 scenarios, 1.01x the best, noise 1.4%
 )
 
 
@@ -68,49 +54,45 @@ def model_class(head_size: int, kv_element_size: int) -> str:
 
 
 def decode_row(max_seq_len: int, query_tiles: int, keys_per_tile: int) -> int:
-    if keys_per_tile <= 12_288:
-        if max_seq_len <= 256:
-            if query_tiles <= 256:
-                return 0
-            return 1
-        if keys_per_tile <= 1024:
-            if keys_per_tile <= 512:
-                return 2
+    if keys_per_tile <= 96:
+        if query_tiles <= 512:
+            return 0
+        return 1
+    if max_seq_len <= 256:
+        return 2
+    if keys_per_tile <= 512:
+        if keys_per_tile <= 192:
             return 3
-        if keys_per_tile <= 3072:
-            return 4
+        return 4
+    if max_seq_len <= 12_288:
         return 5
-    if query_tiles <= 12:
-        return 6
-    return 7
+    return 6
 
 
 def drafts_row(max_seq_len: int, keys_per_tile: int) -> int:
-    if max_seq_len <= 256:
-        if keys_per_tile <= 128:
-            return 0
+    if max_seq_len <= 192:
+        return 0
+    if max_seq_len <= 12_288:
         return 1
-    if keys_per_tile <= 1024:
+    if keys_per_tile > 131_072:
+        return 4
+    if keys_per_tile <= 24_576:
         return 2
-    if keys_per_tile <= 8192:
-        return 3
-    return 4
+    return 3
 
 
-def prompts_row(keys_per_tile: int, max_scores: int, longest_share: int) -> int:
-    if keys_per_tile <= 512:
-        if max_scores > 49_152:
-            return 2
+def prompts_row(keys_per_tile: int, max_scores: int) -> int:
+    if max_scores <= 49_152:
         if keys_per_tile <= 16:
             return 0
         return 1
-    if longest_share <= 24:
-        if longest_share <= 3:
-            return 3
+    if keys_per_tile <= 128:
+        if keys_per_tile <= 10:
+            return 2
+        return 3
+    if max_scores <= 524_288:
         return 4
-    if keys_per_tile <= 6144:
-        return 5
-    return 6
+    return 5
 
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
@@ -123,9 +105,9 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
     def fits(config: Config) -> bool:
         return (
             (head_size >= 64 and head_size <= 256 and kv_element_size >= 1 and kv_element_size <= 2)
-            and (config.variant not in ("qblock", "segmented") or config.block_m >= min(64, queries_per_kv))
+            and (config.block_m >= min(64, queries_per_kv))
             and (config.descriptors == 1 or 4 * config.tile_size * padded_head * (config.num_stages - 1) + 2 * config.block_m * (padded_head + config.tile_size) <= 101_376)
-            and (config.variant != "qblock" or config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 101_376)
+            and (config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 101_376)
             and (config.descriptors == 0 or tma)
         )
 
@@ -148,9 +130,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
         if max_query_len <= 8:
             return drafts[drafts_row(max_seq_len, keys_per_tile)]
         max_scores = max_query_len * max_seq_len
-        avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-        longest_share = 10_000 * max_seq_len // max(1, small_tiles * avg_seq_len)
-        return prompts[prompts_row(keys_per_tile, max_scores, longest_share)]
+        return prompts[prompts_row(keys_per_tile, max_scores)]
 
     return step
 

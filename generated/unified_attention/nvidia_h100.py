@@ -6,52 +6,42 @@ from functools import lru_cache
 from .config import Config, Row, fitting, ranked, remaining
 
 QBLOCK_M16_T32_W2_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=2, num_stages=3)
-QBLOCK_M16_T128_W4_S3 = Config("qblock", block_m=16, tile_size=128, num_warps=4, num_stages=3)
+QBLOCK_M16_T64_W4_S3 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=3)
+QBLOCK_M16_T128_W4_S2 = Config("qblock", block_m=16, tile_size=128, num_warps=4, num_stages=2)
+QBLOCK_M32_T64_W4_S3 = Config("qblock", block_m=32, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=2, descriptors=1)
 QBLOCK_M128_T64_W8_S3_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=3, descriptors=1)
 QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
-SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N8_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
-SEGMENTED_M16_T64_N32_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=32, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N2_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=2, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
-SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
-SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
-SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
 STREAM_K_M16_T64_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, descriptors=1)
-STREAM_K_M16_T128_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, descriptors=1)
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 DECODE = (
-    Row(SPLIT_M64_T128_W4_S2, {"fp8_256": SPLIT_M64_T64_W4_S3, "wide_256": SPLIT_M64_T64_W4_S3}, ()),  # 0: 98 scenarios, 1.03x the best, noise 1.6%
-    Row(SPLIT_M64_T32_W4_S3, {}, ()),  # 1: 47 scenarios, 1.01x the best, noise 1.5%
-    Row(SPLIT_M64_T64_W4_S3, {}, ()),  # 2: 150 scenarios, 1.05x the best, noise 1.3%
-    Row(SEGMENTED_M16_T64_N8_W4_S3, {}, (SEGMENTED_M64_T64_N8_W4_S3,)),  # 3: 49 scenarios, 1.05x the best, noise 1.3%
-    Row(SEGMENTED_M16_T64_N8_W4_S3, {"wide_64": SEGMENTED_M64_T64_N4_W4_S3, "wide_256": STREAM_K_M16_T64_W4_S2_D1}, (SEGMENTED_M64_T64_N4_W4_S3,)),  # 4: 149 scenarios, 1.04x the best, noise 1.0%
-    Row(SEGMENTED_M16_T64_N32_W4_S3, {}, (SEGMENTED_M64_T64_N16_W4_S3,)),  # 5: 48 scenarios, 1.04x the best, noise 1.8%
-    Row(SEGMENTED_M64_T64_N16_W4_S3, {"fp8_128": SEGMENTED_M16_T32_N32_W2_S3, "fp8_256": SEGMENTED_M16_T64_N32_W4_S3, "wide_256": SEGMENTED_M16_T64_N8_W4_S3}, ()),  # 6: 69 scenarios, 1.04x the best, noise 1.8%
-    Row(SEGMENTED_M16_T64_N32_W4_S3, {"wide_64": STREAM_K_M16_T128_W4_S2_D1, "wide_128": STREAM_K_M16_T128_W4_S2_D1, "wide_256": STREAM_K_M16_T64_W4_S2_D1}, (SEGMENTED_M64_T64_N8_W4_S3,)),  # 7: 82 scenarios, 1.01x the best, noise 1.0%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 26 scenarios, 1.01x the best
+    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T32_W4_S3,)),  # 1: 53 scenarios, 1.00x the best, noise 1.5%
+    Row(QBLOCK_M16_T64_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2, "wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M16_T128_W4_S2}, (QBLOCK_M64_T32_W4_S3,)),  # 2: 86 scenarios, 1.02x the best, noise 1.5%
+    Row(QBLOCK_M16_T64_W4_S3, {}, (QBLOCK_M64_T32_W4_S3,)),  # 3: 29 scenarios, 1.02x the best, noise 0.8%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "fp8_256": QBLOCK_M16_T32_W2_S3}, ()),  # 4: 54 scenarios, 1.02x the best, noise 1.4%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 5: 215 scenarios, 1.03x the best, noise 1.2%
+    Row(QBLOCK_M16_T64_W4_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3, "wide_256": STREAM_K_M16_T64_W4_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 6: 229 scenarios, 1.03x the best, noise 1.0%
 )
 DRAFTS = (
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T32_W2_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_256": QBLOCK_M16_T32_W2_S3}, ()),  # 0: 38 scenarios, 1.07x the best, noise 1.8%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S3}, ()),  # 1: 19 scenarios, 1.07x the best, noise 1.2%
-    Row(SEGMENTED_M64_T64_N4_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S3}, ()),  # 2: 30 scenarios, 1.11x the best, noise 1.4%
-    Row(SEGMENTED_M64_T64_N8_W4_S3, {"wide_256": SEGMENTED_M16_T64_N8_W4_S3}, ()),  # 3: 21 scenarios, 1.04x the best, noise 2.2%
-    Row(SEGMENTED_M64_T64_N16_W4_S3, {"fp8_128": SEGMENTED_M16_T64_N32_W4_S3, "fp8_256": SEGMENTED_M16_T64_N32_W4_S3}, ()),  # 4: 59 scenarios, 1.05x the best, noise 1.2%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_256": QBLOCK_M64_T32_W4_S2}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 15 scenarios, 1.02x the best, noise 2.0%
+    Row(QBLOCK_M16_T64_W4_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 19 scenarios, 1.06x the best, noise 1.1%
+    Row(QBLOCK_M128_T64_W8_S3_D1, {"fp8_128": QBLOCK_M16_T32_W2_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 17 scenarios, 1.03x the best, noise 0.7%
+    Row(QBLOCK_M16_T64_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2}, (QBLOCK_M32_T64_W4_S3, QBLOCK_M64_T64_W4_S3)),  # 3: 15 scenarios, 1.03x the best, noise 2.1%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "fp8_256": QBLOCK_M16_T64_W4_S3}, ()),  # 4: 101 scenarios, 1.06x the best, noise 1.0%
 )
 PROMPTS = (
-    Row(QBLOCK_M64_T32_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 0: 54 scenarios, 1.04x the best, noise 1.8%
-    Row(QBLOCK_M64_T32_W4_S3, {"fp8_128": QBLOCK_M16_T32_W2_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, ()),  # 1: 52 scenarios, 1.06x the best, noise 1.7%
-    Row(QBLOCK_M128_T64_W8_S3_D1, {"wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 297 scenarios, 1.02x the best, noise 1.4%
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_128": SEGMENTED_M64_T64_N8_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, (SEGMENTED_M64_T64_N4_W4_S3,)),  # 3: 66 scenarios, 1.04x the best, noise 1.9%
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, (SEGMENTED_M64_T64_N2_W4_S3,)),  # 4: 22 scenarios, 1.02x the best, noise 2.7%
-    Row(SEGMENTED_M64_T64_N8_W4_S3, {"wide_256": SEGMENTED_M64_T64_N4_W4_S3}, ()),  # 5: 26 scenarios, 1.07x the best, noise 1.5%
-    Row(SEGMENTED_M64_T64_N16_W4_S3, {}, ()),  # 6: 22 scenarios, 1.06x the best, noise 2.3%
+    Row(QBLOCK_M64_T32_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 0: 58 scenarios, 1.04x the best, noise 1.2%
+    Row(QBLOCK_M128_T64_W8_S3_D1, {"wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 210 scenarios, 1.01x the best, noise 1.9%
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 104 scenarios, 1.01x the best, noise 1.4%
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M128_T64_W8_S3_D1, QBLOCK_M64_T64_W4_S3)),  # 3: 23 scenarios, 1.03x the best, noise 0.6%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_128": QBLOCK_M128_T128_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, ()),  # 4: 65 scenarios, 1.05x the best, noise 1.4%
+    Row(QBLOCK_M16_T64_W4_S3, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 5: 14 scenarios, 1.06x the best
+    Row(QBLOCK_M64_T64_W4_S3, {}, ()),  # 6: 65 scenarios, 1.08x the best, noise 2.1%
 )
 
 
@@ -68,47 +58,45 @@ def model_class(head_size: int, kv_element_size: int) -> str:
 
 
 def decode_row(max_seq_len: int, query_tiles: int, keys_per_tile: int) -> int:
-    if max_seq_len <= 256:
-        if query_tiles <= 256:
+    if keys_per_tile <= 64:
+        if query_tiles <= 512:
             return 0
         return 1
-    if keys_per_tile <= 12_288:
-        if keys_per_tile <= 1024:
-            return 2
-        if query_tiles <= 32:
+    if max_seq_len <= 256:
+        return 2
+    if keys_per_tile <= 512:
+        if keys_per_tile <= 192:
             return 3
         return 4
-    if query_tiles > 32:
-        return 7
-    if query_tiles <= 12:
+    if max_seq_len <= 6144:
         return 5
     return 6
 
 
-def drafts_row(keys_per_tile: int) -> int:
-    if keys_per_tile <= 2048:
-        if keys_per_tile > 512:
+def drafts_row(max_seq_len: int, keys_per_tile: int) -> int:
+    if keys_per_tile <= 384:
+        if max_seq_len > 512:
             return 2
-        if keys_per_tile <= 192:
+        if keys_per_tile <= 64:
             return 0
         return 1
-    if keys_per_tile <= 6144:
+    if max_seq_len <= 512:
         return 3
     return 4
 
 
 def prompts_row(keys_per_tile: int, max_scores: int, longest_share: int) -> int:
-    if keys_per_tile <= 768:
-        if max_scores > 262_144:
-            return 2
-        if keys_per_tile <= 24:
-            return 0
-        return 1
     if longest_share <= 24:
-        if max_scores <= 100_663_296:
+        if keys_per_tile <= 768:
+            if max_scores <= 98_304:
+                return 0
+            if max_scores <= 12_582_912:
+                return 1
+            return 2
+        if longest_share <= 4:
             return 3
         return 4
-    if keys_per_tile <= 6144:
+    if max_scores <= 32_768:
         return 5
     return 6
 
@@ -126,7 +114,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
     def fits(config: Config) -> bool:
         return (
             (head_size >= 64 and head_size <= 256 and kv_element_size >= 1 and kv_element_size <= 2)
-            and (config.variant not in ("qblock", "segmented", "stream_k") or config.block_m >= min(64, queries_per_kv))
+            and (config.block_m >= min(64, queries_per_kv))
             and (config.descriptors == 1 or 4 * config.tile_size * padded_head * config.num_stages + 2 * config.block_m * padded_head <= 232_448)
             and (config.variant != "qblock" or config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 232_448)
             and (config.variant != "stream_k" or config.descriptors == 0 or 128 * config.tile_size * decode_slots <= 163_840 - 32_768 * config.programs_per_sm)
@@ -152,7 +140,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
             query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
             return decode[decode_row(max_seq_len, query_tiles, keys_per_tile)]
         if max_query_len <= 8:
-            return drafts[drafts_row(keys_per_tile)]
+            return drafts[drafts_row(max_seq_len, keys_per_tile)]
         max_scores = max_query_len * max_seq_len
         avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
         longest_share = 10_000 * max_seq_len // max(1, small_tiles * avg_seq_len)

@@ -6,52 +6,44 @@ from functools import lru_cache
 from .config import Config, Row, fitting, ranked, remaining
 
 QBLOCK_M16_T32_W2_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=2, num_stages=3)
+QBLOCK_M16_T64_W4_S3 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M16_T128_W4_S2 = Config("qblock", block_m=16, tile_size=128, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
-QBLOCK_M64_T32_W4_S4 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=4)
+QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=2, descriptors=1)
 QBLOCK_M128_T64_W8_S3_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=3, descriptors=1)
 QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
-SEGMENTED_M16_T32_N32_W2_S3 = Config("segmented", block_m=16, tile_size=32, num_segments=32, num_warps=2, num_stages=3)
-SEGMENTED_M16_T64_N8_W4_S3 = Config("segmented", block_m=16, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N4_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=4, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N8_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=8, num_warps=4, num_stages=3)
-SEGMENTED_M64_T64_N16_W4_S3 = Config("segmented", block_m=64, tile_size=64, num_segments=16, num_warps=4, num_stages=3)
-SPLIT_M64_T32_W4_S3 = Config("split", block_m=64, tile_size=32, num_warps=4, num_stages=3)
-SPLIT_M64_T64_W4_S3 = Config("split", block_m=64, tile_size=64, num_warps=4, num_stages=3)
-SPLIT_M64_T128_W4_S2 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=2)
-SPLIT_M64_T128_W4_S3 = Config("split", block_m=64, tile_size=128, num_warps=4, num_stages=3)
+STREAM_K_M16_T64_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, descriptors=1)
 STREAM_K_M16_T64_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
-STREAM_K_M16_T128_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, descriptors=1)
 STREAM_K_M16_T128_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 DECODE = (
-    Row(SPLIT_M64_T128_W4_S2, {"wide_256": SPLIT_M64_T64_W4_S3}, (SPLIT_M64_T64_W4_S3,)),  # 0: 48 scenarios, 1.03x the best, noise 0.8%
-    Row(SEGMENTED_M16_T64_N8_W4_S3, {}, (SEGMENTED_M64_T64_N8_W4_S3,)),  # 1: 107 scenarios, 1.06x the best, noise 0.4%
-    Row(SEGMENTED_M16_T32_N32_W2_S3, {}, (SEGMENTED_M64_T64_N16_W4_S3,)),  # 2: 124 scenarios, 1.06x the best, noise 0.7%
-    Row(STREAM_K_M16_T128_W4_S2_D1, {"fp8_256": SEGMENTED_M16_T32_N32_W2_S3, "wide_256": STREAM_K_M16_T64_W4_S2_P2_D1}, (SEGMENTED_M16_T32_N32_W2_S3, SEGMENTED_M64_T64_N16_W4_S3)),  # 3: 73 scenarios, 1.03x the best, noise 0.8%
-    Row(SPLIT_M64_T64_W4_S3, {"fp8_128": SPLIT_M64_T128_W4_S2}, ()),  # 4: 101 scenarios, 1.04x the best, noise 0.5%
-    Row(SPLIT_M64_T32_W4_S3, {}, ()),  # 5: 73 scenarios, 1.03x the best, noise 0.9%
-    Row(STREAM_K_M16_T64_W4_S2_P2_D1, {"fp8_128": SPLIT_M64_T128_W4_S3, "wide_64": STREAM_K_M16_T128_W4_S2_P2_D1, "wide_128": STREAM_K_M16_T128_W4_S2_P2_D1}, (SPLIT_M64_T64_W4_S3,)),  # 6: 107 scenarios, 1.03x the best, noise 0.6%
-    Row(STREAM_K_M16_T128_W4_S2_P2_D1, {"fp8_256": SEGMENTED_M16_T64_N8_W4_S3, "wide_128": STREAM_K_M16_T128_W4_S2_D1, "wide_256": STREAM_K_M16_T64_W4_S2_P2_D1}, (SEGMENTED_M16_T64_N8_W4_S3, SEGMENTED_M64_T64_N8_W4_S3)),  # 7: 229 scenarios, 1.02x the best, noise 0.6%
+    Row(QBLOCK_M16_T128_W4_S2, {"fp8_256": QBLOCK_M16_T64_W4_S3, "wide_256": QBLOCK_M16_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 0: 80 scenarios, 1.01x the best, noise 0.8%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 202 scenarios, 1.04x the best, noise 0.5%
+    Row(QBLOCK_M16_T64_W4_S3, {"wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 37 scenarios, 1.02x the best, noise 0.7%
+    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T32_W4_S3,)),  # 3: 77 scenarios, 1.01x the best, noise 0.8%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3}, ()),  # 4: 15 scenarios, 1.02x the best, noise 0.8%
+    Row(QBLOCK_M16_T64_W4_S3, {"wide_128": STREAM_K_M16_T128_W4_S2_P2_D1, "wide_256": STREAM_K_M16_T64_W4_S2_P2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 5: 112 scenarios, 1.02x the best, noise 0.6%
+    Row(QBLOCK_M16_T64_W4_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3, "wide_256": STREAM_K_M16_T64_W4_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 6: 95 scenarios, 1.06x the best, noise 0.7%
+    Row(QBLOCK_M16_T64_W4_S3, {"wide_128": STREAM_K_M16_T128_W4_S2_P2_D1, "wide_256": STREAM_K_M16_T64_W4_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 7: 74 scenarios, 1.02x the best, noise 0.5%
 )
 DRAFTS = (
-    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 0: 20 scenarios, 1.07x the best, noise 1.1%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2, "fp8_256": SEGMENTED_M64_T64_N4_W4_S3}, ()),  # 1: 30 scenarios, 1.09x the best, noise 0.9%
-    Row(SEGMENTED_M64_T64_N4_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2, "fp8_256": STREAM_K_M16_T64_W4_S2_P2_D1}, ()),  # 2: 26 scenarios, 1.07x the best, noise 1.4%
-    Row(SEGMENTED_M64_T64_N8_W4_S3, {"fp8_128": SEGMENTED_M16_T64_N8_W4_S3, "fp8_256": SEGMENTED_M16_T64_N8_W4_S3, "wide_64": SEGMENTED_M64_T64_N16_W4_S3}, ()),  # 3: 21 scenarios, 1.05x the best, noise 0.7%
-    Row(SEGMENTED_M64_T64_N16_W4_S3, {"fp8_128": STREAM_K_M16_T128_W4_S2_P2_D1}, ()),  # 4: 32 scenarios, 1.09x the best, noise 0.8%
+    Row(QBLOCK_M16_T128_W4_S2, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 23 scenarios, 1.05x the best, noise 0.9%
+    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 16 scenarios, 1.06x the best, noise 0.7%
+    Row(QBLOCK_M128_T64_W8_S3_D1, {"fp8_128": QBLOCK_M16_T32_W2_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 17 scenarios, 1.07x the best, noise 1.1%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": STREAM_K_M16_T128_W4_S2_P2_D1, "fp8_256": QBLOCK_M16_T64_W4_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, ()),  # 3: 83 scenarios, 1.08x the best, noise 0.8%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "fp8_256": QBLOCK_M16_T64_W4_S3}, ()),  # 4: 28 scenarios, 1.04x the best, noise 0.6%
 )
 PROMPTS = (
-    Row(QBLOCK_M64_T32_W4_S4, {"wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 0: 40 scenarios, 1.03x the best, noise 1.0%
-    Row(QBLOCK_M16_T32_W2_S3, {"wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 36 scenarios, 1.05x the best, noise 1.1%
-    Row(QBLOCK_M128_T64_W8_S3_D1, {"wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 211 scenarios, 1.02x the best, noise 1.1%
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 3: 170 scenarios, 1.01x the best, noise 1.0%
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_128": SEGMENTED_M64_T64_N8_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1}, (QBLOCK_M128_T64_W8_S3_D1, SEGMENTED_M64_T64_N8_W4_S3)),  # 4: 21 scenarios, 1.03x the best, noise 0.9%
-    Row(SEGMENTED_M64_T64_N8_W4_S3, {"wide_256": QBLOCK_M128_T64_W8_S2_D1}, ()),  # 5: 27 scenarios, 1.08x the best, noise 1.4%
-    Row(SEGMENTED_M64_T64_N16_W4_S3, {}, ()),  # 6: 16 scenarios, 1.03x the best, noise 0.9%
+    Row(QBLOCK_M64_T32_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 0: 45 scenarios, 1.03x the best, noise 0.8%
+    Row(QBLOCK_M128_T64_W8_S3_D1, {"wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 195 scenarios, 1.01x the best, noise 0.8%
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 139 scenarios, 1.01x the best, noise 0.8%
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M128_T64_W8_S3_D1, QBLOCK_M64_T64_W4_S3)),  # 3: 23 scenarios, 1.02x the best, noise 0.7%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_128": QBLOCK_M128_T128_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, ()),  # 4: 58 scenarios, 1.06x the best, noise 0.7%
+    Row(QBLOCK_M16_T64_W4_S3, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 5: 14 scenarios, 1.06x the best, noise 0.9%
+    Row(QBLOCK_M64_T64_W4_S3, {}, ()),  # 6: 65 scenarios, 1.08x the best, noise 0.8%
 )
 
 
@@ -68,47 +60,47 @@ def model_class(head_size: int, kv_element_size: int) -> str:
 
 
 def decode_row(max_seq_len: int, query_tiles: int, keys_per_tile: int) -> int:
-    if query_tiles <= 48:
-        if max_seq_len > 12_288:
+    if max_seq_len <= 12_288:
+        if query_tiles <= 128:
+            if max_seq_len <= 256:
+                return 0
+            return 1
+        if keys_per_tile <= 192:
+            if query_tiles <= 384:
+                return 2
             return 3
-        if keys_per_tile > 12_288:
-            return 2
-        if max_seq_len <= 192:
-            return 0
-        return 1
-    if max_seq_len <= 768:
-        if query_tiles <= 384:
+        if max_seq_len <= 768:
             return 4
         return 5
-    if keys_per_tile <= 1024:
+    if query_tiles <= 64:
         return 6
     return 7
 
 
-def drafts_row(keys_per_tile: int) -> int:
-    if keys_per_tile <= 4096:
-        if keys_per_tile > 768:
-            return 2
-        if keys_per_tile <= 96:
-            return 0
-        return 1
-    if keys_per_tile <= 12_288:
+def drafts_row(max_seq_len: int, keys_per_tile: int) -> int:
+    if max_seq_len <= 192:
+        return 0
+    if keys_per_tile <= 384:
+        if max_seq_len <= 512:
+            return 1
+        return 2
+    if max_seq_len <= 32_768:
         return 3
     return 4
 
 
 def prompts_row(keys_per_tile: int, max_scores: int, longest_share: int) -> int:
-    if keys_per_tile <= 1536:
-        if max_scores <= 65_536:
-            if longest_share <= 14:
+    if longest_share <= 24:
+        if max_scores <= 6_291_456:
+            if max_scores <= 49_152:
                 return 0
             return 1
-        if max_scores <= 6_291_456:
+        if keys_per_tile <= 768:
             return 2
-        return 3
-    if longest_share <= 24:
+        if longest_share <= 4:
+            return 3
         return 4
-    if keys_per_tile <= 6144:
+    if max_scores <= 32_768:
         return 5
     return 6
 
@@ -126,7 +118,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
     def fits(config: Config) -> bool:
         return (
             (head_size >= 64 and head_size <= 256 and kv_element_size >= 1 and kv_element_size <= 2)
-            and (config.variant not in ("qblock", "segmented", "stream_k") or config.block_m >= min(64, queries_per_kv))
+            and (config.block_m >= min(64, queries_per_kv))
             and (config.descriptors == 1 or 4 * config.tile_size * padded_head * config.num_stages + 2 * config.block_m * padded_head <= 232_448)
             and (config.variant != "qblock" or config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 232_448)
             and (config.variant != "stream_k" or config.descriptors == 0 or 128 * config.tile_size * decode_slots <= 163_840 - 32_768 * config.programs_per_sm)
@@ -152,7 +144,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
             query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
             return decode[decode_row(max_seq_len, query_tiles, keys_per_tile)]
         if max_query_len <= 8:
-            return drafts[drafts_row(keys_per_tile)]
+            return drafts[drafts_row(max_seq_len, keys_per_tile)]
         max_scores = max_query_len * max_seq_len
         avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
         longest_share = 10_000 * max_seq_len // max(1, small_tiles * avg_seq_len)
