@@ -20,9 +20,9 @@ test -z "$others" || { echo "not meant for the wheel: $others"; exit 1; }
 cd "$work"  # away from the folders of the same names in the repository
 environment generated "$wheel"
 generated/bin/python -c 'from generated.unified_attention import for_device; assert for_device("", "sm_90", "nvidia")'
+for command in treegen triton-tune attn-tune; do generated/bin/$command --version; done
 
 environment all "$wheel[treegen,tune]" mypy types-PyYAML
-for command in treegen triton-tune attn-tune; do all/bin/$command --version; done
 cp -r "$repository/examples/matmul" .
 (cd matmul && ../all/bin/treegen build --check)  # reads the installed templates
 printf 'import attn_kernels, treegen, triton_tune, tuning_table\n' > uses.py
