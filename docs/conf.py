@@ -7,7 +7,8 @@ import re
 from sphinx.application import Sphinx
 
 from attn_kernels.tuning.cli import parser as attn_tune
-from treegen.cli.main import parser as treegen
+from treegen.cli.main import _COMMANDS
+from treegen.cli.parsers import CommandParser
 from triton_tune.cli.main import parser as triton_tune
 
 project = html_title = "attn-kernels and treegen"
@@ -30,8 +31,10 @@ LINK = rf"[\1]({URL.format_map(os.environ)}/\2)" if "GITHUB_SHA" in os.environ e
 
 def commands() -> list[argparse.ArgumentParser]:
     """The parsers of all commands."""
-    (chosen,) = (action for action in treegen()._actions if isinstance(action.choices, dict))
-    return [*chosen.choices.values(), triton_tune(), attn_tune()]
+    treegen = CommandParser(prog="treegen").add_subparsers()
+    for add in _COMMANDS:
+        add(treegen)
+    return [*treegen.choices.values(), triton_tune(), attn_tune()]
 
 
 def complete_page(app: Sphinx, name: str, source: list[str]) -> None:

@@ -34,15 +34,15 @@ _COMMANDS = (
 )
 
 
-def parser() -> CommandParser:
-    arguments = CommandParser(
+def _parser() -> CommandParser:
+    parser = CommandParser(
         prog="treegen", description="Compile kernel tuning results into if-else Python modules."
     )
-    arguments.add_argument("--version", action="version", version=f"treegen {__version__}")
-    commands = arguments.add_subparsers(metavar="COMMAND", required=True)
+    parser.add_argument("--version", action="version", version=f"treegen {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for add in _COMMANDS:
         add(commands)
-    return arguments
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are small: more threads only wait for each other
-    options = parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
         status = int(options.run(options))
         sys.stdout.flush()
