@@ -15,8 +15,6 @@ project = html_title = "attn-kernels and treegen"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["README.md"]  # index.md begins with it
 html_theme = "furo"
-html_static_path = ["static"]
-html_css_files = ["wide.css"]
 html_show_sourcelink = False
 myst_heading_anchors = 3
 smartquotes = False  # would print `--check` with a dash
