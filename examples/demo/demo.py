@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 os.environ.pop("FORCE_COLOR", None)  # Jupyter sets it, as if output went to a terminal
-here = Path.cwd()
-matmul = next(folder for above in [here, *here.parents] if (folder := above / "examples/matmul").is_dir())
+here = Path(globals().get("__file__", "demo.ipynb")).resolve().parent
+matmul = here.parent / "matmul"
 os.chdir(tempfile.mkdtemp())
 shutil.copytree(matmul / "tuning_data", "tuning_data")
 shutil.copy(matmul / "treegen.yaml", ".")
