@@ -1,3 +1,5 @@
 """treegen: measurement tables in, plain if-else modules out."""
 
-__version__ = "0.1.0"
+from tuning_table import __version__
+
+__all__ = ["__version__"]

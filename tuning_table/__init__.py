@@ -8,4 +8,5 @@ from tuning_table.reader import read, read_run
 from tuning_table.table import Cells, Failure
 from tuning_table.writer import TableWriter, create
 
+__version__ = "0.1.0"  # of the distribution, for all its commands
 __all__ = ["Cells", "Failure", "TableError", "TableWriter", "create", "read", "read_run"]

@@ -53,9 +53,12 @@ def create(
     begun again, whatever run it is of.
 
     The arguments are the keys of run.yaml (docs/tables.md).
-    configs: `{"id": ..., "variant": ..., <parameter>: <integer>, ...}`.
-    scenarios: the values of `features` by scenario id; integers, or words that `values` lists.
-    provenance: `driver`, `torch`, `triton`, `source_hash` and `date`, or else `origin`; and `values`, if any.
+
+    Args:
+        configs: `{"id": ..., "variant": ..., <parameter>: <integer>, ...}`.
+        scenarios: the values of `features` by scenario id; integers, or words that `values` lists.
+        provenance: `driver`, `torch`, `triton`, `source_hash` and `date`, or else `origin`; and
+            `values`, if any.
 
     Raises:
         TableError: a reader would refuse the table; or the folder is damaged or holds anything else; or

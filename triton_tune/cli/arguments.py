@@ -5,6 +5,7 @@ import argparse
 from triton_tune.core.arguments import count, seconds, table
 from triton_tune.fleet.options import add_fleet_arguments
 from triton_tune.search.strategies import STRATEGIES
+from tuning_table import __version__
 
 
 def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus: str, strategy: str) -> None:
@@ -12,6 +13,7 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
 
     budget, gpus: defaults. strategy: the default in words.
     """
+    arguments.add_argument("--version", action="version", version=f"{arguments.prog} {__version__}")
     arguments.set_defaults(root="tuning_data", folder=None, empty=False, untuned=False)
     arguments.add_argument(
         "--budget",

@@ -33,6 +33,8 @@ def tuned(
 ) -> Callable[[Any], "Tuned"]:
     """Let the generated package of a kernel choose its launch parameters.
 
+    It stands above the kernel's other decorators::
+
         @tuned("heuristics.matmul")
         @triton.autotune(configs=..., key=["M", "N", "K"])  # stays for tuning again, or may go
         @triton.jit

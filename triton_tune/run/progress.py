@@ -5,9 +5,6 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
-
 LINE_EVERY_S = 15.0
 
 
@@ -19,6 +16,9 @@ class Progress:
 
     def __init__(self, budget: float, spent: float, tick: Callable[[], None]) -> None:
         self._tick = tick
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # --help needs no extra
+        from rich.progress import Progress as Bar
+
         self._end = time.monotonic() + budget - spent
         self._line = 0.0
         self._what, self._total = "", 0

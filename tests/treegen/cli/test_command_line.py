@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from treegen_builders import treegen_command, write_project
 
-from treegen import __version__
 from treegen.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
@@ -21,10 +20,6 @@ def _leaves(arguments: list[str], capsys: Capture) -> tuple[object, str, str]:
         main(arguments)
     captured = capsys.readouterr()
     return end.value.code, captured.out, captured.err
-
-
-def test_version(capsys: Capture) -> None:
-    assert _leaves(["--version"], capsys) == (0, f"treegen {__version__}\n", "")
 
 
 WRONG = [
