@@ -30,11 +30,9 @@ def model_class(head_size: int, kv_element_size: int) -> str:
         return "fp8_128"
     if kv_element_size <= 1:
         return "fp8_256"
-    if head_size <= 64:
-        return "wide_64"
     if head_size <= 128:
-        return "wide_128"
-    return "wide_256"
+        return "half_128"
+    return "half_256"
 
 
 def decode_row() -> int:

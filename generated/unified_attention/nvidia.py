@@ -12,32 +12,25 @@ QBLOCK_M32_T64_W4_S3 = Config("qblock", block_m=32, tile_size=64, num_warps=4, n
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
-QBLOCK_M64_T128_W4_S3 = Config("qblock", block_m=64, tile_size=128, num_warps=4, num_stages=3)
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 DECODE = (
-    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 35 scenarios, 1.01x the best
-    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T32_W4_S3,)),  # 1: 61 scenarios, 1.01x the best, noise 1.5%
-    Row(QBLOCK_M16_T128_W4_S2, {"fp8_256": QBLOCK_M16_T32_W2_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 79 scenarios, 1.02x the best, noise 1.5%
-    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T64_W4_S3,)),  # 3: 19 scenarios, 1.04x the best, noise 0.8%
-    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 4: 54 scenarios, 1.02x the best, noise 1.4%
-    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 5: 275 scenarios, 1.02x the best, noise 1.1%
-    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 6: 169 scenarios, 1.02x the best, noise 1.1%
+    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 108 scenarios, 1.01x the best, noise 1.2%
+    Row(QBLOCK_M16_T128_W4_S2, {"fp8_256": QBLOCK_M16_T32_W2_S3, "half_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 73 scenarios, 1.02x the best, noise 1.5%
+    Row(QBLOCK_M16_T32_W2_S3, {"half_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 112 scenarios, 1.03x the best, noise 1.2%
+    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T64_W4_S3,)),  # 3: 188 scenarios, 1.02x the best, noise 1.2%
+    Row(QBLOCK_M16_T32_W2_S3, {"half_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 4: 211 scenarios, 1.02x the best, noise 1.0%
 )
 DRAFTS = (
-    Row(QBLOCK_M16_T128_W4_S2, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M16_T32_W2_S3, QBLOCK_M64_T32_W4_S3)),  # 0: 23 scenarios, 1.03x the best, noise 0.9%
-    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 97 scenarios, 1.04x the best, noise 1.2%
-    Row(QBLOCK_M64_T64_W4_S3, {"wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M16_T32_W2_S3,)),  # 2: 17 scenarios, 1.01x the best, noise 1.0%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "fp8_256": QBLOCK_M16_T32_W2_S3, "wide_64": QBLOCK_M64_T32_W4_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, ()),  # 3: 16 scenarios, 1.01x the best
-    Row(QBLOCK_M64_T32_W4_S2, {"fp8_128": QBLOCK_M32_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, ()),  # 4: 14 scenarios, 1.00x the best, noise 0.5%
+    Row(QBLOCK_M16_T32_W2_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "half_128": QBLOCK_M16_T64_W4_S3}, (QBLOCK_M32_T64_W4_S3, QBLOCK_M64_T64_W4_S3)),  # 0: 48 scenarios, 1.03x the best, noise 0.7%
+    Row(QBLOCK_M16_T32_W2_S3, {"fp8_128": QBLOCK_M32_T64_W4_S3, "half_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 14 scenarios, 1.02x the best, noise 1.2%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "fp8_256": QBLOCK_M16_T32_W2_S3, "half_256": QBLOCK_M64_T32_W4_S2}, ()),  # 2: 105 scenarios, 1.04x the best, noise 1.2%
 )
 PROMPTS = (
-    Row(QBLOCK_M64_T32_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, (QBLOCK_M16_T32_W2_S3,)),  # 0: 32 scenarios, 1.01x the best, noise 1.2%
-    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 1: 28 scenarios, 1.03x the best, noise 1.8%
+    Row(QBLOCK_M64_T32_W4_S3, {"half_256": QBLOCK_M64_T32_W4_S2}, (QBLOCK_M16_T32_W2_S3,)),  # 0: 32 scenarios, 1.01x the best, noise 1.2%
+    Row(QBLOCK_M16_T32_W2_S3, {"half_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 1: 28 scenarios, 1.03x the best, noise 1.8%
     Row(QBLOCK_M64_T32_W4_S3, {}, (QBLOCK_M16_T32_W2_S3,)),  # 2: 13 scenarios, 1.04x the best, noise 1.0%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M64_T32_W4_S2, "wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 3: 218 scenarios, 1.00x the best, noise 1.7%
-    Row(QBLOCK_M64_T64_W4_S3, {"wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M16_T32_W2_S3,)),  # 4: 14 scenarios, 1.01x the best, noise 5.5%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M64_T32_W4_S2, "wide_64": QBLOCK_M64_T128_W4_S3, "wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 5: 234 scenarios, 1.01x the best, noise 1.4%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M64_T32_W4_S2, "half_256": QBLOCK_M64_T32_W4_S2}, ()),  # 3: 466 scenarios, 1.01x the best, noise 1.6%
 )
 
 
@@ -46,39 +39,29 @@ def model_class(head_size: int, kv_element_size: int) -> str:
         return "fp8_128"
     if kv_element_size <= 1:
         return "fp8_256"
-    if head_size <= 64:
-        return "wide_64"
     if head_size <= 128:
-        return "wide_128"
-    return "wide_256"
+        return "half_128"
+    return "half_256"
 
 
-def decode_row(max_seq_len: int, query_tiles: int, keys_per_tile: int) -> int:
-    if keys_per_tile <= 96:
-        if query_tiles <= 512:
-            return 0
-        return 1
-    if max_seq_len <= 256:
-        return 2
-    if keys_per_tile <= 512:
-        if keys_per_tile <= 192:
-            return 3
+def decode_row(max_seq_len: int, keys_per_tile: int) -> int:
+    if max_seq_len > 8192:
         return 4
-    if max_seq_len <= 12_288:
-        return 5
-    return 6
-
-
-def drafts_row(max_seq_len: int, keys_per_tile: int) -> int:
-    if max_seq_len <= 192:
+    if keys_per_tile <= 128:
         return 0
-    if max_seq_len <= 12_288:
+    if max_seq_len <= 256:
         return 1
-    if keys_per_tile > 131_072:
-        return 4
-    if keys_per_tile <= 24_576:
+    if keys_per_tile <= 1024:
         return 2
     return 3
+
+
+def drafts_row(query_rows: int) -> int:
+    if query_rows <= 16:
+        return 0
+    if query_rows <= 24:
+        return 1
+    return 2
 
 
 def prompts_row(keys_per_tile: int, max_scores: int) -> int:
@@ -86,13 +69,9 @@ def prompts_row(keys_per_tile: int, max_scores: int) -> int:
         if keys_per_tile <= 16:
             return 0
         return 1
-    if keys_per_tile <= 128:
-        if keys_per_tile <= 10:
-            return 2
-        return 3
-    if max_scores <= 524_288:
-        return 4
-    return 5
+    if keys_per_tile <= 10:
+        return 2
+    return 3
 
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
@@ -122,13 +101,15 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
     queries_per_kv = num_query_heads // max(1, num_kv_heads)
 
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
+        if max_query_len <= 1:
+            small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+            keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+            return decode[decode_row(max_seq_len, keys_per_tile)]
+        if max_query_len <= 8:
+            query_rows = max_query_len * queries_per_kv
+            return drafts[drafts_row(query_rows)]
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
-        if max_query_len <= 1:
-            query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-            return decode[decode_row(max_seq_len, query_tiles, keys_per_tile)]
-        if max_query_len <= 8:
-            return drafts[drafts_row(max_seq_len, keys_per_tile)]
         max_scores = max_query_len * max_seq_len
         return prompts[prompts_row(keys_per_tile, max_scores)]
 

@@ -15,35 +15,27 @@ QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps
 QBLOCK_M128_T64_W8_S3_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=3, descriptors=1)
 QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
 STREAM_K_M16_T64_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, descriptors=1)
-STREAM_K_M16_T64_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
 STREAM_K_M16_T128_W4_S2_P2_D1 = Config("stream_k", block_m=16, tile_size=128, num_warps=4, num_stages=2, programs_per_sm=2, descriptors=1)
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 DECODE = (
-    Row(QBLOCK_M16_T128_W4_S2, {"fp8_256": QBLOCK_M16_T64_W4_S3, "wide_256": QBLOCK_M16_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 0: 80 scenarios, 1.01x the best, noise 0.8%
-    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 202 scenarios, 1.04x the best, noise 0.5%
-    Row(QBLOCK_M16_T64_W4_S3, {"wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 37 scenarios, 1.02x the best, noise 0.7%
-    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T32_W4_S3,)),  # 3: 77 scenarios, 1.01x the best, noise 0.8%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3}, ()),  # 4: 15 scenarios, 1.02x the best, noise 0.8%
-    Row(QBLOCK_M16_T64_W4_S3, {"wide_128": STREAM_K_M16_T128_W4_S2_P2_D1, "wide_256": STREAM_K_M16_T64_W4_S2_P2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 5: 112 scenarios, 1.02x the best, noise 0.6%
-    Row(QBLOCK_M16_T64_W4_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3, "wide_256": STREAM_K_M16_T64_W4_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 6: 95 scenarios, 1.06x the best, noise 0.7%
-    Row(QBLOCK_M16_T64_W4_S3, {"wide_128": STREAM_K_M16_T128_W4_S2_P2_D1, "wide_256": STREAM_K_M16_T64_W4_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 7: 74 scenarios, 1.02x the best, noise 0.5%
+    Row(QBLOCK_M16_T64_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2, "half_128": QBLOCK_M16_T128_W4_S2}, (QBLOCK_M64_T64_W4_S3,)),  # 0: 147 scenarios, 1.03x the best, noise 0.8%
+    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 202 scenarios, 1.03x the best, noise 0.9%
+    Row(QBLOCK_M16_T64_W4_S3, {"half_128": QBLOCK_M64_T64_W4_S3, "half_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 32 scenarios, 1.04x the best, noise 0.8%
+    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M64_T64_W4_S3,)),  # 3: 37 scenarios, 1.03x the best, noise 0.8%
+    Row(QBLOCK_M16_T64_W4_S3, {"half_128": STREAM_K_M16_T128_W4_S2_P2_D1, "half_256": STREAM_K_M16_T64_W4_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 4: 274 scenarios, 1.02x the best, noise 0.5%
 )
 DRAFTS = (
-    Row(QBLOCK_M16_T128_W4_S2, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 23 scenarios, 1.05x the best, noise 0.9%
-    Row(QBLOCK_M16_T32_W2_S3, {"wide_64": QBLOCK_M64_T64_W4_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 16 scenarios, 1.06x the best, noise 0.7%
-    Row(QBLOCK_M128_T64_W8_S3_D1, {"fp8_128": QBLOCK_M16_T32_W2_S3, "wide_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 17 scenarios, 1.07x the best, noise 1.1%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": STREAM_K_M16_T128_W4_S2_P2_D1, "fp8_256": QBLOCK_M16_T64_W4_S3, "wide_256": QBLOCK_M16_T32_W2_S3}, ()),  # 3: 83 scenarios, 1.08x the best, noise 0.8%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "fp8_256": QBLOCK_M16_T64_W4_S3}, ()),  # 4: 28 scenarios, 1.04x the best, noise 0.6%
+    Row(QBLOCK_M16_T64_W4_S3, {"half_256": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M64_T64_W4_S3,)),  # 0: 48 scenarios, 1.07x the best, noise 0.8%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S3_D1}, ()),  # 1: 39 scenarios, 1.06x the best, noise 0.9%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": STREAM_K_M16_T128_W4_S2_P2_D1}, ()),  # 2: 80 scenarios, 1.06x the best, noise 0.7%
 )
 PROMPTS = (
-    Row(QBLOCK_M64_T32_W4_S3, {"wide_256": QBLOCK_M64_T32_W4_S2}, ()),  # 0: 45 scenarios, 1.03x the best, noise 0.8%
-    Row(QBLOCK_M128_T64_W8_S3_D1, {"wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 195 scenarios, 1.01x the best, noise 0.8%
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 139 scenarios, 1.01x the best, noise 0.8%
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"wide_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M128_T64_W8_S3_D1, QBLOCK_M64_T64_W4_S3)),  # 3: 23 scenarios, 1.02x the best, noise 0.7%
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_256": QBLOCK_M128_T64_W8_S3_D1, "wide_128": QBLOCK_M128_T128_W8_S3_D1, "wide_256": QBLOCK_M128_T64_W8_S2_D1}, ()),  # 4: 58 scenarios, 1.06x the best, noise 0.7%
-    Row(QBLOCK_M16_T64_W4_S3, {"wide_64": QBLOCK_M64_T32_W4_S3, "wide_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 5: 14 scenarios, 1.06x the best, noise 0.9%
-    Row(QBLOCK_M64_T64_W4_S3, {}, ()),  # 6: 65 scenarios, 1.08x the best, noise 0.8%
+    Row(QBLOCK_M64_T32_W4_S3, {}, ()),  # 0: 49 scenarios, 1.06x the best, noise 0.9%
+    Row(QBLOCK_M128_T64_W8_S3_D1, {"half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 198 scenarios, 1.02x the best, noise 0.8%
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 139 scenarios, 1.01x the best, noise 0.8%
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"fp8_128": QBLOCK_M64_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 3: 88 scenarios, 1.05x the best, noise 0.7%
+    Row(QBLOCK_M64_T64_W4_S3, {}, ()),  # 4: 65 scenarios, 1.08x the best, noise 0.8%
 )
 
 
@@ -52,57 +44,41 @@ def model_class(head_size: int, kv_element_size: int) -> str:
         return "fp8_128"
     if kv_element_size <= 1:
         return "fp8_256"
-    if head_size <= 64:
-        return "wide_64"
     if head_size <= 128:
-        return "wide_128"
-    return "wide_256"
+        return "half_128"
+    return "half_256"
 
 
-def decode_row(max_seq_len: int, query_tiles: int, keys_per_tile: int) -> int:
-    if max_seq_len <= 12_288:
-        if query_tiles <= 128:
-            if max_seq_len <= 256:
-                return 0
-            return 1
-        if keys_per_tile <= 192:
-            if query_tiles <= 384:
-                return 2
-            return 3
-        if max_seq_len <= 768:
-            return 4
-        return 5
-    if query_tiles <= 64:
-        return 6
-    return 7
-
-
-def drafts_row(max_seq_len: int, keys_per_tile: int) -> int:
-    if max_seq_len <= 192:
+def decode_row(max_seq_len: int, keys_per_tile: int, total_keys: int) -> int:
+    if total_keys <= 16_384:
         return 0
-    if keys_per_tile <= 384:
-        if max_seq_len <= 512:
+    if total_keys <= 196_608:
+        if max_seq_len <= 8192:
             return 1
         return 2
-    if max_seq_len <= 32_768:
+    if keys_per_tile <= 192:
         return 3
     return 4
 
 
+def drafts_row(keys_per_tile: int, query_rows: int) -> int:
+    if query_rows <= 16:
+        return 0
+    if keys_per_tile <= 512:
+        return 1
+    return 2
+
+
 def prompts_row(keys_per_tile: int, max_scores: int, longest_share: int) -> int:
-    if longest_share <= 24:
-        if max_scores <= 6_291_456:
-            if max_scores <= 49_152:
-                return 0
-            return 1
-        if keys_per_tile <= 768:
-            return 2
-        if longest_share <= 4:
-            return 3
-        return 4
     if max_scores <= 32_768:
-        return 5
-    return 6
+        return 0
+    if longest_share > 24:
+        return 4
+    if keys_per_tile > 768:
+        return 3
+    if max_scores <= 6_291_456:
+        return 1
+    return 2
 
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
@@ -121,10 +97,10 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
             and (config.block_m >= min(64, queries_per_kv))
             and (config.descriptors == 1 or 4 * config.tile_size * padded_head * config.num_stages + 2 * config.block_m * padded_head <= 232_448)
             and (config.variant != "qblock" or config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 232_448)
-            and (config.variant != "stream_k" or config.descriptors == 0 or 128 * config.tile_size * decode_slots <= 163_840 - 32_768 * config.programs_per_sm)
-            and (config.variant != "stream_k" or config.descriptors == 0 or 1536 + 2 * config.block_m * (64 * ((head_size + 63) // 64) + config.tile_size) + 128 * config.tile_size * decode_slots <= 349_184 - 116_736 * config.programs_per_sm)
+            and (config.variant != "stream_k" or 128 * config.tile_size * decode_slots <= 163_840 - 32_768 * config.programs_per_sm)
+            and (config.variant != "stream_k" or 1536 + 2 * config.block_m * (64 * ((head_size + 63) // 64) + config.tile_size) + 128 * config.tile_size * decode_slots <= 349_184 - 116_736 * config.programs_per_sm)
             and (config.descriptors == 0 or tma)
-            and (config.variant != "stream_k" or config.descriptors == 0 or tma_decodes)
+            and (config.variant != "stream_k" or tma_decodes == 1)
         )
 
     kind = model_class(head_size, kv_element_size)
@@ -141,10 +117,11 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
         small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
         if max_query_len <= 1:
-            query_tiles = (num_query_tokens * queries_per_kv // 64 + num_seqs) * num_kv_heads
-            return decode[decode_row(max_seq_len, query_tiles, keys_per_tile)]
+            total_keys = num_kv_tokens * num_kv_heads
+            return decode[decode_row(max_seq_len, keys_per_tile, total_keys)]
         if max_query_len <= 8:
-            return drafts[drafts_row(max_seq_len, keys_per_tile)]
+            query_rows = max_query_len * queries_per_kv
+            return drafts[drafts_row(keys_per_tile, query_rows)]
         max_scores = max_query_len * max_seq_len
         avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
         longest_share = 10_000 * max_seq_len // max(1, small_tiles * avg_seq_len)
