@@ -29,6 +29,9 @@ Ints = npt.NDArray[np.int64]
 WORTH = round(math.log(1.005) * UNIT)
 """What a change must save on average, in cost steps: 0.5% of the time. Less is not worth another module."""
 
+WORTH_FRESH = round(math.log(1.01) * UNIT)
+"""What a fresh heuristic must save: 1% of the time. Its module is new in every line, for a person to read."""
+
 Z_EDIT = 3.0
 """Standard errors that a change of a cell or a bound must save: P = 0.0013."""
 
@@ -177,10 +180,10 @@ def keep(
     by_table = problem.cost[costs.every, costs.known.columns(fresh)]
     for penalise_untimed in (False, True) if other_scenarios else (False,):
         drop = costs.drop_to(edited.columns, by_table, penalise_untimed=penalise_untimed)
-        if not is_significant(drop, Z_FRESH, WORTH):
+        if not is_significant(drop, Z_FRESH, WORTH_FRESH):
             continue
         where = "by this table"
-        if penalise_untimed or not is_significant(drop, Z_SURE, WORTH):
+        if penalise_untimed or not is_significant(drop, Z_SURE, WORTH_FRESH):
             drop = costs.drop_to(edited.columns, held_out(), penalise_untimed=penalise_untimed)
             if not is_significant(drop, Z_FRESH):
                 continue

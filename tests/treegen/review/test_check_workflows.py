@@ -45,7 +45,7 @@ def test_every_workflow_is_pinned_and_bounded_and_states_its_permissions(name: s
     assert "permissions" in workflow
     assert all(job["timeout-minutes"] <= 30 for job in workflow["jobs"].values())
     for step in steps(workflow):
-        assert "uses" not in step or re.fullmatch(r"actions/[a-z-]+@v[0-9]+", step["uses"])
+        assert "uses" not in step or re.fullmatch(r"(actions|pypa)/[a-z-]+@v[0-9.]+", step["uses"])
 
 
 def test_the_workflow_that_runs_the_pull_requests_code_may_only_read() -> None:

@@ -26,7 +26,7 @@ from tuning_table.visit_log import read_visit_log
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'attn-kernels[fleet]'")
 ROOT = Path(__file__).resolve().parents[3]
-TABLE = ROOT / "tuning_data/unified_attention/untuned_nvidia_h200"
+TABLE = ROOT / "tuning_data/unified_attention/other_models_nvidia_h200"
 
 
 def single_run() -> list[Visit]:
