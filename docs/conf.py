@@ -48,8 +48,6 @@ def complete_page(app: Sphinx, name: str, source: list[str]) -> None:
             source[0] += f"\n## {parser.prog}\n\n```text\n{parser.format_help()}```\n"
     elif name.startswith("examples/"):  # comments, which begin with a small heading
         source[0] = "---\norphan: true\n---\n" + re.sub(r"(?m)^##(?=##? )", "", source[0])
-    elif name == "production":  # until the page names a heading that tuning.md has
-        source[0] = source[0].replace("#the-h100s-tree-on-the-h200", "#a-gpu-without-a-table")
     if "/" not in name:
         source[0] = re.sub(r"\[([^\]]+)\]\(\.\./([^)]+)\)", LINK, source[0])
 
