@@ -46,8 +46,8 @@ class Config(NamedTuple):
     num_warps: int = 4  # as Triton means it
     num_stages: int = 2  # of the loop over full tiles
     programs_per_sm: int = 1  # programs a multiprocessor (``stream_k``)
-    # 1 lets ``qblock`` load keys and values through tensor descriptors (TMA) where the GPU is a Hopper and
-    # the layer allows it (``kernels.hopper_limits.why_not``); elsewhere it launches as with 0.
+    # 1 lets ``qblock`` and ``stream_k`` load keys and values through tensor descriptors (TMA) where the GPU
+    # is a Hopper and the layer allows it (``kernels.hopper_limits.why_not``). Otherwise it counts as 0.
     descriptors: int = 0
     bypass_l1: int = 0  # 1 loads keys and values past the L1 cache
     max_registers: int = 0  # of a thread; NVIDIA only, ignored elsewhere. 0 leaves it to the compiler

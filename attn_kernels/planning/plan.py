@@ -209,7 +209,7 @@ def plan_parts(
 ) -> Plan:
     """Plan a batch in two parts, each with a config of its own.
 
-    No length that the host states decides which part computes a token. ``kernels.divide`` finds the boundary
+    No length that the host states decides which part computes a token. ``divide_kernel`` finds the boundary
     on the device, and the launches of the prompts are large enough for all tokens. So a wrong length costs
     time, but every result is right.
 
