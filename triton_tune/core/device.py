@@ -1,6 +1,5 @@
 """Facts about devices, on which measured times depend."""
 
-import ast
 import hashlib
 import os
 import re
@@ -13,7 +12,7 @@ import torch
 from triton.runtime.errors import OutOfResources
 
 from triton_tune.core.errors import TuningError
-from triton_tune.core.source import parse_code
+from triton_tune.core.source import code_text, parse_code
 
 # The GPU that rules assume where there is none.
 ASSUMED: dict[str, str | int] = {"name": "NVIDIA H100", "arch": "sm_90", "multiprocessors": 132}
@@ -74,7 +73,7 @@ def hash_of(root: Path, files: list[Path]) -> str:
     """
     digest = hashlib.sha256()
     for path in sorted(files):
-        code = ast.unparse(parse_code(path.read_bytes()))
+        code = code_text(parse_code(path.read_bytes()))
         digest.update(f"{path.relative_to(root).as_posix()}\n{code}\n".encode())
     return digest.hexdigest()[:12]
 

@@ -11,7 +11,7 @@ from functools import cache
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from triton_tune.core.source import parse_code
+from triton_tune.core.source import code_text, parse_code
 
 # Their versions are in run.yaml, or nothing in them changes what a launch does.
 _NOT_FOLLOWED = {"torch", "triton", "numpy", "triton_tune", "tuning_table", *sys.stdlib_module_names}
@@ -102,7 +102,7 @@ def _source(code: CodeType) -> str:
     """A function's source without what does not count; its bytecode where there is no file."""
     text = "".join(linecache.getlines(code.co_filename))
     found = _functions(text).get(code.co_firstlineno, ())
-    return "\n".join(map(ast.unparse, found)) if found else code.co_code.hex()
+    return "\n".join(map(code_text, found)) if found else code.co_code.hex()
 
 
 @cache
