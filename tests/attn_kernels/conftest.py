@@ -46,6 +46,14 @@ def overflow_checks(monkeypatch):
     )
 
 
+@pytest.fixture(params=["whole contexts", "many splits"])
+def whole_and_split(request, monkeypatch):
+    """Let each tile of short contexts be a split, and none."""
+    from attn_kernels.kernels import splits
+
+    monkeypatch.setattr(splits, "ROW_COST", 0.001 if request.param == "many splits" else 1e9)
+
+
 @pytest.fixture
 def new_process(monkeypatch):
     """Forget all choices, warnings and log lines of this process, and unset the variables."""
