@@ -20,7 +20,6 @@ from kernel_cases import (
 import attn_kernels
 from attn_kernels import Config, Lengths, Parts, Workspace
 from attn_kernels.core.lengths import MAX_DRAFT
-from attn_kernels.kernels import splits
 from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.launch.run import begin
 from attn_kernels.testing.poisoned import run_poisoned
@@ -161,8 +160,7 @@ def test_one_token_among_drafts_that_seem_alike():
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
-def test_each_part_is_chosen_for_by_its_own_lengths(batch, choose, monkeypatch):
-    monkeypatch.setattr(splits, "ROW_COST", 0.01)
+def test_each_part_is_chosen_for_by_its_own_lengths(batch, choose, many_splits, monkeypatch):
     seen = choose(make_config(), LARGE)
     launches = record_launches(monkeypatch, once_a_plan=True)
     plan = batch.plan(parts=PARTS)
@@ -175,8 +173,7 @@ def test_each_part_is_chosen_for_by_its_own_lengths(batch, choose, monkeypatch):
     assert launches[2].grid == (tokens, heads), "decodes launch nothing for prompts"
 
 
-def test_in_a_graph_the_splits_of_each_part_are_found_once(batch, choose, monkeypatch):
-    monkeypatch.setattr(splits, "ROW_COST", 0.01)
+def test_in_a_graph_the_splits_of_each_part_are_found_once(batch, choose, many_splits, monkeypatch):
     choose(make_config(), make_config("qblock", 32))
     launches = record_launches(monkeypatch, once_a_plan=True)
     plan = batch.plan(parts=PARTS, for_capture=True)
@@ -257,9 +254,8 @@ def test_too_few_decodes_are_no_mistake(batch):
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
-def test_a_workspace_serves_one_plan_after_another(choose, monkeypatch):
+def test_a_workspace_serves_one_plan_after_another(choose, many_splits):
     """Partial results are shared, as layers use them one after another."""
-    monkeypatch.setattr(splits, "ROW_COST", 0.01)
     configs = [make_config(), make_config("qblock", 32), make_config("stream_k")]
     batches = [random_batch(lens) for lens in (LENS, ((1, 12), (30, 40)))]
     workspace = Workspace.for_maxima(

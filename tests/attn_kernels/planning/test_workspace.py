@@ -9,7 +9,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_kernels import Model, Workspace
 from attn_kernels.choose import choices
-from attn_kernels.kernels import splits
 from attn_kernels.kernels.splits import MAX_SPLITS
 from attn_kernels.kernels.variant import ScratchSizes
 from attn_kernels.testing.poisoned import run_poisoned
@@ -24,9 +23,7 @@ def batch_of(lens=LENS, **options):
     return random_batch(lens, **({"ratio": 4, "kv_heads": 2, "head_size": 32} | options))
 
 
-@pytest.fixture(autouse=True)
-def many_splits(monkeypatch):
-    monkeypatch.setattr(splits, "ROW_COST", 0.001)
+pytestmark = pytest.mark.usefixtures("many_splits")
 
 
 def workspace_for(*configs, **changes):
