@@ -1,8 +1,8 @@
 """Compile configs for GPUs that this machine lacks, and show whether they fit.
 
     python -m attn_kernels.offline --all
-    python -m attn_kernels.offline --target sm_90 --variant segmented --features window,fp8
-    python -m attn_kernels.offline --target sm_90 gfx942 --config segmented_M16_T64_N8_W4_S3
+    python -m attn_kernels.offline --target sm_90 --variant qblock --features window,fp8
+    python -m attn_kernels.offline --target sm_90 gfx942 --config qblock_M16_T64_W4_S3
     python -m attn_kernels.offline --target gfx942 --device-key amd_mi300x
     python -m attn_kernels.offline --target sm_90 --config qblock_M128_T128_W8_S3_D1 --each-feature
 

@@ -1,7 +1,7 @@
 """Judge the stages of the fit on many tables: held-out slowdowns without each, beside the whole fit.
 
     python -m benchmarks.fit.tables treegen.yaml examples/matmul/treegen.yaml
-    python -m benchmarks.fit.tables treegen.yaml:tuning_data/unified_attention/untuned_nvidia_h200
+    python -m benchmarks.fit.tables treegen.yaml:tuning_data/unified_attention/other_models_nvidia_h200
 
 A case is a spec, for all of its tables, or `SPEC:FOLDER`, for one more table of a kernel of that spec. Every
 way gets the same folds of scenarios and of groups. A choice without a time scores as 2x slower than the best.

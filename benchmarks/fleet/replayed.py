@@ -1,6 +1,6 @@
 """A tuning run on Ray whose workers replay a recorded table: real processes, without a GPU.
 
-python -m benchmarks.fleet.replayed tuning_data/unified_attention/untuned_nvidia_h200 --out /tmp/replayed
+python -m benchmarks.fleet.replayed tuning_data/unified_attention/other_models_nvidia_h200 --out /tmp/replayed
 """
 
 from __future__ import annotations
