@@ -105,14 +105,14 @@ def test_replays_split_each_batch_by_its_own_lengths(names, fp8, cost):
         cost(value)
         server = Server(make_config(), cache_dtype=cache_dtype, **options)
         assert server.plan.num_splits > 1
-        for seed in range(10):
+        for seed in range(6):
             batch = batch_of(*random_lens(rng), seed, cache_dtype)
             if len(batch.q):
                 assert_close(server.replay(batch), batch.reference(**options))
                 (keys,) = server.plan.workspace[SPLIT_KEYS].tolist()
                 assert abs(keys - expected_keys(batch, MODEL, 16)) <= 1
                 found.add(keys)
-    assert len(found) > 10
+    assert len(found) > 6
 
 
 def expected_keys(batch, model, block_m):
