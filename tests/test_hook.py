@@ -54,7 +54,7 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
     assert getattr(importlib.import_module(place), name) is hook
     described = describe(hook)
     assert described.parameters["block_m"] is None
-    assert described.parameters["num_segments"] == 1
+    assert described.parameters["programs_per_sm"] == 1
     assert described.refused
     assert check_code(kernel, described, SPEC.devices.values()).problems == ()
 
@@ -160,20 +160,20 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     fp8 = {**ANY, "head_size": 64, "kv_element_size": 1}
     cases = [
-        case("segmented", largest={**ANY, "head_size": 64}, num_segments=8),
-        case("segmented", target="gfx942", largest=fp8, num_segments=8),
-        case("segmented", target="sm_123", largest=fp8),
+        case(largest={**ANY, "head_size": 64}),
+        case(target="gfx942", largest=fp8),
+        case(target="sm_123", largest=fp8),
         case(block_m=24),
     ]
     nvidia, amd, unknown, impossible = map(checked_outcome, HOOK.compile(cases, 2))
     assert os.environ["TRITON_INTERPRET"] == "1"
     for outcome in (nvidia, amd):
         assert outcome.error is None
-        assert set(outcome.kernels) == {"segmented", "reduce"}
+        assert set(outcome.kernels) == {"qblock", "split_keys", "reduce"}
     # The spec's constraint: a tile of K and V in flight, then queries and weights of 16 rows.
     tiles, rows = 4 * 32 * 64, 2 * 16 * (64 + 32)
-    assert tiles <= nvidia.kernels["segmented"].shared_memory <= tiles + rows
-    assert amd.kernels["segmented"].registers in range(16, 513)
+    assert tiles <= nvidia.kernels["qblock"].shared_memory <= tiles + rows
+    assert amd.kernels["qblock"].registers in range(16, 513)
     assert "sm_123" in str(unknown.error)
     assert "block_m" in str(impossible.error)
 

@@ -48,7 +48,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--page-size", type=int, help="tokens that a KV page holds (default 16)")
     add("--dtype", choices=("bfloat16", "float16"), help="element type (default bfloat16; float16 on cpu)")
     add("--repeats", type=int, help="graph replays that time an implementation (default 16; 2 on cpu)")
-    add("--config", action="append", default=[], help="also time this config: segmented_M16_T64_N16_W4_S3")
+    add("--config", action="append", default=[], help="also time this config: qblock_M16_T64_W4_S3")
     add("--skip", default="", help=f"leave out some of {','.join(RIVALS)}")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
     more = "folder that holds more_peers.py (default .more_peers)"

@@ -17,28 +17,23 @@ from pathlib import Path
 
 import torch
 
-from attn_kernels import Config
 from attn_kernels.core import checks
-from attn_kernels.core.config import complete
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.checking import Limits, check, expect
 from attn_kernels.measure.timing import time_together
 from benchmarks.common import environment
-from benchmarks.common.compile_jobs import LaunchJob, PlanJob
+from benchmarks.common.compile_jobs import PlanJob
 from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
 from benchmarks.common.table import geomean
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, ServerBatch, draw
 from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 
-# Graphs of ours: captured at the maxima; exactly for the batch; exactly, with the config of the first.
-OURS, EXACT, SAME = "for_capture", "exact", "the same, exact"
+# Graphs of ours: captured at the maxima; exactly for the batch.
+OURS, EXACT = "for_capture", "exact"
 # Graphs in parts: captured at the maxima; exactly for the batch.
 PARTS, EXACT_PARTS = "for_capture in parts", "exact in parts"
-# Captured with all of its segments, and with as many as the device counts.
-SEGMENTS = Config.parse("segmented_M16_T64_N16_W4_S3")
-MIXED_SEGMENTS = Config.parse("segmented_M64_T64_N16_W4_S3")
 BATCHES = {"decode": 200, "short": 16, "mixed": 48}
 BATCHES_IN_PARTS = {"mixed": 200}  # with --parts
 ALL_ROWS = Limits(cache_elements=1 << 29, scores=1 << 40)
@@ -64,17 +59,7 @@ def capture_candidates(
     candidates = [CaptureCandidate(OURS, for_capture=True)]
     if parts and mixed:
         candidates.append(CaptureCandidate(PARTS, for_capture=True, parts=True))
-    if smoke:
-        candidates.append(CaptureCandidate("stream_k", Config("stream_k", 16, 16, programs_per_sm=2)))
-        on_gpu = Config("segmented", 16, 16, num_segments=3, device_segments=1)
-        return [*candidates, CaptureCandidate("segmented, counted on the GPU", on_gpu)], []
-    config = MIXED_SEGMENTS if mixed else SEGMENTS
-    candidates += [
-        CaptureCandidate("chosen for maxima"),
-        CaptureCandidate("segmented", config),
-        CaptureCandidate("segmented, counted on the GPU", config._replace(device_segments=1)),
-    ]
-    loaded, problems = load_peers(peers, ("fa3",))
+    loaded, problems = ([], []) if smoke else load_peers(peers, ("fa3",))
     return [*candidates, *(CaptureCandidate(peer.name, peer=run_fa3) for peer in loaded)], problems
 
 
@@ -89,8 +74,6 @@ def compile_all(
     for maxima, layout, dtype in {(one.maxima, one.batch.layout, one.batch.dtype) for one in batches}:
         largest = maxima.largest(layout).at(dtype=dtype)
         jobs += [PlanJob(largest), PlanJob(largest, max_query_len=maxima.max_query_len)]
-        given = [entry.config for entry in candidates[maxima.mixed] if entry.config is not None]
-        jobs += [LaunchJob(largest, complete(config)) for config in given]
     for drawn in batches:
         jobs.append(PlanJob(drawn.batch))
         if any(entry.parts for entry in candidates[drawn.maxima.mixed]):
@@ -106,8 +89,7 @@ def time_batch(
     buffers.fill(batch, seed)
     tensors = buffers.tensors(batch)
     exact = CapturedStep(buffers, CaptureCandidate(EXACT), batch)
-    same = CapturedStep(buffers, CaptureCandidate(SAME, steps[OURS].config), batch)
-    steps = {**steps, EXACT: exact, SAME: same}
+    steps = {**steps, EXACT: exact}
     if PARTS in steps:
         steps[EXACT_PARTS] = CapturedStep(buffers, CaptureCandidate(EXACT_PARTS, parts=True), batch)
     expected = expect(tensors, ALL_ROWS)
@@ -131,9 +113,9 @@ def time_batch(
     return times, wrong
 
 
-def time_ratios(times: Sequence[CapturedTimes], name: str, to: str = EXACT) -> list[float]:
-    """Return each batch's time of one candidate over that of another."""
-    return [batch.us[name] / batch.us[to] for batch in times]
+def time_ratios(times: Sequence[CapturedTimes], name: str) -> list[float]:
+    """Return each batch's time of a candidate over that of the exact graph."""
+    return [batch.us[name] / batch.us[EXACT] for batch in times]
 
 
 def spread_text(ratios: Iterable[float]) -> str:
@@ -161,13 +143,11 @@ def lines_of(kind: str, times: Sequence[CapturedTimes]) -> list[str]:
     names = [name for name in times[0].us if name != EXACT]
     lines = ["", f"{kind}: time / exactly captured: geomean, 95th percentile, worst"]
     lines += [f"{name:34} {spread_text(time_ratios(times, name))}" for name in names]
-    lines.append(f"{OURS + ' / ' + SAME:34} {spread_text(time_ratios(times, OURS, SAME))}")
-    shown = [name for name in names if name != SAME]
     for title, field in (("captured size", "like"), ("context", "context")):
-        lines += ["", f"{kind}: geomean by {title}: exact us | " + ", ".join(shown)]
+        lines += ["", f"{kind}: geomean by {title}: exact us | " + ", ".join(names)]
         for group, members in grouped(times, field).items():
             us = geomean(batch.us[EXACT] for batch in members)
-            cells = " ".join(f"{geomean(time_ratios(members, name)):6.3f}" for name in shown)
+            cells = " ".join(f"{geomean(time_ratios(members, name)):6.3f}" for name in names)
             lines.append(f"{group:>8} ({len(members):3}) {us:7.1f} | {cells}")
     for title, field in ((OURS, "config"), (EXACT, "exact_config")):
         configs = Counter(getattr(batch, field) for batch in times)

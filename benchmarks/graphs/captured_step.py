@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import attn_kernels
-from attn_kernels import Config, LaunchConfig, Parts, Plan
+from attn_kernels import Config, Parts, Plan
 from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
@@ -88,10 +88,9 @@ class ServerBuffers:
 
 @dataclass(frozen=True)
 class CaptureCandidate:
-    """A way to compute attention in a graph: a config of ours, or another project's kernel."""
+    """A way to compute attention in a graph: with a plan of ours, or by another project's kernel."""
 
     name: str
-    config: LaunchConfig | None = None  # None: the one that `plan` chooses
     for_capture: bool = False  # the argument of `plan`
     parts: bool = False  # of a mixed graph: plan the decodes and the prompts apart
     peer: Callable[..., None] | None = None
@@ -117,7 +116,6 @@ class CapturedStep:
             "max_query_len": sizes.max_query_len,
             "max_seq_len": sizes.max_seq_len,
             "model": layout.model(BLOCK_SIZE, buffers.dtype),
-            "config": candidate.config,
             "check": False,
             "for_capture": candidate.for_capture,
         }

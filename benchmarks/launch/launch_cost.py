@@ -34,13 +34,10 @@ from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load
 from benchmarks.launch.timing import cpu_us, first_us, launching
 
 CONFIGS = {
-    "split": Config("split", 64, 64),
     "qblock": Config("qblock", 16, 64),
-    "qblock hopper": Config("qblock", 128, 64, num_warps=8, descriptors=1),
-    "segmented": Config("segmented", 16, 64, num_segments=8),
-    "stream_k": Config("stream_k", 16, 64),
+    "prompts on Hopper": Config("qblock", 128, 64, num_warps=8, descriptors=1),
+    "decodes on Hopper": Config("stream_k", 16, 64, descriptors=1),
 }
-SMOKE_CONFIGS = ("qblock", "segmented")  # two only, as the interpreter is slow
 SMALL = HeadLayout(4, 2, 16)
 LENGTHS = ("num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
 
@@ -51,7 +48,7 @@ class LaunchBench:
     def __init__(self, device: torch.device, smoke: bool) -> None:
         self.device, self.smoke = device, smoke
         self.bursts = 1 if smoke else 60
-        self.configs = {name: CONFIGS[name] for name in SMOKE_CONFIGS} if smoke else CONFIGS
+        self.configs = {"qblock": CONFIGS["qblock"]} if smoke else CONFIGS
         if smoke:
             batches = [decode(1, 16), prefill(1, 16)]
         else:
@@ -98,11 +95,9 @@ def planning(bench: LaunchBench) -> None:
     rows: dict[str, Config | None] = {"chosen": None, **bench.configs}
     model = bench.batch(decode(1, 32)).model
     most = max(sizes)
-    workspace = Workspace.for_maxima(
-        bench.device, model, max_query_tokens=most, max_num_seqs=most, max_segments=32
-    )
+    workspace = Workspace.for_maxima(bench.device, model, max_query_tokens=most, max_num_seqs=most)
     for name, config in rows.items():
-        for room in (None, workspace) if name in ("chosen", "segmented") else (None,):
+        for room in (None, workspace) if name in ("chosen", "qblock") else (None,):
             microseconds = []
             for size in sizes:
                 batch = bench.batch(decode(size, 32 if bench.smoke else 2048))

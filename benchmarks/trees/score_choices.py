@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from attn_kernels.core.config import Config as LaunchConfig
 from attn_kernels.tuning.scenarios.scenario import FEATURES, KINDS, MAX_DRAFT
-from attn_kernels.tuning.space.rules import fixed_choice
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
-from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
+from treegen.core.spec import FALLBACK_DEVICE, Config, Spec
 from treegen.core.table import Cells
 from treegen.crossval.choices import Decisions, decisions_of
 from treegen.read.problem import build_problem, read_table
@@ -22,7 +21,7 @@ from treegen.review.modules import Module, ModuleKey
 from treegen.review.tables import common_rows
 
 KERNEL = "unified_attention"
-CHOICES = {"chosen": "chosen", "vllm": "vLLM's fixed choice", "single": "single best", "fallback": "fallback"}
+CHOICES = {"chosen": "chosen", "single": "single best", "fallback": "fallback"}
 
 NEAR = 1.15  # times the best: configs that compete for the choice
 
@@ -102,15 +101,9 @@ def choices(table: TimedTable, single: Config, committed: CommittedModules) -> d
     problem = table.problem
     return {
         "chosen": decisions_of(modules[table.device].heuristic, problem),
-        "vllm": tuple(spec_config(fixed_choice(values), problem.kernel) for _, values in scenarios(problem)),
         "single": (single,) * len(problem.scenarios),
         "fallback": decisions_of(modules[FALLBACK_DEVICE].heuristic, problem),
     }
-
-
-def spec_config(config: LaunchConfig, kernel: KernelSpec) -> Config:
-    """A launch config in the spec's words."""
-    return Config(config.variant, tuple((name, getattr(config, name)) for name in kernel.parameters))
 
 
 def launch_config(config: Config) -> LaunchConfig:

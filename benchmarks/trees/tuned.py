@@ -2,8 +2,8 @@
 
     python -m benchmarks.trees.tuned --out results/
 
-For each device it reads the table that its module is compiled from. Where they exist, it also reads the full
-sweep of scenarios that were not tuned (`untuned_DEVICE`). `treegen eval` scores fresh fits on held-out
+For each device it reads the table that its module is compiled from and, where it exists, the full sweep of
+models that were not tuned (`other_models_DEVICE`). `treegen eval` scores fresh fits on held-out
 scenarios; this scores the committed modules.
 """
 
@@ -47,9 +47,6 @@ from treegen.review.modules import read_modules
 DEVICES = "nvidia_h100,nvidia_h200"
 SETS = {  # folders of a device
     "tuned": "{}",
-    "untuned": "untuned_{}",
-    "untuned options": "untuned_options_{}",
-    "other heads": "other_heads_{}",
     "other models": "other_models_{}",
 }
 
@@ -112,7 +109,7 @@ def results_of(tables: Tables, devices: Sequence[str], committed: CommittedModul
     scores = [table_scores(table, singles[table.device], committed) for table in tables.values()]
     pairs = []
     for first, second in combinations(devices, 2):
-        for name in ("tuned", "untuned"):
+        for name in SETS:
             one, other = tables.get((first, name)), tables.get((second, name))
             if one and other and scenario_set(one) == scenario_set(other):
                 pairs.append(compare_devices(one, other, committed))

@@ -1,6 +1,6 @@
 """Draw the scores of the generated modules, one picture a device.
 
-It shows the chosen config and vLLM's fixed choice over the best of each scenario, and below the times.
+It shows the chosen config and the single best one over the best of each scenario, and below the times.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 KINDS = ("decode", "spec", "mixed", "chunk", "prefill")
-SETS = ("tuned", "untuned")
+SETS = ("tuned", "other models")
 # Colours that colour-blind readers tell apart (Okabe and Ito), and a marker each.
 STYLES = {
-    "vllm": ("vLLM's fixed choice", "#e69f00", "^"),
+    "single": ("single best config", "#e69f00", "^"),
     "chosen": ("chosen by the generated module", "#0072b2", "o"),
 }
 SLOWDOWNS = (1, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
@@ -29,7 +29,7 @@ def sorted_entries(tables: Sequence[Any]) -> list[Entry]:
 
 
 def scatter(axes: Any, entries: Sequence[Entry], name: str, *, relative: bool) -> None:
-    """Small marks of tuned scenarios, larger ones with an edge of those that were not tuned."""
+    """Small marks of tuned scenarios, larger ones with an edge of other models."""
     label, colour, marker = STYLES[name]
     for set_name in SETS:
         points = [
@@ -39,9 +39,9 @@ def scatter(axes: Any, entries: Sequence[Entry], name: str, *, relative: bool) -
         ]
         if points:
             look: dict[str, Any] = {"s": 13, "alpha": 0.7, "edgecolors": "none", "zorder": 3, "label": label}
-            if set_name == "untuned":
+            if set_name == "other models":
                 look = {"s": 42, "edgecolors": "black", "linewidths": 0.8, "zorder": 4}
-                look["label"] = f"{label}, untuned scenario"
+                look["label"] = f"{label}, other models"
             axes.scatter(*zip(*points, strict=True), color=colour, marker=marker, **look)
 
 

@@ -47,6 +47,20 @@ def overflow_checks(monkeypatch):
 
 
 @pytest.fixture
+def many_splits(monkeypatch):
+    """Let each tile of short contexts be a split."""
+    from attn_kernels.kernels import splits
+
+    monkeypatch.setattr(splits, "ROW_COST", 0.001)
+
+
+@pytest.fixture(params=["whole contexts", "many splits"])
+def whole_and_split(request):
+    if request.param == "many splits":
+        request.getfixturevalue("many_splits")
+
+
+@pytest.fixture
 def new_process(monkeypatch):
     """Forget all choices, warnings and log lines of this process, and unset the variables."""
     from kernel_cases import forget_choices

@@ -1,7 +1,6 @@
 """What `benchmarks.trees.tuned` computes from tables, on small ones with known answers."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,18 +10,16 @@ import pytest
 from attn_kernels import Config
 from attn_kernels.tuning.scenarios.scenario import FEATURES, kind_of
 from attn_kernels.tuning.scenarios.serving import SETS
-from attn_kernels.tuning.space.rules import baselines, fixed_choice
 from benchmarks.trees import score_choices, tuned
 from benchmarks.trees.score_choices import (
     CommittedModules,
     TimedTable,
     compare_tables,
     read_timed_table,
-    scenarios,
     single_best,
-    spec_config,
     summary,
 )
+from treegen.core.spec import Config as SpecConfig
 from treegen.read.spec import read_spec
 from treegen.review.modules import read_modules
 from tuning_table import create
@@ -33,7 +30,10 @@ SPEC = read_spec(REPOSITORY / "treegen.yaml")
 STATE = CommittedModules(SPEC, read_modules(SPEC))
 KERNEL = STATE.spec.kernels[score_choices.KERNEL]
 A, B, C = LAUNCHED = [Config("qblock", rows, 32, num_warps=4, num_stages=2) for rows in (16, 32, 64)]
-SPEC_A, SPEC_B, SPEC_C = (spec_config(config, KERNEL) for config in LAUNCHED)
+SPEC_A, SPEC_B, SPEC_C = (
+    SpecConfig("qblock", tuple((name, getattr(config, name)) for name in KERNEL.parameters))
+    for config in LAUNCHED
+)
 DEVICE = {"name": "NVIDIA H100 80GB HBM3", "arch": "sm_90", "multiprocessors": 132}
 TINY = SETS["quick"](0)[:8]  # eight batches of heads that the spec allows
 NAN = math.nan
@@ -81,11 +81,10 @@ def sparse(tmp_path: Path) -> TimedTable:
     return timed(tmp_path / "sparse", {A: 10.0, B: 20.0}, {B: 11.0, C: 10.0}, {B: 11.0, C: 10.0})
 
 
-def test_kinds_and_the_fixed_choice_from_features_are_those_of_the_batch() -> None:
+def test_kinds_from_features_are_those_of_the_batch() -> None:
     for one in (scenario for name in SETS for scenario in SETS[name](0)):
         batch = one.batch
         assert score_choices.kind(one.id, batch.features) == kind_of(batch.query_lens, batch.context_lens)
-        assert fixed_choice(batch.features) == baselines(batch)
 
 
 def test_a_summary_counts_untimed_choices_and_leaves_them_out() -> None:
@@ -120,32 +119,29 @@ def test_two_tables_are_compared_by_the_cells_of_both(tmp_path: Path) -> None:
 
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Tables of two devices: on the second, B is the best, and vLLM's choices have a time everywhere."""
+    """Tables of two devices: on the second, B is the best."""
     monkeypatch.chdir(REPOSITORY)
-    fixed = {baselines(one.batch) for one in TINY}
     for folder, best in (
         ("nvidia_h100", 10.0),
-        ("untuned_nvidia_h100", 10.0),
+        ("other_models_nvidia_h100", 10.0),
         ("nvidia_h200", 40.0),
     ):
-        times = {A: best, B: 20.0, **dict.fromkeys(fixed, 30.0)}
-        write_table(tmp_path / "in" / folder, flat(times), list(times))
+        write_table(tmp_path / "in" / folder, flat({A: best, B: 20.0}))
     return tmp_path / "in"
 
 
 def test_results_of_tables_are_scored_and_compared(tables: Path) -> None:
     devices = ["nvidia_h100", "nvidia_h200"]
     read, missing = tuned.read_tables(tables, devices, STATE)
-    assert any(f"{tables}/untuned_nvidia_h200" in line for line in missing)
+    assert any(f"{tables}/other_models_nvidia_h200" in line for line in missing)
     found = tuned.results_of(read, devices, STATE)
     assert [(table.device, table.set) for table in found.tables] == [
         ("nvidia_h100", "tuned"),
-        ("nvidia_h100", "untuned"),
+        ("nvidia_h100", "other models"),
         ("nvidia_h200", "tuned"),
     ]
     first = found.tables[0]
     assert first.single == str(A)
-    assert first.figures["all"]["vllm"].geomean == pytest.approx(3.0)
     assert first.figures["all"]["single"].geomean == pytest.approx(1.0)
     assert first.scenarios[0]["best"] == (str(A), 10.0)
     (pair,) = found.devices
@@ -161,11 +157,3 @@ def test_the_command_prints_and_draws(
     assert tuned.main(arguments) == 0
     assert "kind decode" in capsys.readouterr().out
     assert (tmp_path / "out" / "tuned_nvidia_h100.png").stat().st_size > 1000
-
-
-@pytest.mark.parametrize("folder", sorted((REPOSITORY / "tuning_data/unified_attention").glob("*")), ids=str)
-def test_the_fixed_choice_was_timed_in_every_committed_scenario(folder: Path) -> None:
-    device = re.sub("^(untuned_|options_|other_heads_|other_models_)*|_(first|second)$", "", folder.name)
-    table = read_timed_table(folder, device, "", STATE)
-    fixed = [spec_config(fixed_choice(values), KERNEL) for _, values in scenarios(table.problem)]
-    assert len(fixed) and not np.isnan(table.times_of(fixed)).any()

@@ -9,9 +9,8 @@ from direct_launches import CHANGES, FEW, DirectLaunches, compare, stress
 from benchmarks.launch.launch_cost import CONFIGS
 
 pytestmark = pytest.mark.gpu
-THOROUGH = ("qblock", "qblock hopper", "segmented")  # tried with every change
 CASES = [
-    DirectLaunches(name, config, tuple(CHANGES) if name in THOROUGH else FEW)
+    DirectLaunches(name, config, FEW if name == "decodes on Hopper" else tuple(CHANGES))
     for name, config in CONFIGS.items()
 ]
 STRESS_SECONDS = 3.0  # of each config
@@ -33,7 +32,7 @@ def test_layers_of_many_threads_have_the_bits_of_triton_launches(
     assert launches and wrong == []
 
 
-@pytest.mark.parametrize("case", CASES[3:4], ids=str)
+@pytest.mark.parametrize("case", CASES[:1], ids=str)
 def test_a_second_gpu_has_the_bits_of_triton_launches(case: DirectLaunches, compiled: None) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")

@@ -18,7 +18,6 @@ from launch_cases import LaunchCase, LaunchFeatures, NoMemory
 from attn_kernels import Config
 from attn_kernels.choose.choices import configs_of
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.kernels.stream_k import why_not
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
@@ -46,35 +45,17 @@ EVERY_SIZE = [HeadLayout(*HEADS[i % len(HEADS)], size) for i, size in enumerate(
 SETTINGS = 2 * len(EVERY_SIZE)  # of the random batches; a setting is what kernels are compiled for
 
 
-def tiles(variant: str) -> list[Config]:
-    """What tuning tries of a variant, without the Hopper kernel."""
-    return [
-        config
-        for grid in VARIANTS[variant].grids
-        for config in grid.configs(variant)
-        if not config.descriptors
-    ]
-
-
-def random_config(variant: str, rng: random.Random, head_size: int) -> Config:
-    """Draw a tile that fits the shared memory of a large GPU, and the variant's other parameters."""
-    config = rng.choice(
+def random_config(rng: random.Random, head_size: int) -> Config:
+    """Draw a tile that tuning tries without the Hopper kernel, and that fits a large GPU's shared memory."""
+    return rng.choice(
         [
             config
-            for config in tiles("split" if variant == "split" else "qblock")
-            if (config.block_m + 2 * config.tile_size * config.num_stages) * head_size <= 100 * K
+            for grid in VARIANTS["qblock"].grids
+            for config in grid.configs("qblock")
+            if not config.descriptors
+            and (config.block_m + 2 * config.tile_size * config.num_stages) * head_size <= 100 * K
         ]
-    )._replace(variant=variant)
-    if variant == "segmented":
-        return config._replace(num_segments=rng.choice((2, 3, 8, 16, 64)), device_segments=rng.choice((0, 1)))
-    if variant == "stream_k":
-        return config._replace(programs_per_sm=rng.choice((1, 2, 3, 6)))
-    return config
-
-
-def one_of_each_variant(rng: random.Random, head_size: int) -> list[Config]:
-    names = [name for name, variant in VARIANTS.items() if not variant.mixed]
-    return [random_config(name, rng, head_size) for name in names if name != "stream_k" or why_not() is None]
+    )
 
 
 def hopper_configs(layout: HeadLayout) -> list[list[Config]]:
@@ -101,7 +82,7 @@ def with_empty(batch: Batch, rng: random.Random) -> Batch:
 
 
 def random_cases(count: int) -> Iterator[LaunchCase]:
-    """The module's choice, a config of every variant, and one of each role of the Hopper kernel.
+    """The module's choice, a config without the Hopper kernel, and one of each role of the Hopper kernel.
 
     Only SETTINGS combinations of a layout, page size, types, features and configs are drawn, as each must
     be compiled. Half of them have fp8 caches.
@@ -111,8 +92,7 @@ def random_cases(count: int) -> Iterator[LaunchCase]:
         rng = random.Random(f"verify setting/{SEED}/{number}")
         layout = EVERY_SIZE[number % len(EVERY_SIZE)]
         features = LaunchFeatures.draw(rng, fp8=number >= SETTINGS // 2)
-        configs = one_of_each_variant(rng, layout.head_size)
-        by_hopper = map(rng.choice, hopper_configs(layout))
+        configs = (random_config(rng, layout.head_size), *map(rng.choice, hopper_configs(layout)))
         # Odd numbers have pages that the Hopper kernel reads.
         page = rng.choice(HOPPER_PAGES) if number % 2 else PAGES[number // 2 % len(PAGES)]
         setting = (layout, page, rng.choice(DTYPES))
@@ -123,7 +103,7 @@ def random_cases(count: int) -> Iterator[LaunchCase]:
         lengths = varlen(SEED * 1_000_003 + i, max_seqs=24, max_context=longest, max_tokens=24 * K)
         scale = rng.choice((1.0, 1.0, 4.0))
         batch = with_empty(lengths.at(*setting), rng)
-        yield LaunchCase(i, batch, (None, *configs, *by_hopper), features, scale, in_pairs=True)
+        yield LaunchCase(i, batch, (None, *configs), features, scale, in_pairs=True)
 
 
 def descriptor_cases(count: int) -> Iterator[LaunchCase]:
@@ -153,11 +133,7 @@ def real_sizes() -> Iterator[LaunchCase]:
     every = [batch.at(layout) for layout in GQA for batch in batches]
     every += [batch.at(GQA[0], 128, torch.float16) for batch in batches]
     for i, batch in enumerate(every):
-        samples = [
-            variant.samples[0]
-            for name, variant in VARIANTS.items()
-            if not variant.mixed and (name != "stream_k" or why_not() is None)
-        ]
+        samples = [variant.samples[0] for variant in VARIANTS.values() if not variant.mixed]
         yield LaunchCase(i, batch, (None, *samples), in_pairs=True)
 
 
@@ -190,8 +166,8 @@ def huge_cases() -> Iterator[LaunchCase]:
     settings = ((GQA[0], 16, False), (GQA[1], 528, False), (GQA[0], 16, True), (SIZES[0], 1024, False))
     for i, (layout, page, fp8) in enumerate(settings):
         batch = Batch("far pages", "huge", (1, 70, 1), (700, 500, 33), layout, page)
-        configs = one_of_each_variant(random.Random(f"huge/{i}"), layout.head_size)
-        yield LaunchCase(i, batch, tuple(configs), LaunchFeatures(fp8=fp8), far=2**31 + 2**20)
+        config = random_config(random.Random(f"huge/{i}"), layout.head_size)
+        yield LaunchCase(i, batch, (config,), LaunchFeatures(fp8=fp8), far=2**31 + 2**20)
 
 
 def number(case: LaunchCase) -> str:

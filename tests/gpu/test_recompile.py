@@ -24,11 +24,9 @@ pytestmark = pytest.mark.gpu
 STEPS = int(os.environ.get("ATTN_TEST_STEPS", "1000"))
 LAYOUTS = (HeadLayout(32, 8), HeadLayout(28, 4))
 CONFIGS = (
-    Config("split", 64, 64),
     Config("qblock", 64, 64),
     Config("qblock", 128, 128, num_warps=8, descriptors=1),
-    Config("segmented", 16, 64, num_segments=8),
-    Config("stream_k", 16, 64, programs_per_sm=2),
+    Config("qblock", 16, 64),
     Config("stream_k", 16, 128, programs_per_sm=2, descriptors=1),
     Config("pod", 128, 64, num_stages=3, decode_tile=128),
 )

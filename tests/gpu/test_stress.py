@@ -92,7 +92,6 @@ def workspace_for(cases: list[StressCase], device: torch.device) -> Workspace:
         {batch.model for batch in batches},
         max_query_tokens=max(batch.num_query_tokens for batch in batches),
         max_num_seqs=max(batch.num_seqs for batch in batches),
-        for_capture=True,
     )
 
 

@@ -74,9 +74,6 @@ class Server:
         begin(self.plan)
         rows = self.plan.num_query_tokens
         attn_kernels.run(self.plan, self.q[:rows], *self.caches, out=self.out[:rows], **self.options)
-        for part in self.plan.parts or (self.plan,):
-            if part.config.variant == "stream_k":
-                assert not part.workspace[0].any(), "counters are zero between launches"
         assert self.out[tokens:].isnan().all()
         return self.out[:tokens].clone()
 

@@ -20,19 +20,13 @@ from attn_kernels.launch import direct
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
 
 NAMES = tuple(name for name, variant in VARIANTS.items() if not variant.mixed)
-Q_BLOCKS = ("qblock", "segmented", "stream_k")
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 FP8 = torch.float8_e4m3fn
 
 
-def make_config(variant: str, block_m: int = 16, tile_size: int = 16, **parameters: Any) -> Config:
-    """Make a config of any variant, without the parameters that the variant does not have."""
-    kind = VARIANTS[variant]
-    supported = {name: value for name, value in parameters.items() if name in kind.parameters}
-    if "num_segments" in kind.parameters:
-        supported.setdefault("num_segments", 3)
-    supported |= {name: value for name, value in parameters.items() if name in ("num_warps", "num_stages")}
-    return Config(variant, block_m, tile_size, **supported)
+def make_config(variant: str = "qblock", block_m: int = 16, tile_size: int = 16, **parameters: Any) -> Config:
+    """A small config of any variant."""
+    return Config(variant, block_m, tile_size, **parameters)
 
 
 def forget_choices() -> None:
@@ -45,13 +39,8 @@ def forget_choices() -> None:
 
 def set_choices(monkeypatch: Any, choose: Callable[[Lengths], Config], way: Config = SERIES) -> None:
     """Put a function of lengths, and a way for mixed batches, in place of every generated module."""
-    monkeypatch.setattr(Choices, "config", lambda self, lengths, for_capture=False: choose(lengths))
+    monkeypatch.setattr(Choices, "config", lambda self, lengths: choose(lengths))
     monkeypatch.setattr(Choices, "way", lambda self, parts: way)
-
-
-def count_segments_by(row: Any, segments: tuple[int, ...], monkeypatch: Any) -> None:
-    """Let a Triton function find the row in place of every module; ``segments``: of each row."""
-    monkeypatch.setattr(Choices, "segments_by_row", property(lambda self: (row, segments)))
 
 
 def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:
@@ -115,7 +104,7 @@ def kernels() -> dict[str, Any]:
     return {kernel.fn.__name__: kernel for kernel in (*of_variants, divide_kernel)}
 
 
-ONCE_A_PLAN = ("count_segments_kernel", "divide_kernel")
+ONCE_A_PLAN = ("split_keys_kernel", "divide_kernel")
 
 
 def record_launches(

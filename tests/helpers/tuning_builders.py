@@ -13,7 +13,7 @@ from triton_tune.search.strategies import Round, Strategy
 from tuning_table import TableWriter, create
 from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
 
-VARIANTS = ("qblock", "segmented", "split")
+VARIANTS = ("qblock", "stream_k", "pod")
 FEATURES = (
     "num_seqs",
     "num_query_tokens",
@@ -53,7 +53,7 @@ class Surface:
         point = [exponent / most for exponent, most in zip(exponents, (6, 10, 3), strict=True)]
         slower = sum(abs(a - b) for a, b in zip(point, self.places[config], strict=True))
         rng = random.Random(f"{scenario}/{config}/{repeat}")
-        slower *= 5.0 if self.problem.variants[config] == "split" else 1.0
+        slower *= 5.0 if self.problem.variants[config] == "pod" else 1.0
         return 10.0 * math.exp(0.5 * slower + rng.gauss(0.0, self.noise))
 
     def visit(self, task: PlannedVisit) -> Visit:

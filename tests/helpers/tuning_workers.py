@@ -26,8 +26,8 @@ LINE = (
     '"head_size": 16, "block_size": 16}}\n'
 )
 BATCHES = "".join(LINE.format(name, length) for name, length in (("a", 3), ("b", 20), ("c", 40)))
-RUN = ("--scenarios", "batches.jsonl", "--variants", "split", "--gpus", "cpu", "--out", "table")
-CONFIGS = [str(config) for config in declared("cpu") if config.variant == "split"]
+RUN = ("--scenarios", "batches.jsonl", "--variants", "qblock", "--gpus", "cpu", "--out", "table")
+CONFIGS = [str(config) for config in declared("cpu") if config.block_m <= 64 and not config.descriptors]
 
 
 def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Connection, str, object], None]:

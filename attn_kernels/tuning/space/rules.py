@@ -3,7 +3,6 @@
 A rule gives the same text as its reason everywhere, so that reasons can be counted.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attn_kernels.choose.mixed import WITHOUT_KERNEL, needs_parts

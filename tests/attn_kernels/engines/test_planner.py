@@ -16,7 +16,7 @@ from treegen_builders import REPOSITORY
 
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts, check_parts
 from attn_kernels.core.model import Model
-from attn_kernels.engines import planner, vllm_supported
+from attn_kernels.engines import vllm_supported
 from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata, step_lengths
 from attn_kernels.engines.vllm_supported import cache_views
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
@@ -140,25 +140,6 @@ def tuned(monkeypatch: pytest.MonkeyPatch) -> Any:
     forget_choices()
     yield
     forget_choices()
-
-
-def test_partial_results_never_exceed_what_was_allocated(
-    tuned: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the tree splits contexts of more tokens than there is room for, another config is launched."""
-    heads = (4, 2, 128)
-    model = Model(*heads, BLOCK, torch.bfloat16)
-    lens = ([9, 9], [700, 700])  # few tokens, long contexts
-    batch = make_batch(
-        *lens, num_query_heads=4, num_kv_heads=2, head_size=128, block_size=BLOCK, dtype=torch.bfloat16
-    )
-    assert planned(Planner(model, shared([model])), batch).config.num_segments > 1
-    monkeypatch.setattr(planner, "PARTIAL_BYTES", 1)
-    small = Planner(model, shared([model], engine="small"))
-    assert small.workspace.max_query_tokens == 1
-    plan = planned(small, batch)
-    assert plan.config.num_segments == 1
-    assert relative_error(run_poisoned(batch, plan), batch.reference()) <= 2e-2
 
 
 def test_more_sequences_than_the_scheduler_has(tuned: None) -> None:

@@ -3,7 +3,7 @@
 from collections import namedtuple
 
 import pytest
-from kernel_cases import NAMES, make_config
+from kernel_cases import make_config
 
 from attn_kernels import Config
 from attn_kernels.core.config import complete
@@ -14,11 +14,10 @@ from attn_kernels.kernels.registry import VARIANTS, check_config
     "config, text",
     [
         (Config("qblock", 64, 32), "qblock_M64_T32_W4_S2"),
-        (Config("split", 128, 128, num_warps=8, num_stages=1), "split_M128_T128_W8_S1"),
-        (Config("segmented", 16, 64, num_segments=8, num_stages=3), "segmented_M16_T64_N8_W4_S3"),
+        (Config("qblock", 128, 128, num_warps=8, num_stages=1), "qblock_M128_T128_W8_S1"),
         (
-            Config("segmented", 16, 64, 8, 4, 3, 2, 1, 1, 96, 2, 16, 1),
-            "segmented_M16_T64_N8_W4_S3_P2_D1_B1_R96_E2_I16_G1",
+            Config("qblock", 16, 64, 4, 3, 2, 1, 1, 96, 2, 16),
+            "qblock_M16_T64_W4_S3_P2_D1_B1_R96_E2_I16",
         ),
         (Config("pod", 128, 64, num_stages=3, decode_tile=128), "pod_M128_T64_W4_S3_K128"),
     ],
@@ -42,31 +41,26 @@ def test_other_text_is_refused(text):
 
 def test_an_omitted_parameter_has_its_default():
     assert Config.parse("qblock_M64_T32") == Config("qblock", 64, 32)
-    assert Config.parse("segmented_S3_N8_T32_M64") == Config(
-        "segmented", 64, 32, num_segments=8, num_stages=3
+    assert Config.parse("stream_k_S3_P2_T32_M64") == Config(
+        "stream_k", 64, 32, programs_per_sm=2, num_stages=3
     )
 
 
 def test_a_generated_config_is_completed():
     Five = namedtuple("Five", "variant block_m tile_size num_warps num_stages")
     assert complete(Five("qblock", 64, 32, 8, 3)) == Config("qblock", 64, 32, num_warps=8, num_stages=3)
-    Seven = namedtuple("Seven", (*Five._fields, "num_segments", "spare"))
-    assert complete(Seven("segmented", 16, 32, 8, 3, 5, "ignored")) == Config(
-        "segmented", 16, 32, num_segments=5, num_warps=8, num_stages=3
+    Seven = namedtuple("Seven", (*Five._fields, "programs_per_sm", "spare"))
+    assert complete(Seven("stream_k", 16, 32, 8, 3, 2, "ignored")) == Config(
+        "stream_k", 16, 32, programs_per_sm=2, num_warps=8, num_stages=3
     )
-    config = Config("split", 64, 32, bypass_l1=1)
+    config = Config("qblock", 64, 32, bypass_l1=1)
     assert complete(config) == config
 
 
-@pytest.mark.parametrize("variant", NAMES)
-@pytest.mark.parametrize("name", ["num_segments", "programs_per_sm"])
-def test_a_parameter_that_a_variant_lacks(variant, name):
-    config = make_config(variant)._replace(**{name: 2})
-    if name in VARIANTS[variant].parameters:
-        check_config(config)
-        return
-    with pytest.raises(ValueError, match=f"^config.{name} "):
-        check_config(config)
+def test_a_parameter_that_a_variant_lacks():
+    for variant, lacking in (("qblock", "programs_per_sm"), ("stream_k", "decode_tile")):
+        with pytest.raises(ValueError, match=f"^config.{lacking} "):
+            check_config(make_config(variant, **{lacking: 2}))
 
 
 @pytest.mark.parametrize("config", [
@@ -81,17 +75,14 @@ def test_a_variant_accepts_its_samples_and_what_it_declares(config):
 
 POD = Config("pod", 128, 64, num_stages=3, decode_tile=64)
 DECODES = Config("stream_k", 16, 64, num_stages=2, descriptors=1)
-SEGMENTS = Config("segmented", 16, 16, num_segments=2)
+PLAIN = Config("qblock", 16, 16)
 
 
 @pytest.mark.parametrize("config, name, values", [
-    (SEGMENTS, "block_m", (1, 48, 2048)), (SEGMENTS, "tile_size", (0, -16)), (SEGMENTS, "num_warps", (3, 64)),
-    (SEGMENTS, "num_stages", (0,)), (SEGMENTS, "num_segments", (0, 1025)), (SEGMENTS, "matrix_size", (8,)),
-    (SEGMENTS, "descriptors", (1, 2)), (SEGMENTS, "bypass_l1", (2,)), (SEGMENTS, "max_registers", (256,)),
-    (SEGMENTS, "waves_per_eu", (-1,)), (SEGMENTS, "programs_per_sm", (0, 2)),
-    (SEGMENTS, "device_segments", (2,)),
-    (SEGMENTS._replace(device_segments=1), "num_segments", (1,)),
-    (Config("qblock", 16, 16), "device_segments", (1,)),
+    (PLAIN, "block_m", (1, 48, 2048)), (PLAIN, "tile_size", (0, -16)), (PLAIN, "num_warps", (3, 64)),
+    (PLAIN, "num_stages", (0,)), (PLAIN, "matrix_size", (8,)), (PLAIN, "descriptors", (2,)),
+    (PLAIN, "bypass_l1", (2,)), (PLAIN, "max_registers", (256,)), (PLAIN, "waves_per_eu", (-1,)),
+    (PLAIN, "programs_per_sm", (0, 2)),
     (POD, "block_m", (64,)), (POD, "tile_size", (32, 256)), (POD, "num_stages", (1,)),
     (POD, "decode_tile", (0, 32)), (POD, "programs_per_sm", (2,)), (POD, "descriptors", (1,)),
     (DECODES, "tile_size", (32,)), (DECODES, "num_stages", (1,)), (DECODES, "block_m", (128,)),

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from kernel_cases import NAMES, assert_close, make_config, random_batch
+from kernel_cases import assert_close, make_config, random_batch
 
 from attn_kernels import run
+
+pytestmark = pytest.mark.usefixtures("whole_and_split")
 
 FAR = 2**31 + 64  # elements, which only 64-bit offsets reach
 
@@ -16,42 +18,38 @@ def far_apart(tensor, dimension, step):
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
 
 
-@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("tile_size", [16, 64])
-def test_pages_far_apart(variant, tile_size, overflow_checks):
+def test_pages_far_apart(tile_size, overflow_checks):
     batch = random_batch(((2, 1), (19, 20)), ratio=1, head_size=16, block_size=32, seed=3)
     last = len(batch.k_cache) - 1
     assert (batch.block_table == last).any(), "another seed puts keys on the last page"
     step = FAR // last // 8 * 8 + 8
     caches = [far_apart(cache, 0, step) for cache in (batch.k_cache, batch.v_cache)]
-    out = run(batch.plan(config=make_config(variant, tile_size=tile_size)), batch.q, *caches)
+    out = run(batch.plan(config=make_config(tile_size=tile_size)), batch.q, *caches)
     assert_close(out, batch.reference())
 
 
-@pytest.mark.parametrize("variant", NAMES)
-def test_tokens_far_apart(variant, overflow_checks):
+def test_tokens_far_apart(overflow_checks):
     """The last token of q and out lies past 2^31 elements."""
     batch = random_batch(((17, 1), (17, 3)), ratio=1, head_size=16)
     q, out = (far_apart(tensor, 0, 2**27 - 1) for tensor in (batch.q, torch.full_like(batch.q, torch.nan)))
     assert q.stride(0) * (len(q) - 1) > 2**31
-    plan = batch.plan(config=make_config(variant))
+    plan = batch.plan(config=make_config())
     assert_close(run(plan, q, batch.k_cache, batch.v_cache, out=out), batch.reference())
 
 
-@pytest.mark.parametrize("variant", NAMES)
-def test_query_heads_far_apart(variant, overflow_checks):
+def test_query_heads_far_apart(overflow_checks):
     """As in an output whose heads come first, with strides that are no multiple of 16 bytes."""
     batch = random_batch(((1,), (3,)), ratio=1, kv_heads=18, head_size=16)
     q, out = (far_apart(tensor, 1, 2**27 - 1) for tensor in (batch.q, torch.full_like(batch.q, torch.nan)))
     assert q.stride(1) * 17 > 2**31
-    plan = batch.plan(config=make_config(variant, num_segments=2))
+    plan = batch.plan(config=make_config())
     assert_close(run(plan, q, batch.k_cache, batch.v_cache, out=out), batch.reference())
 
 
-@pytest.mark.parametrize("variant", NAMES)
-def test_rows_of_a_block_table_far_apart(variant, overflow_checks):
+def test_rows_of_a_block_table_far_apart(overflow_checks):
     batch = random_batch(((1, 1, 1), (19, 20, 3)), ratio=1, head_size=16)
     table = far_apart(batch.block_table, 0, FAR // 2)
-    plan = batch.plan(config=make_config(variant))
+    plan = batch.plan(config=make_config())
     object.__setattr__(plan, "block_table", table)
     assert_close(run(plan, batch.q, batch.k_cache, batch.v_cache), batch.reference())

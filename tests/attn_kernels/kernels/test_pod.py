@@ -40,10 +40,8 @@ def test_a_config_for_both_parts_needs_their_lengths(config, batch):
             batch.plan(config=config, **options)
 
 
-@pytest.mark.parametrize("parts", ["segmented", "qblock"])
-def test_where_the_kernel_cannot_be_used_each_layer_launches_the_parts(parts, batch, choose, monkeypatch):
-    """What a config counts once a plan, it counts before the first layer that needs it."""
-    decodes, prompts = make_config(parts), make_config("qblock", 32, 32)
+def test_where_the_kernel_cannot_be_used_each_layer_launches_the_parts(batch, choose, monkeypatch):
+    decodes, prompts = make_config(), make_config("qblock", 32, 32)
     choose(decodes, prompts, SERIES)
     launches = record_launches(monkeypatch)
     plan = batch.plan(config=POD, parts=PARTS)
@@ -53,7 +51,7 @@ def test_where_the_kernel_cannot_be_used_each_layer_launches_the_parts(parts, ba
         options = scores(8, names)
         assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
     kernels = [launch.kernel for launch in launches]
-    assert kernels.count("qblock_kernel") == len(LAYERS) * (2 if parts == "qblock" else 1)
+    assert kernels.count("qblock_kernel") == 2 * len(LAYERS)
     assert not {"hopper_kernel", "schedule_kernel"} & set(kernels)
 
 
@@ -73,7 +71,7 @@ def test_random_batches(cache_dtype, names):
 
 def test_a_workspace_serves_one_plan_after_another(choose):
     """Whichever way they are computed."""
-    configs = [make_config("stream_k"), make_config("segmented", 32)]
+    configs = [make_config("stream_k"), make_config("qblock", 32)]
     batches = [random_batch(lens, kv_heads=2) for lens in (LENS, ((1, 12), (30, 40)))]
     workspace = Workspace.for_maxima(
         "cpu", batches[0].model, max_query_tokens=64, max_num_seqs=8, configs=configs
@@ -90,7 +88,7 @@ def test_a_workspace_serves_one_plan_after_another(choose):
 @pytest.mark.parametrize("for_capture", [False, True])
 @pytest.mark.parametrize("way", [SERIES, WHOLE, POD], ids=str)
 def test_a_plan_takes_the_way_that_is_given_or_chosen(way, for_capture, given, batch, choose):
-    decodes, prompts = make_config("segmented"), make_config("qblock", 32)
+    decodes, prompts = make_config(), make_config("qblock", 32)
     choose(decodes, prompts, SERIES if given else way)
     plan = batch.plan(parts=PARTS, config=way if given else None, for_capture=for_capture)
     if way == WHOLE:
@@ -105,17 +103,17 @@ def test_a_plan_takes_the_way_that_is_given_or_chosen(way, for_capture, given, b
 @pytest.mark.parametrize("way", [SERIES, WHOLE, POD], ids=str)
 @pytest.mark.parametrize("lens", [((1, 2), (5, 6)), ((0, 12), (3, 12))])
 def test_a_batch_of_one_part_has_one_config(lens, way, choose):
-    choose(make_config("split"), make_config("split"), POD)
+    choose(make_config(), make_config(), POD)
     batch = random_batch(lens)
     plan = batch.plan(config=way, parts=Parts.of(*lens))
-    assert (plan.parts, plan.fused, plan.config) == ((), None, make_config("split"))
+    assert (plan.parts, plan.fused, plan.config) == ((), None, make_config())
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
 @pytest.mark.parametrize("names", ["", "window=37 sinks"])
 def test_replays_find_their_own_boundary(names, choose):
     """A graph of the one launch, which its parts stand in for."""
-    configs = (make_config("segmented"), make_config("qblock", 32))
+    configs = (make_config(), make_config("qblock", 32))
     choose(*configs, POD)
     maxima = Parts(
         Lengths(MAX_SEQS, PARTS.decodes.num_query_tokens, 1, MAX_CONTEXT, MAX_SEQS * MAX_CONTEXT),

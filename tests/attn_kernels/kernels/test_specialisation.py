@@ -8,12 +8,12 @@ from itertools import accumulate, pairwise
 
 import pytest
 import torch
-from kernel_cases import FP8, NAMES, kernels, make_config, record_launches
+from kernel_cases import FP8, kernels, make_config, record_launches
 from specialisation_key import TARGETS, key
 
 import attn_kernels
 from attn_kernels import Model, Parts
-from attn_kernels.kernels import qblock
+from attn_kernels.kernels import qblock, splits
 
 HEADS, KV_HEADS, HEAD_SIZE, PAGE = 8, 2, 64, 16
 NUMBERS = (1, 2, 3, 8, 15, 16, 17, 32, 100, 1024)  # Triton treats 1 and multiples of 16 apart
@@ -73,9 +73,9 @@ def run_step(step, config, buffer, **options):
     attn_kernels.run(plan, q, *caches, **options)
 
 
-@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.usefixtures("whole_and_split")
 @pytest.mark.parametrize("features", ["none", "all"])
-def test_steps_of_all_sizes_compile_each_kernel_once(variant, features, steps, buffer, monkeypatch):
+def test_steps_of_all_sizes_compile_each_kernel_once(features, steps, buffer, monkeypatch):
     launches = record_launches(monkeypatch, execute=False)
     # Contexts of more than 100 keys have their heads one after the other.
     monkeypatch.setattr(qblock, "L2_BYTES", 100 * KV_HEADS * 2 * HEAD_SIZE)
@@ -83,7 +83,7 @@ def test_steps_of_all_sizes_compile_each_kernel_once(variant, features, steps, b
     if features == "all":
         options = {"sliding_window": 128, "softcap": 30.0, "k_scale": torch.ones(1), "v_scale": 0.5}
         options |= {"alibi_slopes": torch.ones(HEADS), "sinks": torch.ones(HEADS)}
-    config = make_config(variant, num_segments=4)
+    config = make_config()
     for step in steps:
         run_step(step, config, buffer, **options)
     assert len(launches) >= len(steps)
@@ -121,16 +121,15 @@ def test_one_kernel_divides_all_batches(steps, monkeypatch):
 
 def test_kernels_of_a_plan_are_compiled_once_for_every_model(steps, monkeypatch):
     launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
+    monkeypatch.setattr(splits, "ROW_COST", 0.01)
     chance = random.Random(0)
     for tensors, sizes in steps[:200]:
         kv_heads = chance.choice(NUMBERS[:6])
         heads = (2 * kv_heads, kv_heads, chance.choice((1, 16, 80, 256)))
         model = Model(*heads, PAGE, torch.bfloat16, chance.choice((None, FP8)))
-        config = make_config(
-            "segmented", chance.choice((16, 64)), num_segments=chance.choice((2, 3, 16)), device_segments=1
-        )
-        attn_kernels.plan(*tensors, **(sizes | {"model": model}), config=config, check=False)
+        config = make_config("qblock", chance.choice((16, 64)), chance.choice((16, 64)))
+        attn_kernels.plan(*tensors, **(sizes | {"model": model}), config=config, for_capture=True)
     for vendor in TARGETS:
         keys = {key(launch, vendor) for launch in launches}
-        assert {name for name, *_ in keys} == {"count_segments_kernel"}
+        assert {name for name, *_ in keys} == {"split_keys_kernel"}
         assert len(keys) == 1, differences(keys)

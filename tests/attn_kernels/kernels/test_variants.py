@@ -1,16 +1,11 @@
-"""Every variant and feature against the float64 reference, with every byte that must not be used poisoned."""
+"""Every feature against the float64 reference, with every byte that must not be used poisoned."""
 
 import dataclasses
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from kernel_cases import (
     FP8,
-    NAMES,
-    Q_BLOCKS,
-    TOLERANCE,
     assert_close,
     check,
     make_config,
@@ -23,10 +18,13 @@ from kernel_cases import scores as score_options
 import attn_kernels
 from attn_kernels import run
 from attn_kernels.kernels import online_softmax
-from attn_kernels.testing.poisoned import GARBAGE_PAGE, relative_error, run_poisoned
+from attn_kernels.testing.poisoned import GARBAGE_PAGE, run_poisoned
 
 # The interpreter also computes the rows of a tile that hold no query, and the infinite powers of a soft cap.
-pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning"),
+    pytest.mark.usefixtures("whole_and_split"),
+]
 
 BF16 = torch.bfloat16
 WIDEST = 2**31 - 1
@@ -57,33 +55,29 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("case", CASES)
-def test_features(variant, case):
+def test_features(case):
     lens, ratio, kv_heads, head_size, page, tile, block_m, dtype, fp8, names = CASES[case]
     dtype = dtype or torch.float16
     batch = random_batch(
         lens, ratio, kv_heads, head_size, block_size=page, dtype=dtype, cache_dtype=FP8 if fp8 else None
     )
-    check(batch, make_config(variant, block_m, tile), **score_options(ratio * kv_heads, names, dtype))
+    check(batch, make_config("qblock", block_m, tile), **score_options(ratio * kv_heads, names, dtype))
 
 
-@pytest.mark.parametrize("variant, ratio", [*((name, 23) for name in Q_BLOCKS), ("split", 71)])
 @pytest.mark.parametrize("names", ["", "window=9 softcap alibi sinks"])
-def test_a_group_larger_than_a_block(variant, ratio, names):
-    """Split among programs by the Q-Block variants at block_m, by the decode kernel at 64 heads."""
-    lens = ((1, 1), (19, 30)) if variant == "split" else ((2, 0, 1), (19, 0, 30))
-    batch = random_batch(lens, ratio, head_size=16)
-    check(batch, make_config(variant, num_segments=2), **score_options(ratio, names))
+def test_a_group_larger_than_a_block(names):
+    """Several query tiles hold its heads."""
+    batch = random_batch(((2, 0, 1), (19, 0, 30)), ratio=23, head_size=16)
+    check(batch, make_config(), **score_options(23, names))
 
 
-@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("block_m, tile_size", [(128, 256), (16, 32)])
-def test_tiles_and_lengths_of_several_sizes(variant, block_m, tile_size):
+def test_tiles_and_lengths_of_several_sizes(block_m, tile_size):
     """Prompts of more than one block, contexts that end just before, at and after a tile."""
     lens = ((20, 1, 1, 1), (20, 31, 32, 33))
     batch = random_batch(lens, 1, 1, 16, block_size=40)
-    check(batch, make_config(variant, block_m, tile_size))
+    check(batch, make_config("qblock", block_m, tile_size))
 
 
 EDGES = {
@@ -96,39 +90,34 @@ EDGES = {
 }
 
 
-@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("lens", EDGES.values(), ids=EDGES)
-def test_batches_at_the_edge(variant, lens):
-    check(random_batch(lens, ratio=1, kv_heads=2, head_size=16), make_config(variant))
+def test_batches_at_the_edge(lens):
+    check(random_batch(lens, ratio=1, kv_heads=2, head_size=16), make_config())
 
 
-@pytest.mark.parametrize("variant", Q_BLOCKS)
-def test_groups_of_heads_run_in_turn_where_the_cache_does_not_hold_all(variant, monkeypatch):
+def test_groups_of_heads_run_in_turn_where_the_cache_does_not_hold_all(monkeypatch):
     monkeypatch.setattr("attn_kernels.kernels.qblock.L2_BYTES", 3 * 2 * 50 * 16 * 2)
-    check(random_batch(((9, 1, 0), (9, 50, 3)), ratio=2, kv_heads=4, head_size=16), make_config(variant))
+    check(random_batch(((9, 1, 0), (9, 50, 3)), ratio=2, kv_heads=4, head_size=16), make_config())
 
 
-@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize(
     "factor, options",
     [(1, {"softmax_scale": 1e-3}), (1, {"softmax_scale": 1}), (300, {}), (300, {"softcap": 30.0})],
 )
-def test_scores_of_any_magnitude(variant, factor, options):
+def test_scores_of_any_magnitude(factor, options):
     batch = random_batch(((1, 1), (19, 40)), ratio=1, head_size=16)
     batch.q.mul_(factor)
-    check(batch, make_config(variant), **options)
+    check(batch, make_config(), **options)
 
 
-@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("factor", [1e-20, 1e6])
-def test_queries_outside_the_range_of_fp16_meet_fp8_keys(variant, factor):
+def test_queries_outside_the_range_of_fp16_meet_fp8_keys(factor):
     batch = random_batch(((1, 1), (19, 40)), ratio=2, kv_heads=1, head_size=32, dtype=BF16, cache_dtype=FP8)
     batch.q.mul_(factor)
-    check(batch, make_config(variant), softmax_scale=0.2 / factor)
+    check(batch, make_config(), softmax_scale=0.2 / factor)
 
 
-@pytest.mark.parametrize("variant", NAMES)
-def test_fp8_caches_that_begin_at_odd_addresses(variant):
+def test_fp8_caches_that_begin_at_odd_addresses():
     batch = random_batch(((1, 2), (19, 40)), ratio=2, kv_heads=1, head_size=32, cache_dtype=FP8)
 
     def moved(cache):
@@ -138,16 +127,15 @@ def test_fp8_caches_that_begin_at_odd_addresses(variant):
 
     batch = dataclasses.replace(batch, k_cache=moved(batch.k_cache), v_cache=moved(batch.v_cache))
     assert batch.k_cache.data_ptr() % 2
-    check(batch, make_config(variant))
+    check(batch, make_config())
 
 
-@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("sink", [-200.0, 200.0])
-def test_extreme_sinks(variant, sink):
+def test_extreme_sinks(sink):
     """Far below every score it changes nothing, far above it leaves nothing."""
     batch = random_batch(((1, 1), (19, 40)), ratio=2, head_size=16)
     sinks = torch.tensor([sink, 0.0])
-    out = run_poisoned(batch, batch.plan(config=make_config(variant)), sinks=sinks)
+    out = run_poisoned(batch, batch.plan(config=make_config()), sinks=sinks)
     expected = batch.reference(sinks=sinks)
     assert_close(out, expected)
     if sink < 0:
@@ -156,40 +144,36 @@ def test_extreme_sinks(variant, sink):
         assert not out[:, 0].any()
 
 
-@pytest.mark.parametrize("variant", NAMES)
-def test_sinks_of_minus_infinity_beside_tiles_that_a_row_does_not_see(variant):
+def test_sinks_of_minus_infinity_beside_tiles_that_a_row_does_not_see():
     sinks = torch.tensor([-torch.inf, 0.0, 1.0, -torch.inf])
     batch = random_batch(((40, 1), (90, 60)), ratio=2, kv_heads=2, head_size=16)
-    check(batch, make_config(variant, block_m=64), sinks=sinks, sliding_window=20)
+    check(batch, make_config("qblock", block_m=64), sinks=sinks, sliding_window=20)
 
 
-@pytest.mark.parametrize("variant", NAMES)
-def test_tokens_of_no_sequence_are_left_alone(variant):
+def test_tokens_of_no_sequence_are_left_alone():
     """The rest of a padded batch, as in a captured graph."""
     batch = random_batch(((3, 5), (20, 9)), ratio=2, head_size=16)
     padded = dataclasses.replace(batch, q=torch.cat([batch.q, torch.full((4, 2, 16), torch.nan)]).half())
-    plan = padded.plan(config=make_config(variant), max_query_len=12, max_seq_len=20, check=False)
+    plan = padded.plan(config=make_config(), max_query_len=12, max_seq_len=20, check=False)
     out = run_poisoned(padded, plan)
     assert_close(out[:8], batch.reference())
     assert out[8:].isnan().all()
 
 
-@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("padding", [1, 8])
-def test_strided_tensors(variant, padding):
+def test_strided_tensors(padding):
     batch = random_batch(((2, 1, 0), (9, 50, 20)), ratio=2, kv_heads=2, head_size=16)
     q = strided(strided(batch.q, 1, 3), 2, padding)
     k_cache = strided(strided(batch.k_cache, 3, padding), 1, 2)
     v_cache = strided(batch.v_cache.permute(0, 2, 1, 3).contiguous(), 3, padding).permute(0, 2, 1, 3)
     out = strided(torch.full_like(batch.q, torch.nan), 1, 2)
-    plan = batch.plan(config=make_config(variant))
+    plan = batch.plan(config=make_config())
     assert run(plan, q, k_cache, v_cache, out=out) is out
     assert_close(out, batch.reference())
     assert torch.isnan(out._base[:, 4:]).all(), "wrote between the rows of out"
 
 
-@pytest.mark.parametrize("variant", NAMES)
-def test_a_part_of_a_batch_with_views_of_its_tensors(variant):
+def test_a_part_of_a_batch_with_views_of_its_tensors():
     """Outputs of other tokens in the same tensor stay as they were."""
     batch = random_batch(MIXED, ratio=2, head_size=16)
     start, stop = batch.query_lens[0], len(batch.q) - batch.query_lens[-1]
@@ -201,7 +185,7 @@ def test_a_part_of_a_batch_with_views_of_its_tensors(variant):
         num_query_tokens=stop - start,
         max_query_len=1,
         max_seq_len=50,
-        config=make_config(variant),
+        config=make_config(),
     )
     out = torch.full_like(batch.q, 7.0)
     run(plan, batch.q[start:stop], batch.k_cache, batch.v_cache, out=out[start:stop])
@@ -226,20 +210,18 @@ def forget(batch, window):
     return forgotten
 
 
-@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize(
     "window, block_size, tile_size", [(1, 8, 16), (33, 24, 32), (70, 16, 64), (200, 8, 16)]
 )
-def test_nothing_left_of_the_window_is_used(variant, window, block_size, tile_size):
+def test_nothing_left_of_the_window_is_used(window, block_size, tile_size):
     batch = random_batch(((3, 1), (150, 101)), ratio=1, head_size=16, block_size=block_size)
     expected = batch.reference(sliding_window=window)
-    plan = batch.plan(config=make_config(variant, tile_size=tile_size))  # before page ids are out of range
+    plan = batch.plan(config=make_config(tile_size=tile_size))  # before page ids are out of range
     assert bool(forget(batch, window)) == (window < 200)
     assert_close(run_poisoned(batch, plan, sliding_window=window), expected)
 
 
-@pytest.mark.parametrize("variant", NAMES)
-def test_no_tile_is_visited_that_no_row_sees(variant, monkeypatch):
+def test_no_tile_is_visited_that_no_row_sees(monkeypatch):
     visits = []
     original = online_softmax.tile_pointers
 
@@ -252,68 +234,5 @@ def test_no_tile_is_visited_that_no_row_sees(variant, monkeypatch):
     batch = random_batch(((1,), (100,)), ratio=1, head_size=16)
     for window, tiles in ((4, [96]), (5, [80, 96]), (37, [48, 64, 80, 96]), (None, range(0, 100, 16))):
         visits.clear()
-        run_poisoned(batch, batch.plan(config=make_config(variant)), sliding_window=window)
+        run_poisoned(batch, batch.plan(config=make_config()), sliding_window=window)
         assert sorted(visits) == sorted([*tiles, *tiles]), "once for K and once for V"
-
-
-sequences = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), min_size=1, max_size=3)
-any_scores = st.tuples(
-    st.sampled_from(["", "window=1", "window=7", "window=16", "window=30", "window=99"]),
-    st.sampled_from(["", "softcap"]),
-    st.sampled_from(["", "alibi"]),
-    st.sampled_from(["", "sinks", "sinks=half"]),
-    st.sampled_from(["", "scales", "scales=tensor"]),
-).map(" ".join)
-
-
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(
-    variant=st.sampled_from(NAMES),
-    lens=sequences,
-    ratio=st.sampled_from([1, 2, 3, 5, 7, 17]),
-    kv_heads=st.integers(1, 2),
-    head_size=st.sampled_from([16, 24, 32, 33]),
-    block_size=st.sampled_from([1, 3, 8, 16, 24, 64]),
-    block_m=st.sampled_from([16, 32, 64]),
-    tile_size=st.sampled_from([16, 32, 64]),
-    num_segments=st.sampled_from([1, 2, 3, 8]),
-    dtype=st.sampled_from(list(TOLERANCE)),
-    fp8=st.booleans(),
-    names=any_scores,
-    seed=st.integers(0, 99),
-)
-def test_any_batch(
-    variant,
-    lens,
-    ratio,
-    kv_heads,
-    head_size,
-    block_size,
-    block_m,
-    tile_size,
-    num_segments,
-    dtype,
-    fp8,
-    names,
-    seed,
-):
-    batch = random_batch(
-        ([query for query, _ in lens], [query + cached for query, cached in lens]),
-        ratio,
-        kv_heads,
-        head_size,
-        block_size=block_size,
-        dtype=dtype,
-        cache_dtype=FP8 if fp8 else None,
-        seed=seed,
-    )
-    config = make_config(variant, block_m, tile_size, num_segments=num_segments)
-    options = score_options(ratio * kv_heads, names, dtype)
-    out = run_poisoned(batch, batch.plan(config=config), **options)
-    assert relative_error(out, batch.reference(**options)) < TOLERANCE[dtype]

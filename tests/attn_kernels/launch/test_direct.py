@@ -46,6 +46,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.usefixtures("whole_and_split")
 def test_a_direct_launch_is_what_triton_would_launch(variant, recorder):
     """Whatever changes from layer to layer, in any order, and with a new plan for each of three batches."""
     config = make_config(variant)
@@ -167,10 +168,10 @@ IN_PLACE = {
 
 
 @pytest.mark.parametrize("change", IN_PLACE)
-def test_a_tensor_that_changes_in_place_is_read_again(change, recorder):
+def test_a_tensor_that_changes_in_place_is_read_again(change, many_splits, recorder):
     """It is launched as Triton would launch it now, or refused as a new tensor would be."""
     batch = batch_of()
-    plan = batch.plan(config=make_config("segmented"))
+    plan = batch.plan(config=make_config())
     layer = layer_of(
         batch,
         q=batch.q.clone(),
@@ -190,7 +191,7 @@ def test_a_tensor_that_changes_in_place_is_read_again(change, recorder):
         assert not recorder.launches
         direct.forget()
         with pytest.raises(type(error)) as afresh:
-            run(batch.plan(config=make_config("segmented")), layer)
+            run(batch.plan(config=make_config()), layer)
         assert str(afresh.value) == str(error)
     else:
         check_direct(recorder, plan, layer)
@@ -243,10 +244,10 @@ def test_layers_of_another_batch_are_refused(recorder):
     assert not recorder.direct
 
 
-def test_unaligned_partial_results_go_through_triton(recorder):
+def test_unaligned_partial_results_go_through_triton(many_splits, recorder):
     """A kernel is compiled for the alignment of their addresses."""
-    batch, config = batch_of(), make_config("segmented")
-    workspace = Workspace.for_maxima("cpu", batch.model, max_query_tokens=4, max_num_seqs=3, configs=[config])
+    batch, config = batch_of(), make_config()
+    workspace = Workspace.for_maxima("cpu", batch.model, max_query_tokens=4, max_num_seqs=3)
     partials, *others = workspace._partials
     off = dataclasses.replace(workspace, _partials=(shifted(partials), *others))
     for _ in range(3):
@@ -304,11 +305,11 @@ def test_the_environment_says_what_it_may(recorder, monkeypatch):
         run(batch.plan(config=make_config("qblock")), layer_of(batch))
 
 
-def test_a_plan_counts_segments_directly(recorder):
+def test_a_plan_finds_splits_directly(many_splits, recorder):
     batch = batch_of()
     for number in range(3):
         recorder.clear()
-        plan = batch.plan(config=make_config("segmented", device_segments=1), check=False)
+        plan = batch.plan(config=make_config(), for_capture=True)
         (launch,) = recorder.public if number == 0 else recorder.direct
         assert launch.grid == (1, 1, 1)
     assert launch.arguments[:3] == (

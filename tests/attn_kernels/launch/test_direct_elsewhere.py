@@ -13,11 +13,11 @@ from attn_kernels.choose.choices import choices_for
 from attn_kernels.launch import direct
 
 
-def test_threads_share_compiled_kernels_and_nothing_else(recorder, monkeypatch):
+def test_threads_share_compiled_kernels_and_nothing_else(many_splits, recorder, monkeypatch):
     """Each launch of many threads has one thread's addresses and its stream."""
     streams = threading.local()
     monkeypatch.setattr(direct, "current_stream", lambda device: streams.mine)
-    config, seen = make_config("segmented"), {}
+    config, seen = make_config(), {}
     batches = [batch_of() for _ in range(4)]
     together = threading.Barrier(4)
 
@@ -39,7 +39,7 @@ def test_threads_share_compiled_kernels_and_nothing_else(recorder, monkeypatch):
         thread.join()
     assert len(recorder.direct) + len(recorder.public) == 4 * 50 * 3 * 2
     assert len(recorder.public) <= 4 * 2 + 2
-    main = [launch for launch in recorder.direct if launch.kernel == "segmented_kernel"]
+    main = [launch for launch in recorder.direct if launch.kernel == "qblock_kernel"]
     for launch in main:
         q, k = launch.arguments[1:3]
         batch = batches[launch.stream]
@@ -69,7 +69,7 @@ def test_a_forked_child_drops_compiled_kernels(recorder):
 
 def test_devices_have_launches_of_their_own():
     config, model = make_config("qblock"), batch_of().model
-    found = [choices_for(model, torch.device("cuda", i)).launch_cache(config) for i in (0, 1, 0)]
+    found = [choices_for(model, torch.device("cuda", i)).launch_cache(config, False) for i in (0, 1, 0)]
     assert found[0] is found[2] is not found[1]
 
 

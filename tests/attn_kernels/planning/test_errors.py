@@ -119,7 +119,7 @@ def test_lengths_that_contradict_each_other(batch, name, value):
         ("tile_size", 0),
         ("num_warps", 3),
         ("num_stages", 0),
-        ("num_segments", 4),  # which qblock does not have
+        ("programs_per_sm", 4),  # which qblock does not have
     ],
 )
 def test_parameters_of_a_config(batch, name, value, refused):

@@ -5,24 +5,17 @@ import random
 import pytest
 import torch
 from captured_server import HEADS, MAX_CONTEXT, MAX_SEQS, MAX_TOKENS, Server, batch_of, random_lens
-from kernel_cases import FP8, NAMES, assert_close, make_config, scores, set_choices
+from kernel_cases import FP8, assert_close, make_config, scores, set_choices
 
-from attn_kernels import Config, Lengths, Model, Parts, Workspace, plan
-from attn_kernels.choose import choices
-from attn_kernels.choose.capture import STREAM_K
+from attn_kernels import Lengths, Model, Parts, Workspace, plan
 from attn_kernels.choose.choices import choices_for
+from attn_kernels.kernels import splits
 
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
-SIZES = {"max_query_tokens": 16, "max_num_seqs": 256}
+KEY = "nvidia_h100"
 
 
-@pytest.fixture
-def h100(new_process, monkeypatch):
-    monkeypatch.setattr(choices, "describe_device", lambda device: ("NVIDIA H100", "sm_90", "nvidia"))
-    monkeypatch.setattr(choices, "multiprocessors", lambda device: 132)
-
-
-def planned(num_seqs, config=None, for_capture=True, workspace=None, **options):
+def planned(num_seqs, **options):
     """A plan of a server that has captured nothing yet: its buffers are empty."""
     return plan(
         torch.zeros(num_seqs + 1, dtype=torch.int32),
@@ -32,57 +25,38 @@ def planned(num_seqs, config=None, for_capture=True, workspace=None, **options):
         num_query_tokens=num_seqs,
         max_query_len=1,
         max_seq_len=8192,
-        config=config,
-        for_capture=for_capture,
-        workspace=workspace,
+        for_capture=True,
         **options,
     )
 
 
-def test_a_plan_for_capture_takes_the_choice_for_graphs_unless_a_config_is_given(h100):
-    assert planned(64).config == STREAM_K
-    given = make_config("qblock")
-    assert planned(64, given).config == given
+def test_a_plan_for_capture_takes_the_choice_for_its_maxima_and_reads_no_buffer():
     lengths = Lengths(64, 64, 1, 8192, 64 * 8192)
-    tree = planned(64, for_capture=False, check=False).config
-    assert tree == choices_for(MODEL, torch.device("cpu"), None).config(lengths) != STREAM_K
+    chosen = choices_for(MODEL, torch.device("cpu"), KEY).config(lengths)
+    assert planned(64, device_key=KEY).config == chosen
+    assert planned(64, config=make_config()).config == make_config()
     with pytest.raises(ValueError, match="cu_seqlens_q"):
-        planned(64, check=True)  # reads the empty buffers
+        planned(64, check=True)
 
 
-def test_a_workspace_holds_what_every_capture_size_needs(h100):
-    workspace = Workspace.for_maxima("cpu", MODEL, for_capture=True, **SIZES)
-    variants = set()
-    for num_seqs in (256, 64, 16, 8, 4, 1):  # from 17 on none keeps partial results: 16 tokens suffice
-        made = planned(num_seqs, workspace=workspace)
-        variants.add(made.config.variant)
-        fresh = planned(num_seqs).workspace
+def test_a_workspace_holds_what_every_capture_size_needs(monkeypatch):
+    monkeypatch.setattr(splits, "ROW_COST", 0.1)
+    workspace = Workspace.for_maxima("cpu", MODEL, max_query_tokens=16, max_num_seqs=256, device_key=KEY)
+    most = set()
+    for num_seqs in (256, 64, 16, 8, 4, 1):
+        made = planned(num_seqs, workspace=workspace, device_key=KEY)
+        most.add(made.num_splits)
+        fresh = planned(num_seqs, device_key=KEY).workspace
         assert all(shared.numel() >= each.numel() for shared, each in zip(made.workspace, fresh, strict=True))
-    assert variants == {"segmented", "stream_k"}
-    further = Config("stream_k", 64, 16, programs_per_sm=4)
-    larger = Workspace.for_maxima("cpu", MODEL, for_capture=True, configs=[further], **SIZES)
-    # Of the interpreter's three multiprocessors.
-    assert workspace.max_fragment_rows >= 3 * STREAM_K.programs_per_sm * STREAM_K.block_m
-    assert larger.max_fragment_rows == 3 * 4 * 64 > workspace.max_fragment_rows
-
-
-def test_a_workspace_holds_what_a_named_module_needs():
-    key = "nvidia_h100"
-    workspace = Workspace.for_maxima("cpu", MODEL, for_capture=True, device_key=key, **SIZES)
-    made = planned(1, workspace=workspace, device_key=key, check=False)
-    assert made.config.variant == "segmented"
-    default = Workspace.for_maxima("cpu", MODEL, for_capture=True, **SIZES)
-    with pytest.raises(ValueError, match="num_segments"):
-        planned(1, workspace=default, device_key=key, check=False)
+    assert len(most) > 2, "the more sequences, the fewer splits"
     with pytest.raises(ValueError, match="device_key"):
-        Workspace.for_maxima("cpu", MODEL, for_capture=True, device_key="h100", **SIZES)
+        Workspace.for_maxima("cpu", MODEL, max_query_tokens=16, max_num_seqs=256, device_key="h100")
 
 
-@pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("query_len", [1, 2, None])
-def test_every_variant_replays_for_smaller_batches(variant, query_len):
-    rng = random.Random(f"{variant}/{query_len}")
-    server = Server(make_config(variant), query_len=query_len)
+def test_replays_for_smaller_batches(query_len, whole_and_split):
+    rng = random.Random(query_len)
+    server = Server(make_config(), query_len=query_len)
     lens = [random_lens(rng, query_len or 5), ([1] * MAX_SEQS, [70] * MAX_SEQS)]
     for seed, (query_lens, context_lens) in enumerate(lens):
         batch = batch_of(query_lens, context_lens, seed)
@@ -98,10 +72,9 @@ MAXIMA = Parts(
 
 
 @pytest.mark.parametrize("names, cache_dtype", [("", None), ("window=37 sinks", FP8)])
-@pytest.mark.parametrize("decodes, prompts", list(zip(NAMES, NAMES[2:] + NAMES[:2], strict=True)))
-def test_replays_in_parts_find_their_own_boundary(decodes, prompts, names, cache_dtype, monkeypatch):
+def test_replays_in_parts_find_their_own_boundary(names, cache_dtype, whole_and_split, monkeypatch):
     rng = random.Random(names)
-    configs, options = (make_config(decodes), make_config(prompts, 32)), scores(HEADS, names)
+    configs, options = (make_config(), make_config("qblock", 32)), scores(HEADS, names)
     set_choices(monkeypatch, lambda lengths: configs[lengths != MAXIMA.decodes])
     server = Server(*configs, cache_dtype=cache_dtype, parts=MAXIMA, **options)
     boundaries = set()

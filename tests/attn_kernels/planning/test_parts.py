@@ -8,10 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import (
-    NAMES,
     ONCE_A_PLAN,
     assert_close,
-    count_segments_by,
     make_config,
     random_batch,
     record_launches,
@@ -29,6 +27,7 @@ from attn_kernels.testing.poisoned import run_poisoned
 LENS = ((1, 1, 3, 0, 1, 20, 1, 9), (50, 20, 33, 9, 64, 60, 8, 90))  # five decodes; another behind a prompt
 PARTS = Parts.of(*LENS)
 QBLOCK = Config("qblock", 16, 16)
+LARGE = Config("qblock", 64, 64)
 lens = st.lists(st.tuples(st.integers(0, 2 * MAX_DRAFT), st.integers(0, 99)), max_size=12)
 
 
@@ -109,9 +108,9 @@ def test_batches_of_more_than_a_chunk_are_divided(boundary):
 
 
 @pytest.mark.parametrize("names", ["", "window=11 sinks softcap"])
-@pytest.mark.parametrize("decodes, prompts", list(zip(NAMES, NAMES[2:] + NAMES[:2], strict=True)))
-def test_every_variant_serves_either_part(decodes, prompts, names, batch):
-    plan = batch.plan_in_parts(make_config(decodes), make_config(prompts, 32, 32))
+@pytest.mark.usefixtures("whole_and_split")
+def test_each_part_has_its_own_sequences(names, batch):
+    plan = batch.plan_in_parts(make_config(), make_config("qblock", 32, 32))
     options = scores(8, names)
     assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
     assert plan.parts[0].cu_seqlens_q.tolist() == [0, 1, 2, 5, 5, 6, 6, 6, 6]
@@ -121,7 +120,7 @@ def test_every_variant_serves_either_part(decodes, prompts, names, batch):
 @pytest.mark.parametrize("draft", [2, 5, MAX_DRAFT])
 def test_speculative_decodes(draft):
     batch = random_batch(((draft, draft, draft - 1, draft, 30), (40, draft, 70, 9, 50)))
-    plan = batch.plan_in_parts(make_config("segmented"), make_config("split", 32))
+    plan = batch.plan_in_parts(make_config(), make_config("qblock", 32))
     assert plan.parts[0].num_seqs == 4
     assert_close(run_poisoned(batch, plan), batch.reference())
 
@@ -136,10 +135,11 @@ def wrong_parts(rng, query_lens, context_lens):
     return Parts(decodes, Lengths(*rest, whole.max_query_len, 1, whole.num_kv_tokens - 1))
 
 
-@pytest.mark.parametrize("variant", NAMES)
-def test_wrong_parts_give_right_results(variant):
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.usefixtures("whole_and_split")
+def test_wrong_parts_give_right_results(seed):
     """In any order, with any counts: also where all decodes seem to have the same number of tokens."""
-    rng = random.Random(f"{variant}/1")
+    rng = random.Random(seed)
     queries = [rng.choice((0, 1, 1, 2, 4, 8, 9, 30)) for _ in range(rng.randint(2, 7))]
     queries[rng.randrange(len(queries))] += 1
     contexts = [query + rng.choice((0, 5, 70)) for query in queries]
@@ -147,42 +147,38 @@ def test_wrong_parts_give_right_results(variant):
     expected = batch.reference()
     for _ in range(4):
         parts = wrong_parts(rng, queries, contexts)
-        other = make_config(rng.choice(NAMES), 32)
-        plan = batch.plan_in_parts(*rng.sample([make_config(variant), other], 2), parts)
+        plan = batch.plan_in_parts(*rng.sample([make_config(), make_config("qblock", 32)], 2), parts)
         assert_close(run_poisoned(batch, plan), expected)
 
 
 def test_one_token_among_drafts_that_seem_alike():
-    """As many tokens as two drafts of four, but one sequence has one: both kernels of split are needed."""
+    """As many tokens as two drafts of four, but one sequence has one: none is left out."""
     batch = random_batch(((1, 4, 9, 3), (30, 40, 50, 60)))
     parts = Parts(Lengths(2, 8, 4, 40, 70), Lengths(2, 9, 9, 60, 110))
-    plan = batch.plan_in_parts(make_config("split"), make_config("split", 32), parts)
+    plan = batch.plan_in_parts(make_config(), make_config("qblock", 32), parts)
     assert plan.parts[0].cu_seqlens_q.tolist() == [0, 1, 5, 5, 5]
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
-def test_each_part_is_chosen_for_by_its_own_lengths(batch, choose, monkeypatch):
-    seen = choose(make_config("segmented"), QBLOCK)
+def test_each_part_is_chosen_for_by_its_own_lengths(batch, choose, many_splits, monkeypatch):
+    seen = choose(make_config(), LARGE)
     launches = record_launches(monkeypatch, once_a_plan=True)
     plan = batch.plan(parts=PARTS)
     assert seen == [PARTS.decodes, PARTS.prompts]
-    assert (plan.config, plan.num_query_tokens, plan.num_seqs) == (QBLOCK, 36, 8)
+    assert (plan.config, plan.num_query_tokens, plan.num_seqs) == (LARGE, 36, 8)
     assert_close(run_poisoned(batch, plan), batch.reference())
     kernels = [launch.kernel for launch in launches]
-    assert kernels == ["divide_kernel", "segmented_kernel", "reduce_kernel", "qblock_kernel"]
+    assert kernels == ["divide_kernel", "qblock_kernel", "reduce_kernel", "qblock_kernel"]
     heads, tokens = 8, 6
     assert launches[2].grid == (tokens, heads), "decodes launch nothing for prompts"
 
 
-def test_kernels_that_count_run_once_for_each_part(batch, choose, monkeypatch):
-    count_segments_by(lambda **features: features["max_query_len"] // 20, (2, 3), monkeypatch)
-    counting = make_config("segmented", device_segments=1)
-    choose(counting, counting._replace(block_m=32))
+def test_in_a_graph_the_splits_of_each_part_are_found_once(batch, choose, many_splits, monkeypatch):
+    choose(make_config(), make_config("qblock", 32))
     launches = record_launches(monkeypatch, once_a_plan=True)
-    plan = batch.plan(parts=PARTS)
-    assert [launch.kernel for launch in launches].count("count_segments_kernel") == 2
+    plan = batch.plan(parts=PARTS, for_capture=True)
+    assert [launch.kernel for launch in launches].count("split_keys_kernel") == 2
     assert {launch.kernel for launch in launches} == set(ONCE_A_PLAN)
-    assert [part.workspace[-1].tolist() for part in plan.parts] == [[2], [3]]
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
@@ -258,14 +254,9 @@ def test_too_few_decodes_are_no_mistake(batch):
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
-def test_a_workspace_serves_one_plan_after_another(choose, monkeypatch):
-    """Both parts keep their counts; partial results are shared, as layers use them one after another."""
-    count_segments_by(lambda **features: 0, (3,), monkeypatch)
-    configs = [
-        make_config("segmented", 16, device_segments=1),
-        make_config("segmented", 32),
-        make_config("stream_k", 16),
-    ]
+def test_a_workspace_serves_one_plan_after_another(choose, many_splits):
+    """Partial results are shared, as layers use them one after another."""
+    configs = [make_config(), make_config("qblock", 32), make_config("stream_k")]
     batches = [random_batch(lens) for lens in (LENS, ((1, 12), (30, 40)))]
     workspace = Workspace.for_maxima(
         "cpu", batches[0].model, max_query_tokens=64, max_num_seqs=8, configs=configs

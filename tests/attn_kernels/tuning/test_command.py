@@ -91,7 +91,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--scenarios", "a" * 5000], "too long"),
     (["--scenarios", "bad.jsonl"], "bad.jsonl:2: query_lens"),
     (["--scenarios", "bad.jsonl", "--dry-run"], "bad.jsonl:2: "),
-    (["--variants", "split,"], "--variants"),
+    (["--variants", "qblock,"], "--variants"),
     (["--variants", "series", "--dry-run"], "'series'"),
     (["--kernel", "mixed_attention", "--variants", "qblock"], "'qblock'"),
     (["--kernel", "mixed_attention", "--scenarios", "serving"], "'serving'"),
@@ -106,7 +106,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--outside", "nope"], "--scenarios"),
     (["--scenarios", "quick", "--outside", "nope"], "--scenarios"),
     (["--scenarios", "batches.jsonl", "--outside", "nope"], "nope"),
-    (["--scenarios", "large.jsonl", "--gpus", "cpu", "--variants", "segmented"], "no config"),
+    (["--scenarios", "large.jsonl", "--gpus", "cpu", "--variants", "stream_k"], "no config"),
 ])  # fmt: skip
 def test_wrong_use_is_one_line_on_stderr(
     gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
@@ -240,7 +240,6 @@ def test_a_folder_of_another_run_or_of_something_else_is_refused(run: Callable[.
     for arguments, named in (
         (["--seed", "1"], "seed"),
         (["--strategy", "full"], "strategy"),
-        (["--variants", "split,qblock"], "configs["),
         (["--out", "other"], "letter.txt"),
         (["--out", "batches.jsonl"], "batches.jsonl"),
         (["--out", "batches.jsonl/x"], "batches.jsonl/x"),

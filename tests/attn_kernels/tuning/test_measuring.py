@@ -30,7 +30,7 @@ def measured(config: Config, scenario: Scenario = SCENARIO) -> Cell:
     return prepare(scenario, 1, CPU)(config, math.inf)
 
 
-@pytest.mark.parametrize("config", [QBLOCK, Config("segmented", 16, 32, 4), Config("split", 64, 32)])
+@pytest.mark.parametrize("config", [QBLOCK, Config("qblock", 64, 32)])
 def test_a_correct_config_has_a_time(config: Config) -> None:
     cell = measured(config)
     assert isinstance(cell, float) and math.isfinite(cell) and cell > 0.0
@@ -100,7 +100,7 @@ def test_a_config_of_whole_batches_compiles_at_its_shape() -> None:
 def test_ways_without_a_kernel_compile_what_is_chosen(
     way: Config, tokens: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_tokens = {3: Config("split", 16, 32), 12: Config("qblock", 16, 32), 15: Config("qblock", 32, 32)}
+    by_tokens = {3: Config("qblock", 16, 16), 12: Config("qblock", 16, 32), 15: Config("qblock", 32, 32)}
     monkeypatch.setattr(Choices, "config", lambda self, lengths: by_tokens[lengths.num_query_tokens])
     step = scenario_of("a", (1, 2, MAX_DRAFT + 4), (30, 9, 40), Shape(HeadLayout(2, 1, 16)))
     job = job_for(step, way, CPU)

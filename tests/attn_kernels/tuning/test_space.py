@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from attn_kernels import Config
 from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL
 from attn_kernels.kernels.arguments import without_descriptors
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.measure.batches import (
-    Batch,
     HeadLayout,
     chunked_prefill,
     decode,
@@ -30,7 +27,7 @@ from attn_kernels.tuning.kernels import MIXED
 from attn_kernels.tuning.scenarios.scenario import Shape, shape_of
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space import rules
-from attn_kernels.tuning.space.rules import Gpu, baselines, reason_against, shared_bytes
+from attn_kernels.tuning.space.rules import Gpu, reason_against, shared_bytes
 from attn_kernels.tuning.space.space import declared, declared_mixed, find_possible, gpu_of, reasons_at
 
 TUNED = {name for name, variant in VARIANTS.items() if variant.grids and not variant.mixed}
@@ -109,12 +106,10 @@ def test_a_shape_keeps_configs_of_every_variant(layout, cache_dtype, gpu):
     ("qblock_M128_T128_W8_S4", {}, rules.SHARED),
     ("qblock_M128_T128_W8_S4", {"layout": "32/8/65"}, None),  # not copied ahead, so without stages
     ("qblock_M32_T64_W4_S3", {"layout": "64/1/128"}, rules.ROWS),
-    ("segmented_M16_T64_N8_W4_S3", {"layout": "64/2/128"}, rules.ROWS),
-    ("split_M64_T64_W4_S3", {"layout": "128/1/128"}, None),
+    ("qblock_M64_T64_W4_S3", {"layout": "128/1/128"}, None),
     ("qblock_M128_T64_W4_S3", {}, rules.REGISTERS),
     ("qblock_M128_T64_W4_S3", {"layout": "32/8/64"}, None),
     ("qblock_M128_T32_W4_S3", {"layout": "16/8/256"}, rules.REGISTERS),
-    ("qblock_M128_T32_W4_S3", {"layout": "128/1/256"}, None),  # vLLM's fixed choice
     ("qblock_M128_T64_W8_S2_D1", {}, None),
     ("qblock_M128_T64_W8_S2_D1", {"cache_dtype": torch.bfloat16}, None),
     ("qblock_M128_T64_W8_S2_D1", {"cache_dtype": FP8}, None),
@@ -130,9 +125,6 @@ def test_a_shape_keeps_configs_of_every_variant(layout, cache_dtype, gpu):
     ("stream_k_M16_T64_W4_S2_D1", {"layout": "32/1/128"}, rules.ROWS),
     ("stream_k_M16_T64_W4_S2_D1", {"gpu": A100}, rules.DESCRIPTORS),
     ("stream_k_M16_T64_W4_S2_D1", {"cache_dtype": FP8}, None),
-    ("segmented_M16_T16_N16_W4_S3", {}, None),
-    ("segmented_M16_T16_N16_W4_S3", {"cache_dtype": FP8}, rules.FIXED_ONLY),
-    ("segmented_M32_T16_N16_W4_S3", {}, rules.FIXED_ONLY),
     ("qblock_M16_T32_W4_S3", {"gpu": MI300X}, rules.STAGES),
     ("qblock_M16_T32_W4_S2", {"gpu": MI300X}, None),
     ("qblock_M64_T128_W4_S2", {"gpu": MI300X}, rules.SHARED),
@@ -153,7 +145,7 @@ for name, head_size, features in json.loads(sys.argv[1]):
 NEAR_THE_LIMIT = [
     ("qblock_M128_T128_W8_S3", 128, []),  # fits
     ("qblock_M16_T64_W4_S4", 256, []),  # fits
-    ("segmented_M128_T64_N4_W8_S3", 256, []),  # does not
+    ("qblock_M128_T64_W8_S3", 256, []),  # does not
     ("qblock_M64_T64_W4_S3", 128, ["fp8"]),  # fits
 ]
 
@@ -194,72 +186,19 @@ def test_what_descriptors_fall_back_to_fits_a_hopper_gpu(head_size):
 
 
 @pytest.mark.parametrize("name, batch, reason", [
-    ("segmented_M64_T64_N8_W4_S3", prefill(1, 8192), rules.PARTIALS),
-    ("segmented_M64_T64_N4_W4_S3", prefill(1, 512), None),
-    ("segmented_M64_T64_N4_W4_S3", prefill(4, 2048), rules.FILLED),
-    ("segmented_M16_T64_N8_W4_S3", decode(128, 4096), None),  # 7.8 waves
-    ("segmented_M16_T64_N8_W4_S3", decode(136, 4096), rules.FILLED),
     ("qblock_M16_T64_W4_S3", decode(136, 4096), None),
-    ("segmented_M16_T64_N16_W4_S3", decode(1, 512), None),
-    ("segmented_M16_T64_N32_W4_S3", decode(1, 512), rules.SEGMENTS),
     ("qblock_M128_T64_W8_S3", decode(4, 4096), rules.EMPTY_TILES),
     ("qblock_M64_T64_W4_S3", decode(4, 4096), None),
     ("qblock_M128_T64_W8_S3", speculative(4, 8, 4096), None),
     ("qblock_M128_T64_W8_S3", mixed(8, 0.9, 4096, 512), None),
-    ("split_M128_T64_W8_S3", decode(4, 4096), None),  # its decode kernel has tiles of its own
-    ("split_M128_T64_W8_S3", speculative(4, 2, 4096), rules.EMPTY_TILES),
+    ("qblock_M128_T64_W8_S3", speculative(4, 2, 4096), rules.EMPTY_TILES),
     ("qblock_M16_T64_W4_S3", prefill(4, 2048), rules.SMALL_TILES),
-    ("qblock_M16_T32_W4_S3", prefill(4, 2048), None),  # vLLM's fixed choice
     ("qblock_M32_T64_W4_S3", prefill(4, 2048), None),
     ("qblock_M16_T64_W4_S3", chunked_prefill(1, 512, 8192), None),
     ("qblock_M16_T64_W4_S3", mixed(64, 0.5, 4096, 2048), None),  # small tiles may suit the decodes
 ])  # fmt: skip
 def test_rules_of_a_scenario(name, batch, reason):
     assert reason_against(Config.parse(name), batch, H100) == reason
-
-
-def test_one_long_sequence_beside_many_short_ones_keeps_segments():
-    many = decode(400, 256)
-    tail = Batch("tail", "decode", (1,) * 401, (*many.context_lens, 131072))
-    config = Config.parse("segmented_M16_T64_N8_W4_S3")
-    assert reason_against(config, many, H100) == rules.FILLED
-    assert reason_against(config, tail, H100) is None
-
-
-@pytest.mark.parametrize("batch, layout, cache_dtype, expected", [
-    (decode(16, 4096), "32/8/128", None, "segmented_M16_T16_N16_W4_S3"),  # 128 // 8 = 16
-    (decode(17, 4096), "32/8/128", None, "qblock_M16_T32_W4_S3"),
-    (decode(16, 4096), "32/8/128", FP8, "segmented_M16_T32_N16_W4_S3"),
-    (decode(17, 4096), "32/8/128", FP8, "qblock_M16_T32_W4_S3"),
-    (decode(4, 4096), "32/32/128", None, "segmented_M16_T16_N16_W4_S3"),
-    (decode(5, 4096), "32/32/128", None, "qblock_M16_T32_W4_S3"),
-    (decode(128, 512), "8/1/128", None, "segmented_M16_T16_N16_W4_S3"),
-    (decode(40, 512), "12/3/128", None, "segmented_M16_T16_N16_W4_S3"),  # 42: 40 is nearer than 48
-    (decode(41, 512), "12/3/128", None, "qblock_M16_T32_W4_S3"),
-    (decode(4, 512), "40/20/128", None, "segmented_M16_T16_N16_W4_S3"),  # 6: the first of 4 and 8
-    (decode(5, 512), "40/20/128", None, "qblock_M16_T32_W4_S3"),
-    (decode(1, 512), "256/256/128", None, "segmented_M16_T16_N16_W4_S3"),  # no graph is smaller than 1
-    (speculative(1, 2, 4096), "32/8/128", None, "qblock_M16_T32_W4_S3"),
-    (prefill(1, 4096), "17/1/64", None, "qblock_M32_T32_W4_S3"),
-    (decode(1, 4096), "128/1/64", None, "segmented_M128_T16_N16_W4_S3"),
-])  # fmt: skip
-def test_the_fixed_choice_of_vllm(batch, layout, cache_dtype, expected):
-    batch = batch.at(layout=HeadLayout.parse(layout), cache_dtype=cache_dtype)
-    assert str(baselines(batch)) == expected
-
-
-lengths = st.lists(st.tuples(st.integers(1, 20_000), st.integers(0, 100_000)), min_size=1, max_size=40)
-
-
-@settings(deadline=None)
-@given(lengths, st.booleans(), st.sampled_from(LAYOUTS), st.sampled_from([H100, A100, MI300X, CPU]))
-def test_the_fixed_choice_is_declared_and_never_dropped(lens, decodes, layout, gpu):
-    queries = tuple(1 if decodes else query for query, _ in lens)
-    contexts = tuple(query + cached for query, cached in lens)
-    batch = Batch("any", "any", queries, contexts, HeadLayout.parse(layout))
-    fixed = baselines(batch, gpu.vendor)
-    assert fixed in declared(gpu.vendor) and reason_against(fixed, batch, gpu) is None
-    assert kept_at(shape_of(batch), gpu, [fixed]) or gpu is MI300X  # whose shared memory may not hold it
 
 
 @pytest.mark.parametrize("gpu", [H100, MI300X], ids=["nvidia", "amd"])
@@ -272,20 +211,13 @@ def test_every_cell_is_a_candidate_or_dropped_for_one_reason(gpu):
         reasons = {c: at_shape[c] or reason_against(c, scenario.batch, gpu) for c in configs}
         expected.update(filter(None, reasons.values()))
         assert problem.candidates[scenario.id] == tuple(str(c) for c in configs if reasons[c] is None)
-        assert problem.always[scenario.id] == (str(baselines(scenario.batch, gpu.vendor)),)
-    assert possible.dropped == expected and len(expected) > 3
+        assert problem.always[scenario.id] == ()
+    assert possible.dropped == expected and len(expected) > 1
     assert problem.seed == 7 and problem.features == {s.id: s.batch.features for s in QUICK}
     head, *rows = possible.dropped_text().splitlines()
     dropped = sum(reason is not None for at in possible.at_shapes.values() for reason in at.values())
     assert head == "shape,config,reason" and len(rows) == dropped
-    assert {row.count(",") for row in rows} == {2}  # no reason has a comma of its own
-
-
-def test_a_fixed_choice_outside_the_space_is_not_measured():
-    only = [config for config in declared("nvidia") if config.num_segments == 8]
-    problem = find_possible(QUICK, only, H100).problem
-    assert set(problem.always.values()) == {()}
-    assert () in problem.candidates.values()  # long prompts, which need no segments
+    assert all(row.count(",") == 2 for row in rows)  # no reason has a comma of its own
 
 
 def test_of_mixed_attention_all_configs_are_candidates_and_series_is_always_measured():

@@ -1,0 +1,268 @@
+"""Splits of contexts: how many there are, on the host and on the device, and that no result depends on it."""
+
+import math
+import random
+from collections import defaultdict
+from unittest.mock import patch
+
+import pytest
+import torch
+from captured_server import HEADS, MODEL, Server, batch_of, random_lens
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kernel_cases import (
+    FP8,
+    assert_close,
+    forget_choices,
+    make_config,
+    number,
+    random_batch,
+    record_calls,
+    record_launches,
+    scores,
+)
+
+from attn_kernels import Lengths, Model, Parts
+from attn_kernels.kernels import qblock, splits
+from attn_kernels.kernels.splits import LEAST_SPLITS, MAX_SPLITS, find_splits
+from attn_kernels.testing.poisoned import run_poisoned
+
+MULTIPROCESSORS = 3  # of the interpreter
+SPLIT_KEYS = 3  # its place in a plan's workspace
+MANY = 1 << 40
+
+# The interpreter also computes the rows of a tile that hold no query, and the infinite powers of a soft cap.
+pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning")
+
+any_cost = st.sampled_from([0.001, 0.01, 0.1, 3.0])
+any_scores = st.tuples(
+    st.sampled_from(["", "window=1", "window=7", "window=37", "window=300"]),
+    st.sampled_from(["", "softcap"]),
+    st.sampled_from(["", "alibi"]),
+    st.sampled_from(["", "sinks", "sinks=half"]),
+    st.sampled_from(["", "scales", "scales=tensor"]),
+).map(" ".join)
+sequences = st.lists(
+    st.tuples(st.sampled_from([0, 1, 1, 2, 5, 17]), st.sampled_from([0, 3, 40, 150, 300])),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(
+    cost=any_cost,
+    for_capture=st.booleans(),
+    lens=sequences,
+    ratio=st.sampled_from([1, 3, 4, 7, 17]),
+    kv_heads=st.integers(1, 2),
+    head_size=st.sampled_from([16, 33, 128]),
+    block_size=st.sampled_from([1, 16, 24]),
+    block_m=st.sampled_from([16, 32, 64]),
+    tile_size=st.sampled_from([16, 32]),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16]),
+    fp8=st.booleans(),
+    names=any_scores,
+    seed=st.integers(0, 99),
+)
+def test_any_batch_however_it_is_split(
+    cost, for_capture, lens, ratio, kv_heads, head_size, block_m, tile_size, dtype, fp8, names, **rest
+):
+    lens = [query for query, _ in lens], [query + cached for query, cached in lens]
+    options = scores(ratio * kv_heads, names, dtype)
+    batch = random_batch(
+        lens, ratio, kv_heads, head_size, dtype=dtype, cache_dtype=FP8 if fp8 else None, **rest
+    )
+    with patch.object(splits, "ROW_COST", cost):
+        plan = batch.plan(config=make_config("qblock", block_m, tile_size), for_capture=for_capture)
+        assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
+
+
+@pytest.fixture
+def cost(monkeypatch):
+    """A function that sets ROW_COST; what is bound to launches before is forgotten."""
+
+    def set_cost(value):
+        forget_choices()
+        monkeypatch.setattr(splits, "ROW_COST", value)
+
+    yield set_cost
+    forget_choices()
+
+
+@pytest.mark.parametrize("names, fp8", [("window=37 sinks", False), ("softcap alibi scales=tensor", True)])
+def test_replays_split_each_batch_by_its_own_lengths(names, fp8, cost):
+    """``split_keys_kernel`` finds as many keys as the docstring of the module says, whatever the maxima."""
+    options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
+    found, rng = set(), random.Random(names)
+    for value in (0.01, 0.3):
+        cost(value)
+        server = Server(make_config(), cache_dtype=cache_dtype, **options)
+        assert server.plan.num_splits > 1
+        for seed in range(6):
+            batch = batch_of(*random_lens(rng), seed, cache_dtype)
+            if len(batch.q):
+                assert_close(server.replay(batch), batch.reference(**options))
+                (keys,) = server.plan.workspace[SPLIT_KEYS].tolist()
+                assert abs(keys - expected_keys(batch, MODEL, 16)) <= 1
+                found.add(keys)
+    assert len(found) > 6
+
+
+def expected_keys(batch, model, block_m):
+    pairs = [(q, k) for q, k in zip(batch.query_lens, batch.context_lens, strict=True) if q]
+    longest = max(k for _, k in pairs)
+    block_q = block_m // model.queries_per_kv
+    rows = sum(-(-q // block_q) for q, _ in pairs) * block_m * model.num_kv_heads
+    keys = math.sqrt(splits.ROW_COST * longest * rows / MULTIPROCESSORS)
+    return keys if longest >= LEAST_SPLITS * keys else longest
+
+
+@pytest.mark.parametrize("query_len, window", [(1, None), (1, 70), (7, None), (64, 90)])
+def test_the_device_finds_the_keys_of_the_host(query_len, window, cost):
+    """For batches of exactly the lengths that the plan was made for."""
+    cost(0.01)
+    model = Model(12, 2, 16, 16, torch.float16, sliding_window=window)
+    for context in (100, 300, 1000):
+        batch = random_batch(((query_len,) * 3, (context,) * 3), ratio=6, kv_heads=2, head_size=16)
+        eager, captured = (
+            batch.plan(config=make_config(), model=model, for_capture=graph) for graph in (False, True)
+        )
+        assert captured.num_splits == eager.num_splits > 1
+        assert abs(captured.workspace[SPLIT_KEYS].item() - eager.split_keys) <= 1
+
+
+sizes = st.fixed_dictionaries(
+    {
+        "block_m": st.sampled_from([16, 32, 64, 128]),
+        "tile_size": st.sampled_from([16, 32, 64, 128]),
+        "ratio": st.sampled_from([1, 3, 4, 7, 16, 71, 200]),
+        "kv_heads": st.sampled_from([1, 2, 8]),
+        "num_seqs": st.integers(1, 300),
+        "query_len": st.one_of(st.integers(1, 8), st.integers(1, 5000)),
+        "cached": st.integers(0, 1_000_000),
+        "multiprocessors": st.sampled_from([3, 20, 132]),
+        "room": st.sampled_from([0, 1000, 1 << 18, MANY]),
+    }
+)
+
+
+def found(case, window=None, **changes):
+    c = {**case, **changes}
+    config = make_config("qblock", c["block_m"], c["tile_size"])
+    model = Model(c["ratio"] * c["kv_heads"], c["kv_heads"], 64, 16, torch.float16, sliding_window=window)
+    lengths = Lengths.of([c["query_len"]] * c["num_seqs"], [c["query_len"] + c["cached"]] * c["num_seqs"])
+    return find_splits(config, model, lengths, c["multiprocessors"], c["room"])
+
+
+@settings(deadline=None)
+@given(sizes, st.integers(1, 200_000))
+def test_a_number_of_splits(case, window):
+    num_splits, keys = found(case)
+    longest = case["query_len"] + case["cached"]
+    partials = case["num_seqs"] * case["query_len"] * case["ratio"] * case["kv_heads"]
+    assert num_splits == 1 or num_splits <= min(MAX_SPLITS, case["room"] // partials)
+    assert num_splits <= -(-longest // case["tile_size"]), "a split holds a tile at least"
+    heads = min(case["ratio"], case["block_m"])
+    q_blocks = case["num_seqs"] * -(-case["query_len"] // (case["block_m"] // heads))
+    rows = q_blocks * case["block_m"] * -(-case["ratio"] // heads) * case["kv_heads"]
+    written = splits.ROW_COST * rows * longest / case["multiprocessors"]  # with one key in each split
+    if longest < LEAST_SPLITS * math.sqrt(written):
+        assert (num_splits, keys) == (1, longest)
+    if num_splits > 1:
+        best = min(range(max(1, keys - 2), keys + 3), key=lambda k: k + written / k)
+        assert abs(best - keys) <= 1, "other keys take longer"
+    assert found(case, window) == found(case, cached=min(longest, window) - case["query_len"])
+    case["room"] = MANY
+    num_splits = found(case)[0]
+    assert found(case, cached=4 * longest - case["query_len"])[0] >= num_splits, "of longer contexts"
+    assert found(case, num_seqs=-(-case["num_seqs"] // 4))[0] >= num_splits, "with fewer rows"
+
+
+@pytest.mark.parametrize("lens", [((), ()), ((0, 0), (0, 9))])
+def test_a_batch_without_query_tokens_is_not_split(lens):
+    model = Model(4, 1, 64, 16, torch.float16)
+    assert find_splits(make_config(), model, Lengths.of(*lens), MULTIPROCESSORS, MANY)[0] == 1
+
+
+LENS = ((1, 3, 1, 0, 20), (290, 20, 150, 7, 25))  # in splits of 60 keys: two contexts have several
+
+
+def test_programs_share_a_context_evenly_and_write_the_result_of_one_split_themselves(cost, monkeypatch):
+    cost(0.2)
+    launches = record_launches(monkeypatch)
+    batch = random_batch(LENS, ratio=2, kv_heads=2, head_size=16)
+    stored = record_calls(monkeypatch, splits, "store_partial", "seq", "kv_head", "first_query", "split")
+    ranges = record_ranges(monkeypatch)
+    plan = batch.plan(config=make_config())
+    assert_close(run_poisoned(batch, plan), batch.reference())
+    assert [launch.kernel for launch in launches] == ["qblock_kernel", "reduce_kernel"]
+    several = set()
+    for (seq, kv_head, first_query), parts in ranges.items():
+        parts.sort()
+        visible = batch.context_lens[seq] - batch.query_lens[seq]
+        visible += min(first_query + 8, batch.query_lens[seq])
+        assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])]
+        assert parts[-1][1] == visible
+        tiles = [-(-(stop - start) // 16) for start, stop in parts]
+        longest = math.ceil(math.ceil(visible / 16) / len(parts))
+        assert tiles[:-1] == [longest] * (len(tiles) - 1) and 1 <= tiles[-1] <= longest
+        several |= {(seq, kv_head, first_query, i) for i in range(len(parts)) if len(parts) > 1}
+    assert sorted(stored) == sorted(several)
+    assert {seq for seq, *_ in several} == {0, 2}
+    unwritten = plan.workspace[1].isnan().view(-1, 4, plan.num_splits)[: len(batch.q)]
+    assert unwritten[1:4].all() and unwritten[5:].all()
+
+
+def record_ranges(monkeypatch):
+    """The keys that programs read, as (start, stop), by sequence, KV head and first query of a Q-Block."""
+    ranges = defaultdict(list)
+    original = qblock.attend_cache
+
+    def attend_cache(block, queries, cache, scoring, scales, start, stop, const):
+        ranges[tuple(map(number, (block.seq, block.kv_head, block.first_query)))].append(
+            (number(start), number(stop))
+        )
+        return original(block, queries, cache, scoring, scales, start, stop, const)
+
+    monkeypatch.setattr(qblock, "attend_cache", attend_cache)
+    return ranges
+
+
+@pytest.mark.parametrize("for_capture", [False, True])
+def test_contexts_that_are_one_split_need_one_launch(for_capture, monkeypatch):
+    launches = record_launches(monkeypatch, once_a_plan=True)
+    batch = random_batch(((1, 20), (90, 90)))
+    plan = batch.plan(config=make_config(), for_capture=for_capture)
+    assert plan.num_splits == 1
+    assert_close(run_poisoned(batch, plan), batch.reference())
+    assert [launch.kernel for launch in launches] == ["qblock_kernel"]
+
+
+@pytest.mark.parametrize("longest", [1, 20, 90, 300])
+def test_wrong_lengths_of_decodes_cost_no_result(longest, cost):
+    """The host splits decodes by the longest context that it was told."""
+    cost(0.01)
+    query_lens, context_lens = (1, 1, 2, 20), (300, 64, 33, 60)
+    batch = random_batch((query_lens, context_lens))
+    parts = Parts.of(query_lens, context_lens)
+    wrong = parts._replace(decodes=parts.decodes._replace(max_seq_len=longest))
+    plan = batch.plan_in_parts(make_config(), make_config("qblock", 32), wrong)
+    assert (plan.parts[0].num_splits > 1) == (longest > 60)
+    assert_close(run_poisoned(batch, plan), batch.reference())
+
+
+def test_a_plan_serves_layers_of_different_features(cost):
+    """Layers use the plan's workspace one after the other, and none sees what another left there."""
+    cost(0.01)
+    batch = random_batch(((2, 1), (40, 150)), ratio=2, head_size=16)
+    plan = batch.plan(config=make_config())
+    assert plan.num_splits > 3
+    for options in ({}, {"sliding_window": 3}, {"sinks": torch.ones(2)}, {"softcap": 2.0}):
+        assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
