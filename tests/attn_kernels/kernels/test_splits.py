@@ -191,13 +191,13 @@ def test_a_batch_without_query_tokens_is_not_split(lens):
     assert find_splits(make_config(), model, Lengths.of(*lens), MULTIPROCESSORS, MANY)[0] == 1
 
 
-LENS = ((1, 3, 1, 0, 20), (290, 20, 150, 7, 25))  # in splits of 60 keys: two contexts have several
-
-
-def test_programs_share_a_context_evenly_and_write_the_result_of_one_split_themselves(cost, monkeypatch):
+@pytest.mark.parametrize("context", [290, 240])  # beside two short ones
+def test_programs_share_a_context_evenly_and_write_the_result_of_one_split_themselves(
+    context, cost, monkeypatch
+):
     cost(0.2)
     launches = record_launches(monkeypatch)
-    batch = random_batch(LENS, ratio=2, kv_heads=2, head_size=16)
+    batch = random_batch(((1, 3, 1, 0, 20), (context, 20, 144, 7, 25)), ratio=2, kv_heads=2, head_size=16)
     stored = record_calls(monkeypatch, splits, "store_partial", "seq", "kv_head", "first_query", "split")
     ranges = record_ranges(monkeypatch)
     plan = batch.plan(config=make_config())
@@ -211,7 +211,9 @@ def test_programs_share_a_context_evenly_and_write_the_result_of_one_split_thems
         assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])]
         assert parts[-1][1] == visible
         tiles = [-(-(stop - start) // 16) for start, stop in parts]
-        longest = math.ceil(math.ceil(visible / 16) / len(parts))
+        split_tiles = max(1, math.floor(plan.split_keys / 16 + 0.5))
+        most = min(max(1, math.floor(math.ceil(visible / 16) / split_tiles + 0.5)), plan.num_splits)
+        longest = math.ceil(math.ceil(visible / 16) / most)
         assert tiles[:-1] == [longest] * (len(tiles) - 1) and 1 <= tiles[-1] <= longest
         several |= {(seq, kv_head, first_query, i) for i in range(len(parts)) if len(parts) > 1}
     assert sorted(stored) == sorted(several)
@@ -233,6 +235,14 @@ def record_ranges(monkeypatch):
 
     monkeypatch.setattr(qblock, "attend_cache", attend_cache)
     return ranges
+
+
+def test_more_splits_are_joined_than_are_read_at_a_time(many_splits):
+    """Of large heads, 8 at a time."""
+    batch = random_batch(((1,), (300,)), ratio=2, head_size=256)
+    plan = batch.plan(config=make_config())
+    assert plan.num_splits > 16
+    assert_close(run_poisoned(batch, plan), batch.reference())
 
 
 @pytest.mark.parametrize("for_capture", [False, True])
