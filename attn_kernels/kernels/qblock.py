@@ -1,9 +1,9 @@
 """The Q-Block kernel: unified paged attention for prefill, chunked prefill, decode and their mixtures.
 
-One program computes one Q-Block, or one split of its keys where few Q-Blocks have long contexts (``splits``).
-The ``block_m`` rows of a Q-Block are consecutive query tokens of one sequence times the query heads that share
-one KV head. The tile of keys is independent of the page size. The source is "The Anatomy of a Triton Attention
-Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
+One program computes one Q-Block, or one split of its keys where few Q-Blocks have long contexts
+(``splits``). The ``block_m`` rows of a Q-Block are consecutive query tokens of one sequence times the query
+heads that share one KV head. The tile of keys is independent of the page size. The source is "The Anatomy of
+a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 """
 
 from collections.abc import Callable
@@ -160,7 +160,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
 
 
 def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """The launches that need neither a Hopper GPU nor a layout; a plan for the Hopper kernel has no splits."""
+    """The launches for any GPU and layout, without splits where the plan is for the Hopper kernel."""
     group = bind_group(plan, layer)
     arguments, const, options = common_arguments(plan, layer)
 

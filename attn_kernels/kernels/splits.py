@@ -3,8 +3,8 @@
 Several programs read the keys of one Q-Block in parallel ("The Anatomy of a Triton Attention Kernel",
 arXiv 2511.11581, section 4.5 and listing 5; also Flash-Decoding, Dao et al., 2023). How many is no launch
 parameter: it follows from the batch. If a split holds ``k`` keys, a program reads for a time in proportion to
-``k``, while the ``longest / k`` splits of a context write as many partial results for each row of a query tile,
-and a multiprocessor writes those of its share of all rows. The sum is least at
+``k``, while the ``longest / k`` splits of a context write as many partial results for each row of a query
+tile, and a multiprocessor writes those of its share of all rows. The sum is least at
 ``k = sqrt(ROW_COST * longest * rows / multiprocessors)``.
 
 A context of up to ``k`` keys is one split, whose program writes the result itself. In a captured graph, the
@@ -81,9 +81,7 @@ def find_splits(
     """
     longest = min(lengths.max_seq_len, model.sliding_window or lengths.max_seq_len)
     block_q = config.block_m // heads_of_tile(config, model.queries_per_kv)
-    q_blocks = min(
-        max_q_blocks(lengths, block_q), lengths.num_seqs * -(-lengths.max_query_len // block_q)
-    )
+    q_blocks = min(max_q_blocks(lengths, block_q), lengths.num_seqs * -(-lengths.max_query_len // block_q))
     rows = q_blocks * rows_of_q_block(config, model)
     keys = math.sqrt(ROW_COST * longest * rows / multiprocessors)
     tiles, split_tiles = -(-longest // config.tile_size), max(1, round(keys / config.tile_size))
@@ -184,7 +182,7 @@ def store_state(
     out, partials, block, split, whole, num_splits, num_query_heads, scoring, state, const: tl.constexpr
 ):
     """Write the results of a QBlock whose keys are one split, or else the split's partial results."""
-    if partials[0] is None:
+    if partials[0] is None:  # noqa: SIM114  # the compiler knows it, unlike ``whole``
         store_normalised(out, block, scoring, *state, const)
     elif whole:
         store_normalised(out, block, scoring, *state, const)

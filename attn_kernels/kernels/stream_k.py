@@ -1,7 +1,7 @@
 """Decodes on a Hopper GPU: a fixed number of programs that share the keys of any batch evenly, in one launch.
 
-The module ``hopper_shares`` tells how, and names the sources. Layers that the Hopper kernel cannot compute are
-launched as those of ``qblock``.
+The module ``hopper_shares`` tells how, and names the sources. Layers that the Hopper kernel cannot compute
+are launched as those of ``qblock``.
 """
 
 import torch
@@ -48,8 +48,8 @@ VARIANT = Variant(
     scratch=take_scratch,
     scratch_maxima=scratch_maxima,
     samples=(Config("stream_k", block_m=16, tile_size=64, descriptors=1),),
-    # 32 and 64 rows are for drafts and for many query heads a KV head: one tile then holds all of a sequence's
-    # queries.
+    # 32 and 64 rows are for drafts and for many query heads a KV head: one tile then holds all queries of a
+    # sequence.
     grids=(
         ConfigGrid(M=(16, 32), T=(64, 128), W=(4,), S=(2,), P=(1, 2), D=(1,)),
         ConfigGrid(M=(64,), T=(64,), W=(4,), S=(2,), D=(1,)),

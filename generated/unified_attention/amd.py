@@ -13,10 +13,7 @@ QBLOCK_M64_T64_W2_S1 = Config("qblock", block_m=64, tile_size=64, num_warps=2, n
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 DECODE = (
-    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 20 scenarios, 100% won
-)
-DRAFTS = (
-    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 5 scenarios, 100% won
+    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 25 scenarios, 100% won
 )
 PROMPTS = (
     Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M32_T64_W2_S1,)),  # 0: 28 scenarios, 93% won
@@ -36,10 +33,6 @@ def model_class(head_size: int, kv_element_size: int) -> str:
 
 
 def decode_row() -> int:
-    return 0
-
-
-def drafts_row() -> int:
     return 0
 
 
@@ -68,19 +61,17 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
         )
 
     kind = model_class(head_size, kv_element_size)
-    return tuple(fitting(rows, kind, fits, QBLOCK_M64_T32_W4_S2) for rows in (DECODE, DRAFTS, PROMPTS))
+    return tuple(fitting(rows, kind, fits, QBLOCK_M64_T32_W4_S2) for rows in (DECODE, PROMPTS))
 
 
 @lru_cache(maxsize=256)
 def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int, passed_over: tuple[Config, ...] = ()) -> Callable[..., Config]:
     """What steps launch on models with these constants: a function of num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len."""
-    decode, drafts, prompts = remaining(configs(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size), passed_over, QBLOCK_M64_T32_W4_S2)
+    decode, prompts = remaining(configs(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size), passed_over, QBLOCK_M64_T32_W4_S2)
 
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
-        if max_query_len <= 1:
-            return decode[decode_row()]
         if max_query_len <= 8:
-            return drafts[drafts_row()]
+            return decode[decode_row()]
         max_scores = max_query_len * max_seq_len
         return prompts[prompts_row(max_scores)]
 

@@ -46,7 +46,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
         add(commands)
     if arguments and arguments[0] in commands.choices and "--" not in arguments:  # which would be lost
         return commands.choices[arguments[0]].parse_intermixed_args(arguments[1:])
-    return parser.parse_args(arguments)
+    parsed: argparse.Namespace = parser.parse_args(arguments)
+    return parsed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ def parse_code(source: str | bytes) -> ast.Module:
 
 
 def code_text(node: Any) -> str:
-    """A text that stands for a syntax tree; by `ast.dump` and `ast.unparse` it depends on Python's version."""
+    """A text that stands for a syntax tree. `ast.dump`'s and `ast.unparse`'s depend on Python's version."""
     if isinstance(node, ast.AST):
         fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
         return f"{type(node).__name__}({','.join(f'{name}={code_text(value)}' for name, value in fields)})"

@@ -111,12 +111,16 @@ def test_noise_changes_no_cell(base: Problem, table: str, sigma: float, seed: in
 
 
 def _round(made: Problem, repeat: int) -> Problem:
-    """The problem of one round of a table: of the visits that timed scenarios for the first or second time."""
+    """The problem of one round of a table: of the visits that timed a scenario for the nth time."""
     table = made.table
     rows = table.row_repeat == repeat
     visited, row_scenario = np.unique(table.row_scenario[rows], return_inverse=True)
     scenarios = tuple(table.scenarios[place] for place in visited)
-    of_round = {"row_scenario": row_scenario, "row_repeat": table.row_repeat[rows], "times": table.times[rows]}
+    of_round = {
+        "row_scenario": row_scenario,
+        "row_repeat": table.row_repeat[rows],
+        "times": table.times[rows],
+    }
     table = replace(table, scenarios=scenarios, features=table.features[visited], **of_round)
     return build_problem(made.kernel, made.device, table)
 
