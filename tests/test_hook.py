@@ -63,7 +63,7 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
     ("hook", "limit", "wrong"),
     [
         (HOOK, "or 1536 + head_size * (6 + kv_element_size) // 8", "or 1536 + head_size * 0 // 8"),
-        (HOOK, "descriptors == 0 or 128 * tile_size", "descriptors == 0 or tile_size"),
+        (HOOK, "holds: 128 * tile_size", "holds: tile_size"),
         (HOOK, "tma: head_bytes % 32 == 0", "tma: head_bytes % 8 == 0"),
         (
             HOOK,

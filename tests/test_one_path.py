@@ -76,7 +76,7 @@ def make_fastest_everywhere(times: Path, config: str) -> None:
 def test_a_changed_table_changes_the_launch(tmp_path: Path) -> None:
     shutil.copy(REPOSITORY / "treegen.yaml", tmp_path)
     shutil.copytree(REPOSITORY / "tuning_data", tmp_path / "tuning_data")
-    make_fastest_everywhere(tmp_path / TABLE / "times.csv", "qblock_M64_T32_W4_S4")
+    make_fastest_everywhere(tmp_path / TABLE / "times.csv", "qblock_M64_T128_W4_S3")
     spec = tmp_path / "treegen.yaml"
     kept = re.sub(r"(?m)^      (?!nvidia_h100)\w+: tuning_data/(?!mixed).*\n", "", spec.read_text())
     spec.write_text(kept)
@@ -86,7 +86,7 @@ def test_a_changed_table_changes_the_launch(tmp_path: Path) -> None:
 
     before, after = launch(REPOSITORY), launch(tmp_path)
 
-    changed = {"variant": "qblock", "block_m": 64, "tile_size": 32, "num_warps": 4, "num_stages": 4}
+    changed = {"variant": "qblock", "block_m": 64, "tile_size": 128, "num_warps": 4, "num_stages": 3}
     assert changed.items() <= after["config"].items()
     assert after["config"] != before["config"]
     del changed["variant"]

@@ -93,14 +93,13 @@ def draw_device(plt: Any, tables: Sequence[Any]) -> Any:
 
 def title(tables: Sequence[Any]) -> str:
     run = tables[0].run
-    counts = ", ".join(f"{len(table.scenarios)} {table.set}" for table in tables)
     means = ", ".join(
-        f"{table.set} {mean:.3f}"
+        f"{mean:.3f} in {len(table.scenarios)} {table.set} scenarios"
         for table in tables
         if (mean := table.figures["all"]["chosen"].geomean) is not None
     )
     date = str(run.get("date", ""))[:10]
-    return f"{run['device']['name']}, {date}: {counts} scenarios; time chosen / best, geometric mean: {means}"
+    return f"{run['device']['name']}, {date}: geometric mean of time chosen / best {means}"
 
 
 def draw(tables: Sequence[Any], folder: Path) -> list[Path]:

@@ -216,20 +216,27 @@ class _Editor:
                 self.cells += 1
 
     def _edit(self) -> bool:
-        best, taken, is_bound = 0, None, False
-        for other, bound in self._options():
-            drop = self._costs.drop(self.columns, self._costs.known.columns(other))
-            saved = int(drop.loss.sum())
-            if saved > best and is_significant(drop, Z_EDIT, self._costs.least(drop)):
-                best, taken, is_bound = saved, other, bound
+        taken = self._most_saving(self._other_cells())  # first: a cell's line tells why it changed
+        is_bound = taken is None
+        taken = taken or self._most_saving(self._other_bounds())
         if taken is None or self._costs.fails(self._costs.known.columns(taken)).any():
             return False
         self._take(taken)
         self.cells, self.bounds = self.cells + (not is_bound), self.bounds + is_bound
         return True
 
-    def _options(self) -> Iterator[tuple[Heuristic, bool]]:
-        """Every heuristic that is one change away, and whether the change moves a bound."""
+    def _most_saving(self, others: Iterator[Heuristic]) -> Heuristic | None:
+        """The one that saves most of those that save significantly."""
+        best, found = 0, None
+        for other in others:
+            drop = self._costs.drop(self.columns, self._costs.known.columns(other))
+            saved = int(drop.loss.sum())
+            if saved > best and is_significant(drop, Z_EDIT, self._costs.least(drop)):
+                best, found = saved, other
+        return found
+
+    def _other_cells(self) -> Iterator[Heuristic]:
+        """Every heuristic that differs in one cell, or in the main config of a row."""
         known, classes = self._costs.known, self._costs.problem.kernel.classes
         for number, regime in enumerate(self.heuristic.regimes):
             for row, scenarios in known.rows(number, regime.tree):
@@ -239,14 +246,18 @@ class _Editor:
                 alone = [k for k, entry in enumerate(classes) if entry.name not in others]
                 shared = scenarios[np.isin(known.group[scenarios], alone)]
                 if len(shared):
-                    yield self._with_main(number, row, self._best(shared)), False
+                    yield self._with_main(number, row, self._best(shared))
                 for k, entry in enumerate(classes):
                     own = scenarios[known.group[scenarios] == k]
                     if len(own):
-                        yield self._with_cell(number, row, entry.name, self._best(own)), False
-                        yield self._with_cell(number, row, entry.name, regime.rows[row].config), False
-            for tree in self._moved(regime.tree, known.regimes[number]):
-                yield self._with_regime(number, replace(regime, tree=tree)), True
+                        yield self._with_cell(number, row, entry.name, self._best(own))
+                        yield self._with_cell(number, row, entry.name, regime.rows[row].config)
+
+    def _other_bounds(self) -> Iterator[Heuristic]:
+        """Every heuristic that differs in one bound."""
+        for number, regime in enumerate(self.heuristic.regimes):
+            for tree in self._moved(regime.tree, self._costs.known.regimes[number]):
+                yield self._with_regime(number, replace(regime, tree=tree))
 
     def _moved(self, tree: StepTree, scenarios: Ints) -> Iterator[StepTree]:
         """The tree with one bound moved to each other candidate on its feature."""
