@@ -75,7 +75,7 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
             "kv_element_size >= 2 or head_size % 128 == 0",
             "kv_element_size >= 1 or head_size % 128 == 0",
         ),
-        (HOOK, "idle_programs <= 16", "idle_programs <= 32"),
+        (HOOK, "idle_multiprocessors <= 16", "idle_multiprocessors <= 32"),
         (HOOK, "queries_per_kv <= 128 and head_size", "queries_per_kv <= 129 and head_size"),
         (MIXED_HOOK, "head_size % 16 == 0 and block_size", "head_size % 8 == 0 and block_size"),
         (MIXED_HOOK, "num_kv_heads) <= 16", "num_kv_heads) <= 20"),

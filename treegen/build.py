@@ -20,8 +20,8 @@ from treegen.emit.package import emit_package
 from treegen.fit.decide import Scenarios
 from treegen.fit.fit import fit
 from treegen.read.problem import read_table, refuse_failing, spec_problem
-from treegen.update.basis import basis_of, changed_basis
 from treegen.update.figures import with_figures
+from treegen.update.fit_inputs import changed_inputs, fit_inputs_of
 from treegen.update.keep import Build, DeviceHeuristic, keep
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
 
@@ -53,8 +53,10 @@ def build(
         for problem in problems:
             _refuse_jump(problem, lock)
     worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
-    with processes(max(1, min(jobs, worth)), report) as spread:
-        heuristics = tuple(compile_heuristic(problem, lock, spread, fresh=fresh) for problem in problems)
+    with processes(max(1, min(jobs, worth)), report) as parallel_map:
+        heuristics = tuple(
+            compile_heuristic(problem, lock, parallel_map, fresh=fresh) for problem in problems
+        )
     _refuse_unused_names(spec, heuristics)
     files = emit_package(spec, ((found.problem, found.heuristic) for found in heuristics))
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, files, lock)})
@@ -99,17 +101,19 @@ def read_problems(spec: Spec) -> list[Problem]:
     return problems
 
 
-def compile_heuristic(problem: Problem, lock: Lock, spread: ParallelMap, *, fresh: bool) -> DeviceHeuristic:
+def compile_heuristic(
+    problem: Problem, lock: Lock, parallel_map: ParallelMap, *, fresh: bool
+) -> DeviceHeuristic:
     """One problem's heuristic: fitted, cross-validated, and compared with the previous one."""
     folds, groups = folds_of(problem), group_folds(problem)
     what = f"rows of {problem.kernel.name} on {problem.device.key}"
     parts = [problem.rows(fold.train) for fold in (*folds, *groups)]
-    fitted, *others = spread(what, fit, [problem, *parts])
+    fitted, *others = parallel_map(what, fit, [problem, *parts])
     _refuse_failures(problem, fitted)
     fits = tuple(map(FoldFit, folds, others))
     group_fits = tuple(map(FoldFit, groups, others[len(folds) :]))
     previous = None if fresh else lock.previous(problem)
-    changed = changed_basis(lock.basis(problem), basis_of(problem))
+    changed = changed_inputs(lock.fit_inputs(problem), fit_inputs_of(problem))
     chosen = keep(
         problem,
         previous,
@@ -118,8 +122,8 @@ def compile_heuristic(problem: Problem, lock: Lock, spread: ParallelMap, *, fres
         other_scenarios=lock.has_other_scenarios(problem),
         changed=changed,
     )
-    same_basis = previous if isinstance(previous, Heuristic) and not changed else None
-    shown = with_figures(chosen.heuristic, problem, same_basis)
+    same_inputs = previous if isinstance(previous, Heuristic) and not changed else None
+    shown = with_figures(chosen.heuristic, problem, same_inputs)
     evaluation = evaluate(problem, fits, group_fits)
     return DeviceHeuristic(problem, replace(chosen, heuristic=shown), evaluation)
 

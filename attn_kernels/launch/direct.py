@@ -47,9 +47,9 @@ class FilledLaunch(NamedTuple):
     launcher: Callable[..., None]  # ``compiled.run``
     grid: tuple[int, int, int]
     fixed: tuple[Any, ...]  # what the launcher takes between the stream and the kernel's arguments
-    leading: int  # how many of the layer's tensors come first among the arguments
+    num_leading: int  # how many of the layer's tensors come first among the arguments
     rest: tuple[Any, ...]  # the arguments behind those
-    places: tuple[tuple[int, int, Any], ...]  # as in ``BoundLaunch``
+    tensor_slots: tuple[tuple[int, int, Any], ...]  # as in ``BoundLaunch``
 
 
 class BoundLaunch:
@@ -62,13 +62,13 @@ class BoundLaunch:
         names = list(tensors)
         pairs = zip(launch.arguments, names, strict=False)
         own = (isinstance(argument, OfLayer) and argument.name == name for argument, name in pairs)
-        self.leading = sum(1 for _ in takewhile(bool, own))
-        behind = list(enumerate(launch.arguments[self.leading :]))
+        self.num_leading = sum(1 for _ in takewhile(bool, own))
+        behind = list(enumerate(launch.arguments[self.num_leading :]))
         self.rest = tuple(
             None if isinstance(argument, OfLayer | Described | OfPlan) else argument for _, argument in behind
         )
         # Where in ``rest`` the layer's other tensors belong, which they are, and how they are described.
-        self.places = tuple(
+        self.tensor_slots = tuple(
             (place, names.index(argument.name), _template(argument, tensors))
             for place, argument in behind
             if isinstance(argument, OfLayer | Described)
@@ -87,7 +87,7 @@ class BoundLaunch:
         x, y, z = (*self.launch.grid(plan), 1, 1)[:3]
         compiled = self.compiled
         fixed = (compiled.function, compiled.packed_metadata, *NO_HOOKS)
-        return FilledLaunch(compiled.run, (x, y, z), fixed, self.leading, rest, self.places)
+        return FilledLaunch(compiled.run, (x, y, z), fixed, self.num_leading, rest, self.tensor_slots)
 
     def _rest(self, plan: Plan) -> tuple[Any, ...] | None:
         rest = list(self.rest)
@@ -159,15 +159,15 @@ def launch_filled(
             launch_filled(device, launches, addresses, tensors)
         return
     stream = current_stream(device)
-    for launcher, grid, fixed, leading, rest, places in launches:
-        if places:
+    for launcher, grid, fixed, num_leading, rest, tensor_slots in launches:
+        if tensor_slots:
             arguments = list(rest)
-            for place, index, template in places:
+            for place, index, template in tensor_slots:
                 arguments[place] = (
                     addresses[index] if template is None else with_base(template, tensors[index])
                 )
             rest = tuple(arguments)
-        launcher(*grid, stream, *fixed, *addresses[:leading], *rest)
+        launcher(*grid, stream, *fixed, *addresses[:num_leading], *rest)
 
 
 def launch_through_triton(plan: Plan, bound: tuple[BoundLaunch, ...], tensors: Tensors) -> None:

@@ -80,12 +80,12 @@ def prompts_row(keys_per_tile: int, max_scores: int, longest_share: int) -> int:
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
     """What each row launches on models with these constants, by regime."""
     queries_per_kv = num_query_heads // max(1, num_kv_heads)
-    idle_programs = 132 % max(1, num_kv_heads)
+    idle_multiprocessors = 132 % max(1, num_kv_heads)
     head_bytes = head_size * kv_element_size
     padded_head = (1 << max(0, head_size - 1).bit_length())
     tma = head_bytes % 32 == 0 and block_size % 16 == 0 and queries_per_kv <= 128 and head_size >= 64 and head_size <= 256
-    tma_decodes = tma and (kv_element_size >= 2 or head_size % 128 == 0) and queries_per_kv <= 64 and idle_programs <= 16
-    decode_slots = 2 * ((head_bytes + 127) // 128) + (head_size % 64 == 0)
+    tma_decodes = tma and (kv_element_size >= 2 or head_size % 128 == 0) and queries_per_kv <= 64 and idle_multiprocessors <= 16
+    ring_slots = 2 * ((head_bytes + 127) // 128) + (head_size % 64 == 0)
 
     def fits(config: Config) -> bool:
         return (
@@ -93,8 +93,8 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
             and (config.block_m >= min(64, queries_per_kv))
             and (config.descriptors == 1 or 4 * config.tile_size * padded_head * config.num_stages + 2 * config.block_m * padded_head <= 232_448)
             and (config.variant != "qblock" or config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 232_448)
-            and (config.variant != "stream_k" or 128 * config.tile_size * decode_slots <= 163_840 - 32_768 * config.programs_per_sm)
-            and (config.variant != "stream_k" or 1536 + 2 * config.block_m * (64 * ((head_size + 63) // 64) + config.tile_size) + 128 * config.tile_size * decode_slots <= 349_184 - 116_736 * config.programs_per_sm)
+            and (config.variant != "stream_k" or 128 * config.tile_size * ring_slots <= 163_840 - 32_768 * config.programs_per_sm)
+            and (config.variant != "stream_k" or 1536 + 2 * config.block_m * (64 * ((head_size + 63) // 64) + config.tile_size) + 128 * config.tile_size * ring_slots <= 349_184 - 116_736 * config.programs_per_sm)
             and (config.descriptors == 0 or tma)
             and (config.variant != "stream_k" or tma_decodes == 1)
         )

@@ -142,8 +142,8 @@ def evaluate(settings: EvalSettings) -> EvalReport:
         if settings.hold_out_by:
             _check_groups(table.problem, settings.hold_out_by)
     root = spec.path.resolve().parent
-    with progress() as tell, processes(settings.jobs or os.cpu_count() or 1, tell) as spread:
-        assessments = tuple(_assess(table, settings, spread, root) for table in tables)
+    with progress() as tell, processes(settings.jobs or os.cpu_count() or 1, tell) as parallel_map:
+        assessments = tuple(_assess(table, settings, parallel_map, root) for table in tables)
     versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
     if (version := helion.version()) is not None:
         versions["helion"] = version

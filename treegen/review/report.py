@@ -111,8 +111,8 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
             raise InputError(missing, "no such module; run `treegen build`")
     worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
     jobs = min(os.cpu_count() or 1, len(problems), max(1, worth))
-    with progress() as tell, processes(jobs, tell) as spread:
-        held_out = spread("cross-validating", _held_out, problems)
+    with progress() as tell, processes(jobs, tell) as parallel_map:
+        held_out = parallel_map("cross-validating", _held_out, problems)
     sections = [
         section(problem, modules[problem.kernel.name, problem.device.key], figures)
         for problem, figures in zip(problems, held_out, strict=True)

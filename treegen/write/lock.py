@@ -26,7 +26,7 @@ from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Cells
 from treegen.crossval.folds import HeldOut
 from treegen.emit.module import device_module
-from treegen.update.basis import Basis, basis_of
+from treegen.update.fit_inputs import FitInputs, fit_inputs_of
 from treegen.update.keep import DeviceHeuristic, Origin
 from treegen.write.stored import heuristic_of, stored
 from tuning_table.table import RUN, SCENARIOS, TIMES
@@ -79,7 +79,7 @@ class Lock:
         known = _inside(self.entry(problem.kernel.name, problem.device.key), "sha256", SCENARIOS)
         return known is not None and known != digests(problem.table.folder)[SCENARIOS]
 
-    def basis(self, problem: Problem) -> Basis | None:
+    def fit_inputs(self, problem: Problem) -> FitInputs | None:
         """What the previous heuristic was fitted by; None if the lock does not say."""
         recorded = self.entry(problem.kernel.name, problem.device.key).get("fitted_by")
         return recorded if isinstance(recorded, dict) else None
@@ -180,7 +180,7 @@ def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) 
         "configs": len(table.configs),
         "origin": origin if unchanged and _ORIGIN.fullmatch(str(origin)) else str(chosen),
         "rows": sum(len(regime.rows) for regime in heuristic.heuristic.regimes),
-        "fitted_by": basis_of(heuristic.problem),
+        "fitted_by": fit_inputs_of(heuristic.problem),
     }
     best_us = best_time(heuristic.problem)
     if best_us is not None:

@@ -184,9 +184,9 @@ def test_a_table_that_is_too_small_has_no_figures(tmp_path: Path, shapes: list[R
 
 def test_results_of_several_processes_keep_their_order(tmp_path: Path) -> None:
     made, progress = problem(tmp_path), []
-    with processes(2, lambda *told: progress.append(told)) as spread:
-        assert spread("squares", abs, range(-20, 0)) == list(range(20, 0, -1))
-        assert spread("fits", fit, [made] * 2) == [fit(made)] * 2
+    with processes(2, lambda *told: progress.append(told)) as parallel_map:
+        assert parallel_map("squares", abs, range(-20, 0)) == list(range(20, 0, -1))
+        assert parallel_map("fits", fit, [made] * 2) == [fit(made)] * 2
         with pytest.raises(InputError, match=r"^no folder: "):
-            spread("refused", read_table, [Path("no folder")])
+            parallel_map("refused", read_table, [Path("no folder")])
     assert progress[:2] == [("squares", 0, 20), ("squares", 1, 20)]

@@ -346,7 +346,7 @@ def test_a_constraint_that_a_config_breaks_now(tmp_path: Path) -> None:
         ({"objective": {"worst_case": 1}}, ["objective"]),
     ],
 )
-def test_rows_are_fitted_anew_where_their_basis_changed(
+def test_rows_are_fitted_anew_where_their_inputs_changed(
     tmp_path: Path, capsys: Capture, change: dict[str, Any], named: list[str]
 ) -> None:
     """The previous rows are not the fresh ones: other configs are fast now."""

@@ -22,7 +22,7 @@ from treegen.review.diff.snapshots import Snapshot, naming_revision
 from treegen.review.modules import Module
 from treegen.review.printing import percent
 from treegen.review.tables import common_rows
-from treegen.update.basis import STACK, stack_word
+from treegen.update.fit_inputs import STACK, stack_word
 from treegen.write.lock import digests
 
 _FEWEST_CELLS = 5  # that a config needs to be named

@@ -15,12 +15,12 @@ STACK = ("driver", "torch", "triton", "source_hash")
 _WORDS = {"torch": "PyTorch", "triton": "Triton", "source_hash": "the kernel's source"}
 _LONGEST = 100  # characters of a value of run.yaml
 
-Basis = Mapping[str, str]
+FitInputs = Mapping[str, str]
 """Features, budget and objective as the spec has them, and the values of `STACK`, as the lock holds them."""
 
 
-def basis_of(problem: Problem) -> dict[str, str]:
-    """The basis of a fresh tree."""
+def fit_inputs_of(problem: Problem) -> dict[str, str]:
+    """What a fresh tree is fitted by."""
     kernel, run = problem.kernel, problem.table.provenance
     known = {
         name: expr.to_text(expr.substitute(expression, problem.device.limits))
@@ -36,8 +36,8 @@ def basis_of(problem: Problem) -> dict[str, str]:
     }
 
 
-def changed_basis(before: Basis | None, now: Basis) -> str | None:
-    """What differs between two bases, in words; None if nothing does, or the one before is unknown."""
+def changed_inputs(before: FitInputs | None, now: FitInputs) -> str | None:
+    """What differs between two, in words; None if nothing does, or the one before is unknown."""
     if not before:
         return None
     words = [f"the {key} of the spec" for key in now if key not in STACK and before.get(key) != now[key]]
