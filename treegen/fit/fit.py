@@ -35,7 +35,7 @@ def fit(problem: Problem, search: Callable[[Training], RowTree] = local_search) 
     searches = []
     for regime, scenarios in zip(kernel.regimes, known.regimes, strict=True):
         scenarios = scenarios if len(scenarios) else np.arange(len(loss))
-        columns = _shortlist(loss[scenarios], _SHORTLIST)
+        columns = _shortlist(loss[scenarios], np.ones(len(scenarios), dtype=np.int64), _SHORTLIST)
         searches.append(_Search(known, regime, scenarios, loss, columns, search))
     every = np.unique(np.concatenate([found.columns for found in searches]))
     few = _few_configs(searches, budget.max_configs)
@@ -108,9 +108,13 @@ class _Search:
 
         return numbered(self.tree)
 
-    def class_sums(self) -> list[Ints]:
-        """[configs of the problem's columns] the loss of each cell, with one scenario of its row's mean."""
-        return [sums for rows in self.leaves() for sums in self._by_class(rows)[1].values()]
+    def class_sums(self) -> list[tuple[int, Ints]]:
+        """For each cell, its scenarios and one more of its row's mean, and [columns] the sums of their losses."""
+        return [
+            (1 + np.count_nonzero(self.training.group[rows] == k), sums)
+            for rows in self.leaves()
+            for k, sums in self._by_class(rows)[1].items()
+        ]
 
     def cells(self) -> list[tuple[Config, dict[str, Config]]]:
         """For each row, the config of most classes, and the classes that gain their price by another one."""
@@ -136,9 +140,12 @@ class _Search:
         return self._problem.configs[int(self.columns[column])]
 
 
-def _shortlist(loss: Ints, most: int) -> Ints:
-    """The columns that lower the sum of each scenario's least loss most, added one at a time; ascending."""
-    now = np.full(len(loss), 3 * UNIT, dtype=np.int64)
+def _shortlist(loss: Ints, count: Ints, most: int) -> Ints:
+    """The columns that lower the sum of least losses most, added one at a time; ascending.
+
+    loss: [cells, columns] summed over so many scenarios, count: [cells].
+    """
+    now = 3 * UNIT * count  # before the first column: a scenario is as bad as a choice 20 times slower
     chosen: list[int] = []
     for _ in range(min(most, loss.shape[1])):
         left = np.minimum(now[:, None], loss).sum(axis=0)
@@ -151,15 +158,16 @@ def _shortlist(loss: Ints, most: int) -> Ints:
 def _few_configs(searches: Sequence[_Search], most: int) -> Ints:
     """The columns of at most `most` configs with which the cells of all regimes lose least."""
     every = np.unique(np.concatenate([search.columns for search in searches]))
-    sums = []
+    if len(every) <= most:
+        return every
+    counts, sums = [], []
     for search in searches:
-        for cell in search.class_sums():
+        for count, cell in search.class_sums():
             wide = np.full(len(every), FAILED, dtype=np.int64)
             wide[np.searchsorted(every, search.columns)] = cell
+            counts.append(count)
             sums.append(wide)
-    table = np.array(sums)
-    chosen = list(every[_shortlist(table, most)]) if len(every) > most else list(every)
-    return np.array(sorted(chosen))
+    return np.asarray(every[_shortlist(np.array(sums), np.array(counts), most)])
 
 
 class Spares:

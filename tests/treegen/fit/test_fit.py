@@ -50,6 +50,14 @@ def test_the_budget_holds(tmp_path: Path, deep: int, rows: int, configs: int) ->
     assert len(launched) <= configs
 
 
+def test_the_few_configs_are_those_that_lose_least_in_rows_of_many_scenarios(tmp_path: Path) -> None:
+    def times(shape: Row) -> list[float]:
+        return [10.0, 40.0, 13.0] if shape[1] in (1, 4, 16, 64) else [40.0, 10.0, 13.0]
+
+    made = problem(tmp_path, {**FREE, "tree": {"max_configs": 1, "max_rows": 1}}, shapes=GRID, times=times)
+    assert fit(made).configs == (made.configs[2],)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_planted_tree_with_planted_classes_is_found_in_noise(tmp_path: Path, seed: int) -> None:
     """Rows decide, then columns where rows are few; models with many heads differ in one row. 2% a cell."""
