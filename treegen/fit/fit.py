@@ -109,7 +109,7 @@ class _Search:
         return numbered(self.tree)
 
     def class_sums(self) -> list[tuple[int, Ints]]:
-        """For each cell, its scenarios and one more of its row's mean, and [columns] the sums of their losses."""
+        """Of each cell, the number of scenarios and [columns] their losses, with one of its row's mean."""
         return [
             (1 + np.count_nonzero(self.training.group[rows] == k), sums)
             for rows in self.leaves()
