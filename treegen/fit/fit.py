@@ -111,7 +111,7 @@ class _Search:
     def class_sums(self) -> list[tuple[int, Ints]]:
         """Of each cell, the number of scenarios and [columns] their losses, with one of its row's mean."""
         return [
-            (1 + np.count_nonzero(self.training.group[rows] == k), sums)
+            (1 + int((self.training.group[rows] == k).sum()), sums)
             for rows in self.leaves()
             for k, sums in self._by_class(rows)[1].items()
         ]
