@@ -10,6 +10,7 @@ from attn_kernels.core.config import Config
 from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.hopper_limits import hopper_module
+from attn_kernels.kernels.splits import heads_of_tile, rows_of_q_block
 from attn_kernels.measure.batches import Batch
 from attn_kernels.tuning.scenarios.scenario import Shape
 
@@ -114,7 +115,7 @@ def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
     """Return why a config cannot win in a scenario; None if it may be measured."""
     if needs_parts(config):
         return None
-    rows = heads_of_tile(config, batch)  # that a query token takes
+    rows = heads_of_tile(config, batch.model.queries_per_kv)  # that a query token takes
     if config.block_m > EMPTY_FACTOR * max(16, power_above(batch.max_query_len * rows)):
         return EMPTY_TILES
     tiles = query_tiles(config, batch)
@@ -125,21 +126,8 @@ def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
     return None
 
 
-def heads_of_tile(config: Config, batch: Batch) -> int:
-    """Query heads that share a query tile."""
-    group = batch.layout.num_query_heads // batch.layout.num_kv_heads
-    return min(group, config.block_m)
-
-
-def tiles_of(config: Config, batch: Batch) -> tuple[int, int]:
-    """Query tokens of a tile, and the number of tiles that compute the same tokens for all heads."""
-    layout = batch.layout
-    heads = heads_of_tile(config, batch)
-    group = layout.num_query_heads // layout.num_kv_heads
-    return config.block_m // heads, -(-group // heads) * layout.num_kv_heads
-
-
 def query_tiles(config: Config, batch: Batch) -> int:
     """Query tiles of all sequences and heads."""
-    tokens, beside = tiles_of(config, batch)
+    tokens = config.block_m // heads_of_tile(config, batch.model.queries_per_kv)
+    beside = rows_of_q_block(config, batch.model) // config.block_m  # tiles that compute the same tokens
     return beside * sum(-(-query // tokens) for query in batch.query_lens)
