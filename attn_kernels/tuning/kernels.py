@@ -20,8 +20,8 @@ from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
 from attn_kernels.tuning.space.space import Possible, declared, declared_mixed, find_possible, gpu_of
 from triton_tune.bench.pool import Subject
-from triton_tune.core.device import hash_of
 from triton_tune.core.errors import TuningError
+from triton_tune.core.source import hash_of
 from triton_tune.run.workload import Space, Workload
 from tuning_table.files import os_errors_in_one_line, replace_file
 from tuning_table.table import DROPPED

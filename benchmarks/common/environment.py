@@ -14,7 +14,8 @@ import torch
 import triton
 
 from attn_kernels.measure.roofline import Ceilings
-from triton_tune.core.device import cache_bytes, driver_version, hash_of
+from triton_tune.core.device import cache_bytes, driver_version
+from triton_tune.core.source import hash_of
 from tuning_table.files import replace_file
 
 EnvironmentFacts = dict[str, str | int | float]

@@ -1,18 +1,15 @@
 """Facts about devices, on which measured times depend."""
 
-import hashlib
 import os
 import re
 import shutil
 import socket
 import subprocess
-from pathlib import Path
 
 import torch
 from triton.runtime.errors import OutOfResources
 
 from triton_tune.core.errors import TuningError
-from triton_tune.core.source import code_text, parse_code
 
 # The GPU that rules assume where there is none.
 ASSUMED: dict[str, str | int] = {"name": "NVIDIA H100", "arch": "sm_90", "multiprocessors": 132}
@@ -64,18 +61,6 @@ def worker_name(device: torch.device) -> str:
     card = torch.cuda.get_device_properties(device)
     uuid = str(getattr(card, "uuid", device.index))
     return f"{socket.gethostname()}/GPU-{uuid.removeprefix('GPU-')[:8]}"
-
-
-def hash_of(root: Path, files: list[Path]) -> str:
-    """Twelve hex digits of a hash of the files' paths below `root` and their code.
-
-    Comments, docstrings and layout do not count.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        code = code_text(parse_code(path.read_bytes()))
-        digest.update(f"{path.relative_to(root).as_posix()}\n{code}\n".encode())
-    return digest.hexdigest()[:12]
 
 
 def cache_bytes(device: torch.device) -> int:

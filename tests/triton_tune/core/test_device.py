@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_tune.core.device import hash_of
+from triton_tune.core.source import hash_of
 
 CODE = '''"""A file."""
 
