@@ -27,7 +27,7 @@ SPEC = read_spec(REPOSITORY / "treegen.yaml")
 KERNELS = SPEC.kernels
 KERNEL, MIXED = KERNELS["unified_attention"], KERNELS["mixed_attention"]
 TILE = {"block_m": 16, "tile_size": 32, "num_warps": 4, "num_stages": 2}
-ANY = {"head_size": None, "queries_per_kv": None, "kv_element_size": None}
+ANY = {"head_size": None, "gqa_group_size": None, "kv_element_size": None}
 
 
 def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **changes: int) -> CompileCase:
@@ -67,8 +67,8 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
         (HOOK, "tma: head_bytes % 32 == 0", "tma: head_bytes % 8 == 0"),
         (
             HOOK,
-            "block_size % 16 == 0 and queries_per_kv <= 128",
-            "block_size % 8 == 0 and queries_per_kv <= 128",
+            "block_size % 16 == 0 and gqa_group_size <= 128",
+            "block_size % 8 == 0 and gqa_group_size <= 128",
         ),
         (
             HOOK,
@@ -76,12 +76,12 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
             "kv_element_size >= 1 or head_size % 128 == 0",
         ),
         (HOOK, "idle_multiprocessors <= 16", "idle_multiprocessors <= 32"),
-        (HOOK, "queries_per_kv <= 128 and head_size", "queries_per_kv <= 129 and head_size"),
+        (HOOK, "gqa_group_size <= 128 and head_size", "gqa_group_size <= 129 and head_size"),
         (MIXED_HOOK, "head_size % 16 == 0 and block_size", "head_size % 8 == 0 and block_size"),
         (MIXED_HOOK, "num_kv_heads) <= 16", "num_kv_heads) <= 20"),
         (MIXED_HOOK, "kv_element_size >= 2\n", "kv_element_size >= 1\n"),
         (MIXED_HOOK, "block_size % 16 == 0 and head_size >= 64", "block_size % 16 == 0 and head_size >= 48"),
-        (MIXED_HOOK, "and queries_per_kv <= 32", "and queries_per_kv <= 128"),
+        (MIXED_HOOK, "and gqa_group_size <= 32", "and gqa_group_size <= 128"),
     ],
 )
 def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(
@@ -102,7 +102,7 @@ def test_what_needs_parts_compiles_the_kernel_that_divides(
 ) -> None:
     """And on Hopper GPUs the one launch; what computes the parts are cases of `unified_attention`."""
     nothing = dict.fromkeys((*TILE, "decode_tile"), 0)
-    ways = [CompileCase(target, way, nothing, ANY) for way in ("series", "whole")]
+    ways = [CompileCase(target, way, nothing, ANY) for way in ("separate", "single")]
     pod = case("pod", target, {**ANY, "head_size": 64}, block_m=128, tile_size=64, decode_tile=64)
     outcomes = [checked_outcome(outcome) for outcome in MIXED_HOOK.compile([*ways, pod], 1)]
     assert [outcome.error for outcome in outcomes] == [None] * 3
@@ -123,12 +123,12 @@ def test_its_features_are_those_that_a_plan_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("largest", "head_size", "queries_per_kv", "features"),
+    ("largest", "head_size", "gqa_group_size", "features"),
     [
         (ANY, 256, 64, ()),
-        ({"head_size": 128, "queries_per_kv": 16, "kv_element_size": 2}, 128, 16, ()),
-        ({"head_size": 1000, "queries_per_kv": 1000, "kv_element_size": 8}, 256, 64, ()),
-        ({"head_size": -3, "queries_per_kv": 0, "kv_element_size": 1}, 1, 1, ("fp8",)),
+        ({"head_size": 128, "gqa_group_size": 16, "kv_element_size": 2}, 128, 16, ()),
+        ({"head_size": 1000, "gqa_group_size": 1000, "kv_element_size": 8}, 256, 64, ()),
+        ({"head_size": -3, "gqa_group_size": 0, "kv_element_size": 1}, 1, 1, ("fp8",)),
         ({}, 256, 64, ()),
     ],
 )
@@ -136,12 +136,12 @@ def test_sizes_are_the_largest_that_kernels_accept(
     monkeypatch: pytest.MonkeyPatch,
     largest: dict[str, int | None],
     head_size: int,
-    queries_per_kv: int,
+    gqa_group_size: int,
     features: tuple[str, ...],
 ) -> None:
     jobs = recorded(monkeypatch)
     list(HOOK.compile([case(largest=largest)], 1))
-    assert jobs == [HookJob("sm_80", Config("qblock", **TILE), head_size, queries_per_kv, features)]
+    assert jobs == [HookJob("sm_80", Config("qblock", **TILE), head_size, gqa_group_size, features)]
 
 
 def test_equal_cases_compile_once_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +199,8 @@ def test_the_hopper_kernel_compiles_at_the_largest_sizes_that_it_takes(
     found = []
 
     def compile_config(config: Config, **options: Any) -> dict[str, Resources]:
-        on_hopper = config.descriptors or config.variant == "pod"
-        found.append((int(on_hopper), options["head_size"], options["queries_per_kv"]))
+        on_hopper = config.tma or config.variant == "pod"
+        found.append((int(on_hopper), options["head_size"], options["gqa_group_size"]))
         return {}
 
     monkeypatch.setattr(module, "compile_config", compile_config)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from attn_kernels.choose.mixed import KERNEL as MIXED
-from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL, mixed_lengths, needs_parts
+from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL, mixed_lengths, needs_parts
 from attn_kernels.choose.overrides import CONFIG, DEVICE, logged, overrides
 from attn_kernels.choose.packages import heuristics_package, kernel_package
 from attn_kernels.core.config import Config, LaunchConfig, complete
@@ -61,7 +61,7 @@ class Choices:
         constants = self.model.features
         source, step = key, module.for_model(**constants)
         possible, of_any_model = _possible_of(module, constants), configs_of(module)
-        way, fused = _always(SERIES), list[Config]()
+        way, fused = _always(SEPARATE), list[Config]()
         if forced is not None and not needs_parts(forced):
             source, step = CONFIG, _always(forced)
             possible = of_any_model = [forced]
@@ -93,9 +93,9 @@ class Choices:
         )
 
     def way(self, parts: Parts) -> Config:
-        """Choose how a mixed batch is computed: ``SERIES``, ``WHOLE`` or a config of a mixed variant.
+        """Choose how a mixed batch is computed: ``SEPARATE``, ``SINGLE`` or a config of a mixed variant.
 
-        It is ``SERIES`` where no module of ``mixed_attention`` serves the device or is called
+        It is ``SEPARATE`` where no module of ``mixed_attention`` serves the device or is called
         ``device_key``, and where ``ATTN_KERNELS_CONFIG`` is no config for mixed batches.
         """
         self._resolve()

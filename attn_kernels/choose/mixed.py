@@ -10,9 +10,9 @@ KERNEL = "mixed_attention"  # the generated package that chooses the way
 # Two ways without a kernel of their own. In series, the parts are launched one after the other, each with the
 # choice for its own lengths. As a whole, the batch is launched with the choice for all its lengths. They are
 # configs like any other, so tables, trees and log lines need no second kind of choice.
-SERIES = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
-WHOLE = SERIES._replace(variant="whole")
-WITHOUT_KERNEL = (SERIES, WHOLE)
+SEPARATE = Config("separate", block_m=0, tile_size=0, num_warps=0, num_stages=0)
+SINGLE = SEPARATE._replace(variant="single")
+WITHOUT_KERNEL = (SEPARATE, SINGLE)
 
 
 def needs_parts(config: LaunchConfig) -> bool:
@@ -20,7 +20,7 @@ def needs_parts(config: LaunchConfig) -> bool:
     variant = config.variant
     if variant in VARIANTS:
         return VARIANTS[variant].mixed
-    return variant in (SERIES.variant, WHOLE.variant)
+    return variant in (SEPARATE.variant, SINGLE.variant)
 
 
 def mixed_features(parts: Parts, model: Model) -> dict[str, int]:

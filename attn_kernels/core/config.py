@@ -9,7 +9,7 @@ LETTERS = {
     "num_warps": "W",
     "num_stages": "S",
     "programs_per_sm": "P",
-    "descriptors": "D",
+    "tma": "D",
     "bypass_l1": "B",
     "max_registers": "R",
     "waves_per_eu": "E",
@@ -47,8 +47,8 @@ class Config(NamedTuple):
     num_stages: int = 2  # of the loop over full tiles
     programs_per_sm: int = 1  # programs a multiprocessor (``stream_k``)
     # 1 lets ``qblock`` and ``stream_k`` load keys and values through tensor descriptors (TMA) where the GPU
-    # is a Hopper and the layer allows it (``kernels.hopper_limits.why_not``). Otherwise it counts as 0.
-    descriptors: int = 0
+    # is a Hopper and the layer allows it (``kernels.hopper_limits.unsupported_reason``). Otherwise it counts as 0.
+    tma: int = 0
     bypass_l1: int = 0  # 1 loads keys and values past the L1 cache
     max_registers: int = 0  # of a thread; NVIDIA only, ignored elsewhere. 0 leaves it to the compiler
     waves_per_eu: int = 0  # occupancy hint; AMD only, ignored elsewhere. 0 leaves it to the compiler

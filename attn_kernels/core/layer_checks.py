@@ -26,7 +26,7 @@ def check_run(
         _check_data(plan, name, tensor, query_shape, dtype)
         token, head, _ = tensor.stride()
         rows = max(part.config.block_m for part in plan.parts or (plan,))
-        heads = plan.model.queries_per_kv
+        heads = plan.model.gqa_group_size
         _check_offset(name, tensor, (rows - 1) * token + (heads - 1) * head)
     if out is not None and any(
         size > 1 and step == 0 for size, step in zip(out.shape, out.stride(), strict=True)

@@ -52,7 +52,7 @@ class Model:
         }
 
     @property
-    def queries_per_kv(self) -> int:
+    def gqa_group_size(self) -> int:
         """Query heads that share a KV head."""
         return self.num_query_heads // self.num_kv_heads
 

@@ -106,11 +106,11 @@ def head_padded(head_size: int) -> int:
     return max(16, 1 << (head_size - 1).bit_length())
 
 
-def without_descriptors(config: Config, head_size: int) -> Config:
+def without_tma(config: Config, head_size: int) -> Config:
     """What a config launches where the Hopper kernel cannot: the same, with tiles that fit shared memory."""
-    if config.descriptors and head_padded(head_size) > WIDEST_AS_GIVEN:
+    if config.tma and head_padded(head_size) > WIDEST_AS_GIVEN:
         config = config._replace(tile_size=64, num_stages=2)
-    return config._replace(descriptors=0)
+    return config._replace(tma=0)
 
 
 def compile_options(config: Config, vendor: str) -> dict[str, int | bool]:
@@ -137,7 +137,7 @@ def launch_constants(
     *,
     head_size: int,
     block_size: int,
-    queries_per_kv: int,
+    gqa_group_size: int,
     heads: int | None = None,
     block_m: int | None = None,
     windowed: bool = False,
@@ -159,7 +159,7 @@ def launch_constants(
         aligned: caches begin at multiples of 16 bytes.
         converts: caches are fp8, on an NVIDIA GPU whose instructions convert that.
     """
-    config = without_descriptors(config, head_size)
+    config = without_tma(config, head_size)
     block_m = config.block_m if block_m is None else block_m
     query_unit = math.gcd(VECTOR_BYTES // 2, *query_strides)
     cache_unit = math.gcd(VECTOR_BYTES // cache_bytes, *cache_strides)
@@ -167,8 +167,8 @@ def launch_constants(
         head_size=head_size,
         head_padded=head_padded(head_size),
         page_size=block_size,
-        queries_per_kv=queries_per_kv,
-        heads=min(queries_per_kv, block_m) if heads is None else heads,
+        gqa_group_size=gqa_group_size,
+        heads=min(gqa_group_size, block_m) if heads is None else heads,
         block_m=block_m,
         tile_size=config.tile_size,
         num_stages=config.num_stages,
@@ -227,7 +227,7 @@ def common_arguments(
         k_cache.element_size(),
         head_size=plan.model.head_size,
         block_size=plan.model.block_size,
-        queries_per_kv=plan.model.queries_per_kv,
+        gqa_group_size=plan.model.gqa_group_size,
         heads=heads,
         block_m=block_m,
         windowed=layer.sliding_window is not None,

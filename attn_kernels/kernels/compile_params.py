@@ -15,7 +15,7 @@ class CompileParams:
     head_size: int  # elements of a head
     head_padded: int  # the power of two that holds them
     page_size: int  # tokens a page holds
-    queries_per_kv: int  # query heads that share a KV head
+    gqa_group_size: int  # query heads that share a KV head
     heads: int  # how many of these one program covers
     block_m: int  # rows of a query tile: query tokens times heads, heads fastest
     tile_size: int  # keys of one step of the inner loop
@@ -38,7 +38,7 @@ class CompileParams:
 
     @property
     def head_splits(self) -> int:
-        return -(-self.queries_per_kv // self.heads)
+        return -(-self.gqa_group_size // self.heads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,12 +247,12 @@ def bind(
     cu_decodes: OfPlan,
     fragments: Sequence[OfPlan | None],
 ) -> Launch:
-    """The launch for layers like this one, for which ``why_not`` returns None.
+    """The launch for layers like this one, for which ``unsupported_reason`` returns None.
 
     ``fragments``: the tensors of ``Scratch.fragments``; four times None without decodes.
     """
     q, out = layer.q, layer.out
-    heads = plan.model.queries_per_kv
+    heads = plan.model.gqa_group_size
     model, cache_bytes = plan.model, layer.k_cache.element_size()
     chosen = constants(plan.config, model.head_size, model.block_size, heads, cache_bytes, model.fp8_queries)
     grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)

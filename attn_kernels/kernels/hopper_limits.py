@@ -55,8 +55,8 @@ def padded(head_size: int) -> int:
     return 128 if head_size == 112 else head_size
 
 
-def decode_rows(config: Config, queries_per_kv: int) -> int:
-    return config.block_m if config.variant == "stream_k" else max(16, 1 << (queries_per_kv - 1).bit_length())
+def decode_rows(config: Config, gqa_group_size: int) -> int:
+    return config.block_m if config.variant == "stream_k" else max(16, 1 << (gqa_group_size - 1).bit_length())
 
 
 def slots_of_tile(head_size: int, cache_bytes: int) -> int:
@@ -127,8 +127,8 @@ def roles_of(config: Config, heads: int) -> Roles:
     return Roles(prompt_block_q, decode_block_q, chosen["DECODE_TILE"] if decode_block_q else 0)
 
 
-def why_not_shape(
-    config: Config, head_size: int, block_size: int, queries_per_kv: int, cache_bytes: int = 2
+def unsupported_shape(
+    config: Config, head_size: int, block_size: int, gqa_group_size: int, cache_bytes: int = 2
 ) -> str | None:
     """Return why the kernel cannot compute a layer of this shape; None if it can."""
     if head_size not in HEAD_SIZES:
@@ -137,13 +137,13 @@ def why_not_shape(
         return f"a head is {head_size * cache_bytes} bytes in a cache, not a multiple of {HEAD_BYTES}"
     if config.variant != "qblock" and cache_bytes == 1 and head_size not in FP8_HEAD_SIZES:
         return f"the head size is {head_size}, not one of {FP8_HEAD_SIZES} for fp8 caches"
-    if queries_per_kv > BLOCK_M:
+    if gqa_group_size > BLOCK_M:
         return f"more than {BLOCK_M} query heads share a KV head"
     if block_size % 16:
         return f"the page size is {block_size}, not a multiple of 16"
-    chosen = constants(config, head_size, block_size, queries_per_kv, cache_bytes)
-    if chosen["ROWS"] > MAX_DECODE_ROWS or (chosen["ROWS"] and queries_per_kv > chosen["ROWS"]):
-        return f"{queries_per_kv} query heads share a KV head, too many for a decode's query tile"
+    chosen = constants(config, head_size, block_size, gqa_group_size, cache_bytes)
+    if chosen["ROWS"] > MAX_DECODE_ROWS or (chosen["ROWS"] and gqa_group_size > chosen["ROWS"]):
+        return f"{gqa_group_size} query heads share a KV head, too many for a decode's query tile"
     # A tile's keys, and then its values, stay in their slots while others arrive.
     least = slots_of_tile(head_size, cache_bytes) + (head_size % COLUMNS == 0) if chosen["ROWS"] else 0
     least_raw = 1 if cache_bytes == 1 and chosen["STAGES"] else 0
@@ -167,7 +167,7 @@ def options_of(layer: Layer) -> set[str]:
     return {name for name, given in there.items() if given}
 
 
-def why_not(plan: Plan, layer: Layer) -> str | None:
+def unsupported_reason(plan: Plan, layer: Layer) -> str | None:
     """Return why the kernel cannot compute this layer; None if it can."""
     q, out, k_cache, v_cache = layer.q, layer.out, layer.k_cache, layer.v_cache
     missing = options_of(layer) - OPTIONS[plan.config.variant]
@@ -178,7 +178,7 @@ def why_not(plan: Plan, layer: Layer) -> str | None:
     model, element = plan.model, k_cache.element_size()
     strides = (q.stride(), out.stride(), k_cache.stride(), v_cache.stride())
     return (
-        why_not_shape(plan.config, model.head_size, model.block_size, model.queries_per_kv, element)
+        unsupported_shape(plan.config, model.head_size, model.block_size, model.gqa_group_size, element)
         or why_not_heads(plan.config, model.num_kv_heads, multiprocessors(plan.device))
         or why_not_strides(*strides, k_cache.shape[0], model.num_kv_heads, element)
     )
@@ -232,7 +232,7 @@ def hopper_for(device: torch.device) -> ModuleType | None:
 
 def launches(config: Config | None, device: torch.device) -> TypeGuard[Config]:
     """Return whether a config asks for the kernel, with descriptors or as ``pod``, and the device has it."""
-    chosen = config is not None and bool(config.descriptors or config.decode_tile)
+    chosen = config is not None and bool(config.tma or config.decode_tile)
     return chosen and hopper_for(device) is not None
 
 
@@ -240,7 +240,7 @@ def take_schedule(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     """The memory of a schedule, where the kernel is launched."""
     if not launches(sizes.config, scratch.device):
         return ()
-    roles = roles_of(sizes.config, sizes.queries_per_kv)
+    roles = roles_of(sizes.config, sizes.gqa_group_size)
     return (scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes),)
 
 
@@ -248,7 +248,7 @@ def bind_schedules(plan: Plan, schedule: OfPlan, cu_decodes: OfPlan = CU_SEQLENS
     """The launch that computes a plan's schedule, if ``take_schedule`` gave memory for one."""
     if not launches(plan.config, plan.device):
         return ()
-    roles = roles_of(plan.config, plan.model.queries_per_kv)
+    roles = roles_of(plan.config, plan.model.gqa_group_size)
     return (bind_schedule(roles, schedule, CU_SEQLENS_Q, cu_decodes),)
 
 
@@ -262,6 +262,10 @@ def bind_hopper(
 ) -> tuple[Launch, ...]:
     """The launch for layers like this one; none if the kernel cannot compute them."""
     hopper = hopper_for(plan.device)
-    if hopper is None or not launches(plan.config, plan.device) or why_not(plan, layer) is not None:
+    if (
+        hopper is None
+        or not launches(plan.config, plan.device)
+        or unsupported_reason(plan, layer) is not None
+    ):
         return ()
     return (hopper.bind(plan, layer, schedule, CU_SEQLENS_Q, cu_decodes, fragments),)

@@ -28,7 +28,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     return bind_hopper(plan, layer, SCHEDULE, cu_decodes=CU_DECODES, fragments=FRAGMENTS)
 
 
-def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
+def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...]:
     """None of Triton's own kernels: ``offline.sources`` compiles the Hopper kernel."""
     return ()
 

@@ -113,7 +113,7 @@ def qblock_kernel(
     stop = tl.minimum(start + keys, end)
     state = attend_cache(block, queries, cache, scoring, scales, start, stop, const)
     partials = (partial_ptr, max_ptr, sum_ptr)
-    heads = num_kv_heads * const.queries_per_kv
+    heads = num_kv_heads * const.gqa_group_size
     store_state(out, partials, block, split, end - first <= keys, num_splits, heads, scoring, state, const)
 
 
@@ -131,7 +131,7 @@ def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: 
 
 def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
     """A function from a plan to ``heads_per_group``, for layers like this one."""
-    block_q = plan.config.block_m // min(plan.model.queries_per_kv, plan.config.block_m)
+    block_q = plan.config.block_m // min(plan.model.gqa_group_size, plan.config.block_m)
     key_bytes = 2 * plan.model.head_size * layer.k_cache.element_size()
 
     def group(plan: Plan) -> int:
@@ -141,7 +141,7 @@ def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
     return group
 
 
-def specialise(config: Config, queries_per_kv: int) -> tuple[Specialisation, ...]:
+def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...]:
     return (Specialisation(qblock_kernel, constants=EAGER), *specialise_splits())
 
 
@@ -191,7 +191,7 @@ VARIANT = Variant(
     scratch=take_scratch,
     scratch_maxima=scratch_maxima,
     specialise=specialise,
-    parameters=frozenset({"descriptors"}),
+    parameters=frozenset({"tma"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),
     grids=(
         ConfigGrid(M=(16,), T=(32, 64), W=(2, 4), S=(3,)),

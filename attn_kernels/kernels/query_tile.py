@@ -101,14 +101,14 @@ def row_heads(block, const: tl.constexpr):
 
 @triton.jit
 def query_heads(block, const: tl.constexpr):
-    return block.kv_head * const.queries_per_kv + row_heads(block, const)
+    return block.kv_head * const.gqa_group_size + row_heads(block, const)
 
 
 @triton.jit
 def valid_rows(block, const: tl.constexpr):
     valid = tl.arange(0, const.block_m) < block.num_queries * const.heads
-    if const.queries_per_kv % const.heads != 0:
-        valid = valid & (row_heads(block, const) < const.queries_per_kv)
+    if const.gqa_group_size % const.heads != 0:
+        valid = valid & (row_heads(block, const) < const.gqa_group_size)
     return valid
 
 
@@ -116,7 +116,7 @@ def valid_rows(block, const: tl.constexpr):
 def row_offsets(block, stride_token, stride_head, const: tl.constexpr):
     """Element offset of the first row (int64) in q or out, and of each row from there (int32 [block_m])."""
     rows = tl.arange(0, const.block_m)
-    first_head = block.kv_head * const.queries_per_kv + block.head_in_group
+    first_head = block.kv_head * const.gqa_group_size + block.head_in_group
     first = (block.first_token * stride_token + first_head * stride_head) * const.query_unit
     each = ((rows // const.heads) * stride_token + (rows % const.heads) * stride_head) * const.query_unit
     return first, each

@@ -31,7 +31,7 @@ def check_config(config: Config) -> None:
     _check(config, "num_stages", config.num_stages >= 1, "at least 1 is needed")
     _check(config, "programs_per_sm", 1 <= config.programs_per_sm <= 32, "1 to 32 is needed")
     _check(config, "bypass_l1", config.bypass_l1 in (0, 1), "0 or 1 is needed")
-    _check(config, "descriptors", config.descriptors in (0, 1), "0 or 1 is needed")
+    _check(config, "tma", config.tma in (0, 1), "0 or 1 is needed")
     _check(config, "max_registers", 0 <= config.max_registers <= 255, "0 to 255 is needed")
     _check(config, "waves_per_eu", 0 <= config.waves_per_eu <= 8, "0 to 8 is needed")
     _check(config, "matrix_size", config.matrix_size in (0, 16, 32), "0, 16 or 32 is needed")
@@ -39,8 +39,8 @@ def check_config(config: Config) -> None:
         if name not in COMMON and name not in variant.parameters and getattr(config, name) != default:
             value = getattr(config, name)
             raise ValueError(f"config.{name} is {value}, but {config.variant} has no such parameter")
-    if config.descriptors or variant.mixed:
-        by = "with descriptors" if config.descriptors else f"by {config.variant}"
+    if config.tma or variant.mixed:
+        by = "with descriptors" if config.tma else f"by {config.variant}"
         _check(config, "tile_size", config.tile_size in (64, 128), f"64 or 128 is needed {by}")
         _check(config, "num_stages", config.num_stages >= 2, f"at least 2 is needed {by}")
         if config.variant == "stream_k":

@@ -53,15 +53,15 @@ LEAST_SPLITS = 2.5  # fewer take longer than none: joining them is a launch of i
 MAX_SPLITS = 64
 
 
-def heads_of_tile(config: Config, queries_per_kv: int) -> int:
+def heads_of_tile(config: Config, gqa_group_size: int) -> int:
     """Query heads that share a query tile."""
-    return min(queries_per_kv, config.block_m)
+    return min(gqa_group_size, config.block_m)
 
 
 def rows_of_q_block(config: Config, model: Model) -> int:
     """Rows of the query tiles that compute the same query tokens, for all heads."""
-    heads = heads_of_tile(config, model.queries_per_kv)
-    return config.block_m * -(-model.queries_per_kv // heads) * model.num_kv_heads
+    heads = heads_of_tile(config, model.gqa_group_size)
+    return config.block_m * -(-model.gqa_group_size // heads) * model.num_kv_heads
 
 
 def max_q_blocks(lengths: Lengths, block_q: int) -> int:
@@ -80,7 +80,7 @@ def find_splits(
         max_partials: partial results that there is room for, one for each query token, head and split.
     """
     longest = min(lengths.max_seq_len, model.sliding_window or lengths.max_seq_len)
-    block_q = config.block_m // heads_of_tile(config, model.queries_per_kv)
+    block_q = config.block_m // heads_of_tile(config, model.gqa_group_size)
     q_blocks = min(max_q_blocks(lengths, block_q), lengths.num_seqs * -(-lengths.max_query_len // block_q))
     rows = q_blocks * rows_of_q_block(config, model)
     keys = math.sqrt(ROW_COST * longest * rows / multiprocessors)
@@ -120,7 +120,7 @@ def split_keys_kernel(
 def bind_split_keys(plan: Plan, split_keys: OfPlan) -> tuple[Launch, ...]:
     """The launch that finds the keys of each split, where ``take_partials`` gave memory for them."""
     config, model = plan.config, plan.model
-    block_q = config.block_m // heads_of_tile(config, model.queries_per_kv)
+    block_q = config.block_m // heads_of_tile(config, model.gqa_group_size)
     row_cost = ROW_COST * rows_of_q_block(config, model) / multiprocessors(plan.device)
     window = model.sliding_window or 0
     arguments = (split_keys, CU_SEQLENS_Q, SEQUSED_K, NUM_SEQS, block_q, window, row_cost, LEAST_SPLITS)

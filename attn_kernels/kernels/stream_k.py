@@ -44,10 +44,10 @@ VARIANT = Variant(
     bind=bind,
     bind_once=qblock.bind_once,
     specialise=qblock.specialise,
-    parameters=frozenset({"programs_per_sm", "descriptors"}),
+    parameters=frozenset({"programs_per_sm", "tma"}),
     scratch=take_scratch,
     scratch_maxima=scratch_maxima,
-    samples=(Config("stream_k", block_m=16, tile_size=64, descriptors=1),),
+    samples=(Config("stream_k", block_m=16, tile_size=64, tma=1),),
     # 32 and 64 rows are for drafts and for many query heads a KV head: one tile then holds all queries of a
     # sequence.
     grids=(

@@ -27,7 +27,7 @@ class ScratchSizes(NamedTuple):
     programs_per_sm: int = 0
     for_capture: bool = False
     part: int = 0  # of a mixed batch, 0 or 1, or 2 for both: what is computed once a plan is kept apart
-    queries_per_kv: int = 1
+    gqa_group_size: int = 1
     config: Config | None = None
 
 

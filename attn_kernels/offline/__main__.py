@@ -100,7 +100,7 @@ def _cases(options: argparse.Namespace) -> list[KernelCase]:
     if options.each_feature:
         features = [(), *((name,) for name in FEATURES), FEATURES]
     dtype = {name: dtype for dtype, name in DTYPE_NAMES.items()}[options.dtype]
-    sizes = (options.block_size, options.queries_per_kv, dtype)
+    sizes = (options.block_size, options.gqa_group_size, dtype)
     configs = list(dict.fromkeys(_configs(options)))
     for config in configs:
         check_config(config)

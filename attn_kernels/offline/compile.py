@@ -30,7 +30,7 @@ def compile_config(
     target: str,
     head_size: int,
     block_size: int,
-    queries_per_kv: int,
+    gqa_group_size: int,
     dtype: torch.dtype = torch.bfloat16,
     features: Iterable[str] = (),
 ) -> dict[str, Resources]:
@@ -42,7 +42,7 @@ def compile_config(
         config: with the attributes of ``LaunchConfig``.
         target: a key of ``attn_kernels.offline.resources.TARGETS``, such as ``sm_90`` or ``gfx942``.
         head_size: 1 to 256. block_size: tokens a page holds.
-        queries_per_kv: query heads that share a KV head.
+        gqa_group_size: query heads that share a KV head.
         dtype: of queries, output and, without the feature "fp8", caches.
         features: what the launch has, of ``attn_kernels.offline.sources.FEATURES``.
 
@@ -53,7 +53,7 @@ def compile_config(
         ValueError: a config, size, target or feature is impossible. TypeError: dtype is not supported.
         RuntimeError: TRITON_INTERPRET is set. Any exception of Triton's compiler.
     """
-    shape = CompileShape(target, head_size, block_size, queries_per_kv, dtype, tuple(features))
+    shape = CompileShape(target, head_size, block_size, gqa_group_size, dtype, tuple(features))
     return {
         name: measure(compile_source(source, target))
         for name, source in sources(complete(config), shape).items()

@@ -16,7 +16,7 @@ from attn_kernels.core.errors import brief
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels import hopper_limits
-from attn_kernels.kernels.arguments import without_descriptors
+from attn_kernels.kernels.arguments import without_tma
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.offline.compile import ENDED, compile_config, compile_in_processes, compile_source
@@ -32,7 +32,7 @@ MULTIPROCESSORS = 132
 SHAPES = {
     "head_size": (32, 48, 63, 64, 65, 72, 80, 96, 104, 112, 128, 144, 160, 176, 192, 208, 256, 257, 272),
     "block_size": (16, 24),
-    "queries_per_kv": (1, 7, 128, 129),
+    "gqa_group_size": (1, 7, 128, 129),
     "num_kv_heads": (8, 28),
     "kv_element_size": (1, 2),
 }
@@ -64,7 +64,7 @@ class HookJob(NamedTuple):
     target: str
     config: Config
     head_size: int
-    queries_per_kv: int
+    gqa_group_size: int
     features: tuple[str, ...]
 
     @property
@@ -82,7 +82,7 @@ class AttentionHook:
 
     variants = tuple(name for name, variant in VARIANTS.items() if not variant.mixed)
     parameters = {name: Config._field_defaults.get(name) for name in Config._fields[1:]}  # noqa: RUF012
-    sizes = ("head_size", "queries_per_kv", "kv_element_size")
+    sizes = ("head_size", "gqa_group_size", "kv_element_size")
     # The oldest GPUs that the kernels support stand for those without a table.
     targets = {"nvidia": ("sm_80",), "amd": ("gfx90a", "gfx942")}  # noqa: RUF012
 
@@ -93,15 +93,15 @@ class AttentionHook:
         """What the Hopper kernel refuses of ``SHAPES``, for each tuned config that asks for it."""
         grids = [(name, grid) for name in self.variants if name in VARIANTS for grid in VARIANTS[name].grids]
         for config in (config for name, grid in grids for config in grid.configs(name)):
-            if not (config.descriptors or needs_parts(config)):
+            if not (config.tma or needs_parts(config)):
                 continue
             parameters = config._asdict()
             name = parameters.pop("variant")
             for values in product(*SHAPES.values()):
                 shape = dict(zip(SHAPES, values, strict=True))
-                kv_heads, group = shape["num_kv_heads"], shape.pop("queries_per_kv")
+                kv_heads, group = shape["num_kv_heads"], shape.pop("gqa_group_size")
                 sizes = (shape["head_size"], shape["block_size"], group, shape["kv_element_size"])
-                if hopper_limits.why_not_shape(config, *sizes) or hopper_limits.why_not_heads(
+                if hopper_limits.unsupported_shape(config, *sizes) or hopper_limits.why_not_heads(
                     config, kv_heads, MULTIPROCESSORS
                 ):
                     features = shape | {"num_query_heads": group * kv_heads}
@@ -139,7 +139,7 @@ def _job_of(case: Any) -> HookJob | HookOutcome:
         case.target,
         config,
         _size(case, "head_size", LARGEST_HEAD),
-        _size(case, "queries_per_kv", LARGEST_GROUP),
+        _size(case, "gqa_group_size", LARGEST_GROUP),
         ("fp8",) if element < BF16_BYTES else (),
     )
 
@@ -151,17 +151,17 @@ def _size(case: Any, name: str, most: int) -> int:
 
 def jobs_of_hopper(job: HookJob) -> list[HookJob]:
     """The job at the largest sizes, up to its own, that the Hopper kernel takes; none where it takes none."""
-    may_use = job.config.descriptors or (needs_parts(job.config) and job.config.variant not in WAYS)
+    may_use = job.config.tma or (needs_parts(job.config) and job.config.variant not in WAYS)
     if not may_use or job.target != "sm_90":
         return []
     heads = [head_size for head_size in hopper_limits.HEAD_SIZES[::-1] if head_size <= job.head_size]
-    groups = [job.queries_per_kv, *(group for group in (32, 16, 8, 4, 2, 1) if group < job.queries_per_kv)]
+    groups = [job.gqa_group_size, *(group for group in (32, 16, 8, 4, 2, 1) if group < job.gqa_group_size)]
     element = 1 if "fp8" in job.features else BF16_BYTES
     if not hopper_limits.OPTIONS[job.config.variant].issuperset(job.features):
         return []
     for head_size, group in product(heads, groups):
-        if hopper_limits.why_not_shape(job.config, head_size, PAGE_SIZE, group, element) is None:
-            return [job._replace(head_size=head_size, queries_per_kv=group)]
+        if hopper_limits.unsupported_shape(job.config, head_size, PAGE_SIZE, group, element) is None:
+            return [job._replace(head_size=head_size, gqa_group_size=group)]
     return []
 
 
@@ -181,14 +181,14 @@ def attempt(job: HookJob) -> HookOutcome:
             check_config(job.config)
         mixed = needs_parts(job.config)
         kernels = {"divide": compile_divide(job.target)} if mixed else {}
-        plain = job._replace(config=without_descriptors(job.config, job.head_size))
+        plain = job._replace(config=without_tma(job.config, job.head_size))
         for one in [*jobs_of_hopper(job), *([] if mixed else [plain])]:
             kernels |= compile_config(
                 one.config,
                 target=one.target,
                 head_size=one.head_size,
                 block_size=PAGE_SIZE,
-                queries_per_kv=one.queries_per_kv,
+                gqa_group_size=one.gqa_group_size,
                 dtype=torch.bfloat16,
                 features=one.features,
             )

@@ -56,7 +56,7 @@ class CompileShape(NamedTuple):
     target: str  # a key of ``TARGETS``
     head_size: int
     block_size: int  # tokens a page holds
-    queries_per_kv: int  # query heads that share a KV head
+    gqa_group_size: int  # query heads that share a KV head
     dtype: torch.dtype
     features: tuple[str, ...]  # of ``FEATURES``
 
@@ -66,7 +66,7 @@ class CompileShape(NamedTuple):
 
     def check(self) -> None:
         """Raise ValueError or TypeError where kernels cannot be compiled for this."""
-        checks.check_heads(self.queries_per_kv, 1, self.head_size)
+        checks.check_heads(self.gqa_group_size, 1, self.head_size)
         checks.check_int("block_size", self.block_size, 1)
         checks.check_dtype(self.dtype)
         if self.target not in TARGETS:
@@ -96,19 +96,19 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
     variant = VARIANTS[config.variant]
     if not all(isinstance(kernel, JITFunction) for kernel in variant.kernels):
         raise RuntimeError("TRITON_INTERPRET is set, but compiling needs a process without it")
-    if (config.descriptors or variant.mixed) and shape.target == "sm_90":
+    if (config.tma or variant.mixed) and shape.target == "sm_90":
         from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
-        tile = (shape.head_size, shape.block_size, shape.queries_per_kv, _cache_bytes(shape))
+        tile = (shape.head_size, shape.block_size, shape.gqa_group_size, _cache_bytes(shape))
         computed = hopper_limits.OPTIONS[config.variant].issuperset(shape.features)
-        if computed and hopper_limits.why_not_shape(config, *tile) is None:
+        if computed and hopper_limits.unsupported_shape(config, *tile) is None:
             return {
                 "schedule": _schedule_source(hopper, config, shape),
                 "hopper": _hopper_source(hopper, config, shape),
             }
     return {
         special.kernel.__name__.removesuffix("_kernel"): _source(config, special, shape)
-        for special in variant.specialise(config, shape.queries_per_kv)
+        for special in variant.specialise(config, shape.gqa_group_size)
     }
 
 
@@ -122,7 +122,7 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
         _cache_bytes(shape),
         head_size=shape.head_size,
         block_size=shape.block_size,
-        queries_per_kv=shape.queries_per_kv,
+        gqa_group_size=shape.gqa_group_size,
         heads=special.heads,
         block_m=special.block_m,
         windowed="window" in shape.features,
@@ -148,7 +148,7 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
 
 def _schedule_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
     """The kernel that computes the schedule of the Hopper kernel once a plan."""
-    values = (*hopper_limits.roles_of(config, shape.queries_per_kv), CHUNK)
+    values = (*hopper_limits.roles_of(config, shape.gqa_group_size), CHUNK)
     names = schedule_kernel.arg_names[-len(values) :]
     return index_source(schedule_kernel, dict(zip(names, values, strict=True)), shape.target)
 
@@ -165,11 +165,11 @@ def index_source(kernel: Any, constants: dict[str, Any], target: str) -> KernelS
 
 
 def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
-    """The kernel that configs with ``descriptors`` and of ``pod`` launch on Hopper GPUs."""
+    """The kernel that configs with ``tma`` and of ``pod`` launch on Hopper GPUs."""
     kernel = hopper.hopper_kernel
     cache_bytes = _cache_bytes(shape)
     constants: dict[str, Any] = hopper_limits.constants(
-        config, shape.head_size, shape.block_size, shape.queries_per_kv, cache_bytes
+        config, shape.head_size, shape.block_size, shape.gqa_group_size, cache_bytes
     )
     wide, tail = hopper.box_columns(shape.head_size, cache_bytes)
     absent = [name for name, feature in HOPPER_FEATURES.items() if feature not in shape.features]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from attn_kernels.choose.choices import Choices, checked, choices_for
-from attn_kernels.choose.mixed import SERIES, WHOLE, needs_parts
+from attn_kernels.choose.mixed import SEPARATE, SINGLE, needs_parts
 from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.core import checks
 from attn_kernels.core.config import Config, LaunchConfig
@@ -155,9 +155,9 @@ def _plan_chosen(step: Step, lengths: Lengths, parts: Parts | None, way: Config 
             raise ValueError(f"config is {way}, but it needs parts")
     elif parts.decodes.num_query_tokens and parts.prompts.num_query_tokens:
         way = way or choices.way(parts)
-        if way != WHOLE:
+        if way != SINGLE:
             configs = [choices.config(part) for part in parts]
-            return plan_parts(step, lengths, parts, configs, None if way == SERIES else way)
+            return plan_parts(step, lengths, parts, configs, None if way == SEPARATE else way)
     return _plan_whole(step, lengths, choices.config(lengths))
 
 
@@ -180,7 +180,7 @@ def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> 
         config.programs_per_sm,
         step.for_capture,
         part,
-        model.queries_per_kv,
+        model.gqa_group_size,
         config,
     )
     return Plan(

@@ -77,7 +77,7 @@ class Workspace:
         max_partials = max_partials if any(maxima.splits for maxima in needed) else 1
         sizes = ScratchSizes(1, 1, 1, head_padded(head_size), max_partials)
         # The most that any config's roles need.
-        roles = Roles(max(1, BLOCK_M // max(model.queries_per_kv for model in models)), 1, 1)
+        roles = Roles(max(1, BLOCK_M // max(model.gqa_group_size for model in models)), 1, 1)
         schedule_length = roles.length(max_query_tokens, max_num_seqs)
         cu_parts = fresh.cu_parts(max_num_seqs)
         first, second, both = (fresh.schedule(schedule_length, sizes) for _ in range(3))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels.choose.choices import choices_for
-from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL, needs_parts
+from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL, needs_parts
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths
 from attn_kernels.measure.batches import Batch
@@ -120,7 +120,7 @@ def job_for(scenario: Scenario, config: Config, device: torch.device) -> Compile
     batch = scenario.batch
     if config not in WITHOUT_KERNEL:
         return CompileJob(shape_of(batch), config)
-    lengths = batch.parts if config == SERIES else (Lengths.of(batch.query_lens, batch.context_lens),)
+    lengths = batch.parts if config == SEPARATE else (Lengths.of(batch.query_lens, batch.context_lens),)
     choices = choices_for(batch.model, device)
     return ChosenJob(batch, config, tuple(map(choices.config, lengths)))
 
@@ -129,7 +129,7 @@ def _kernels(config: Config, shape: Shape) -> Hashable:
     layout, scores = shape.layout, shape.scores
     group = layout.num_query_heads // layout.num_kv_heads
     # Without descriptors, it sets the size of a launch and not the kernel.
-    compiled = config if config.descriptors else config._replace(programs_per_sm=1)
+    compiled = config if config.tma else config._replace(programs_per_sm=1)
     sizes = (group, layout.head_size, shape.block_size)
     options = (scores.window is not None, scores.softcap != 0.0, scores.sinks)
     return compiled, sizes, shape.dtype, shape.cache_dtype or shape.dtype, options

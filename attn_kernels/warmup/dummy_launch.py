@@ -53,8 +53,8 @@ class DummyLaunch:
     @property
     def needs(self) -> frozenset[Hashable]:
         # Only kernels with descriptors depend on it.
-        compiled = self.config if self.config.descriptors else self.config._replace(programs_per_sm=1)
-        group = self.model.queries_per_kv
+        compiled = self.config if self.config.tma else self.config._replace(programs_per_sm=1)
+        group = self.model.gqa_group_size
         model = dataclasses.replace(self.model, num_query_heads=group, num_kv_heads=1, sliding_window=None)
         return frozenset({dataclasses.replace(self, config=compiled, model=model)})
 
@@ -145,5 +145,5 @@ def _options(launch: DummyLaunch, device: torch.device) -> Iterator[dict[str, An
         options["sinks"] = torch.zeros(model.num_query_heads, dtype=model.dtype, device=device)
         yield options | {"sinks": options["sinks"].float()}
     yield options
-    if launch.config.descriptors and "scales" not in features:
+    if launch.config.tma and "scales" not in features:
         yield options | {"v_scale": 2.0}  # the kernel with descriptors leaves it to the one without

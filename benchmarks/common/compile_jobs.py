@@ -32,10 +32,10 @@ class LaunchJob:
     @property
     def needs(self) -> frozenset[Hashable]:
         # Without descriptors, it sizes a launch and compiles nothing.
-        compiled = self.config if self.config.descriptors else self.config._replace(programs_per_sm=1)
+        compiled = self.config if self.config.tma else self.config._replace(programs_per_sm=1)
         model, scores = self.batch.model, self.batch.scores
         options = (scores.window is not None, scores.softcap > 0.0, scores.sinks)
-        shape = (model.queries_per_kv, model.head_size, model.block_size, model.dtype, model.cache_dtype)
+        shape = (model.gqa_group_size, model.head_size, model.block_size, model.dtype, model.cache_dtype)
         return frozenset({(compiled, shape, options)})
 
     @property

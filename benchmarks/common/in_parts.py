@@ -69,10 +69,10 @@ class OursInParts:
 
 
 @dataclass(frozen=True)
-class OursInSeries:
+class OursSeparate:
     """Two ordinary plans, one for each part, whose launches follow one another."""
 
-    name: str = "series"
+    name: str = "separate"
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
         parts = split_tensors(tensors)

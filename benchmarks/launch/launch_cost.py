@@ -35,8 +35,8 @@ from benchmarks.launch.timing import cpu_us, first_us, launching
 
 CONFIGS = {
     "qblock": Config("qblock", 16, 64),
-    "prompts on Hopper": Config("qblock", 128, 64, num_warps=8, descriptors=1),
-    "decodes on Hopper": Config("stream_k", 16, 64, descriptors=1),
+    "prompts on Hopper": Config("qblock", 128, 64, num_warps=8, tma=1),
+    "decodes on Hopper": Config("stream_k", 16, 64, tma=1),
 }
 SMALL = HeadLayout(4, 2, 16)
 LENGTHS = ("num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")

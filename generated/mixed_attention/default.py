@@ -5,12 +5,12 @@ from functools import lru_cache
 
 from .config import Config
 
-SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
+SEPARATE_M0_T0_W0_S0 = Config("separate", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
     """What each row launches on models with these constants, by regime."""
-    return ((SERIES_M0_T0_W0_S0,),)
+    return ((SEPARATE_M0_T0_W0_S0,),)
 
 
 @lru_cache(maxsize=256)
@@ -18,7 +18,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
     """What steps launch on models with these constants: a function of num_decodes, num_decode_tokens, num_decode_kv_tokens, max_decode_len, max_decode_seq_len, num_prompts, num_prompt_tokens, num_prompt_kv_tokens, max_prompt_len, max_prompt_seq_len."""
 
     def step(num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int) -> Config:
-        return SERIES_M0_T0_W0_S0
+        return SEPARATE_M0_T0_W0_S0
 
     return step
 
@@ -29,4 +29,4 @@ def choose(*, num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: in
 
 def candidates(at_most: int, *, num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[Config, ...]:
     """The config of `choose`, then those of the nearest rows, each once: what to try for this step."""
-    return (SERIES_M0_T0_W0_S0,)[:at_most]
+    return (SEPARATE_M0_T0_W0_S0,)[:at_most]

@@ -9,18 +9,18 @@ POD_M128_T64_W4_S2_K64 = Config("pod", block_m=128, tile_size=64, num_warps=4, n
 POD_M128_T64_W4_S2_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=2, decode_tile=128)
 POD_M128_T64_W4_S3_K64 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=3, decode_tile=64)
 POD_M128_T64_W4_S3_K128 = Config("pod", block_m=128, tile_size=64, num_warps=4, num_stages=3, decode_tile=128)
-SERIES_M0_T0_W0_S0 = Config("series", block_m=0, tile_size=0, num_warps=0, num_stages=0)
-WHOLE_M0_T0_W0_S0 = Config("whole", block_m=0, tile_size=0, num_warps=0, num_stages=0)
+SEPARATE_M0_T0_W0_S0 = Config("separate", block_m=0, tile_size=0, num_warps=0, num_stages=0)
+SINGLE_M0_T0_W0_S0 = Config("single", block_m=0, tile_size=0, num_warps=0, num_stages=0)
 
-# Row(config of most models, {class: config}, (tried in order where these do not fit)), then SERIES_M0_T0_W0_S0; how it did in its table.
+# Row(config of most models, {class: config}, (tried in order where these do not fit)), then SEPARATE_M0_T0_W0_S0; how it did in its table.
 STEPS = (
-    Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 0: 41 scenarios, 1.00x the best, noise 0.7%
-    Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128, WHOLE_M0_T0_W0_S0)),  # 1: 15 scenarios, 1.01x the best, noise 0.8%
-    Row(SERIES_M0_T0_W0_S0, {}, ()),  # 2: 53 scenarios, 1.01x the best, noise 0.6%
-    Row(WHOLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64)),  # 3: 13 scenarios, 1.04x the best, noise 1.2%
-    Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64, WHOLE_M0_T0_W0_S0)),  # 4: 9 scenarios, 1.03x the best, noise 0.5%
-    Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128, WHOLE_M0_T0_W0_S0)),  # 5: 24 scenarios, 1.02x the best, noise 0.8%
-    Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64, WHOLE_M0_T0_W0_S0)),  # 6: 85 scenarios, 1.01x the best, noise 0.7%
+    Row(SINGLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128)),  # 0: 41 scenarios, 1.00x the best, noise 0.7%
+    Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128, SINGLE_M0_T0_W0_S0)),  # 1: 15 scenarios, 1.01x the best, noise 0.8%
+    Row(SEPARATE_M0_T0_W0_S0, {}, ()),  # 2: 53 scenarios, 1.01x the best, noise 0.6%
+    Row(SINGLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64)),  # 3: 13 scenarios, 1.04x the best, noise 1.2%
+    Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64, SINGLE_M0_T0_W0_S0)),  # 4: 9 scenarios, 1.03x the best, noise 0.5%
+    Row(POD_M128_T64_W4_S3_K64, {}, (POD_M128_T64_W4_S3_K128, POD_M128_T64_W4_S2_K64, POD_M128_T64_W4_S2_K128, SINGLE_M0_T0_W0_S0)),  # 5: 24 scenarios, 1.02x the best, noise 0.8%
+    Row(POD_M128_T64_W4_S3_K128, {}, (POD_M128_T64_W4_S2_K128, POD_M128_T64_W4_S3_K64, POD_M128_T64_W4_S2_K64, SINGLE_M0_T0_W0_S0)),  # 6: 85 scenarios, 1.01x the best, noise 0.7%
 )
 
 
@@ -42,8 +42,8 @@ def steps_row(mean_decode_context: int, prompt_scores: int, decodes_per_prompts:
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[tuple[Config, ...], ...], ...]:
     """What each row launches on models with these constants, best first, by regime."""
-    queries_per_kv = num_query_heads // max(1, num_kv_heads)
-    can_pod = head_size % 16 == 0 and block_size % 16 == 0 and head_size >= 64 and head_size <= 128 and kv_element_size >= 2 and queries_per_kv <= 32 and 132 % max(1, num_kv_heads) <= 16
+    gqa_group_size = num_query_heads // max(1, num_kv_heads)
+    can_pod = head_size % 16 == 0 and block_size % 16 == 0 and head_size >= 64 and head_size <= 128 and kv_element_size >= 2 and gqa_group_size <= 32 and 132 % max(1, num_kv_heads) <= 16
 
     def fits(config: Config) -> bool:
         return (
@@ -58,20 +58,20 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
 def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int, passed_over: tuple[Config, ...] = ()) -> Callable[..., Config]:
     """What steps launch on models with these constants: a function of num_decodes, num_decode_tokens, num_decode_kv_tokens, max_decode_len, max_decode_seq_len, num_prompts, num_prompt_tokens, num_prompt_kv_tokens, max_prompt_len, max_prompt_seq_len."""
     (steps,) = all_remaining(configs(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size), passed_over)
-    queries_per_kv = num_query_heads // max(1, num_kv_heads)
+    gqa_group_size = num_query_heads // max(1, num_kv_heads)
 
     def step(num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int) -> Config:
         mean_decode_context = num_decode_kv_tokens // (num_decodes if num_decodes > 1 else 1)
-        prompt_tiles = (num_prompt_tokens * queries_per_kv // 128 + num_prompts) * num_kv_heads
+        prompt_tiles = (num_prompt_tokens * gqa_group_size // 128 + num_prompts) * num_kv_heads
         prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
         decode_keys = num_decode_kv_tokens * num_kv_heads
         prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
         prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
         decodes_per_prompts = 2048 * decode_keys // (prompt_scores if prompt_scores > 1 else 1)
         for config in steps[steps_row(mean_decode_context, prompt_scores, decodes_per_prompts)]:
-            if (config.variant != "pod" or num_prompt_tokens <= 8192) and (config.variant != "pod" or prompt_keys_per_tile <= 65_536) and (config.variant != "whole" or prompt_scores <= 134_217_728):
+            if (config.variant != "pod" or num_prompt_tokens <= 8192) and (config.variant != "pod" or prompt_keys_per_tile <= 65_536) and (config.variant != "single" or prompt_scores <= 134_217_728):
                 return config
-        return SERIES_M0_T0_W0_S0
+        return SEPARATE_M0_T0_W0_S0
 
     return step
 

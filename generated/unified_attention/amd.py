@@ -46,18 +46,18 @@ def prompts_row(max_scores: int) -> int:
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
     """What each row launches on models with these constants, by regime."""
-    queries_per_kv = num_query_heads // max(1, num_kv_heads)
+    gqa_group_size = num_query_heads // max(1, num_kv_heads)
     head_bytes = head_size * kv_element_size
     padded_head = (1 << max(0, head_size - 1).bit_length())
-    tma = head_bytes % 32 == 0 and block_size % 16 == 0 and queries_per_kv <= 128 and head_size >= 64 and head_size <= 256
+    can_tma = head_bytes % 32 == 0 and block_size % 16 == 0 and gqa_group_size <= 128 and head_size >= 64 and head_size <= 256
 
     def fits(config: Config) -> bool:
         return (
             (head_size >= 64 and head_size <= 256 and kv_element_size >= 1 and kv_element_size <= 2)
-            and (config.block_m >= min(64, queries_per_kv))
-            and (config.descriptors == 1 or 4 * config.tile_size * padded_head * (config.num_stages - 1) + 2 * config.block_m * config.tile_size <= 65_536)
-            and (config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 65_536)
-            and (config.descriptors == 0 or tma)
+            and (config.block_m >= min(64, gqa_group_size))
+            and (config.tma == 1 or 4 * config.tile_size * padded_head * (config.num_stages - 1) + 2 * config.block_m * config.tile_size <= 65_536)
+            and (config.tma == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 65_536)
+            and (config.tma == 0 or can_tma)
         )
 
     kind = model_class(head_size, kv_element_size)

@@ -11,7 +11,7 @@ class Config(NamedTuple):
     num_warps: int
     num_stages: int
     programs_per_sm: int = 1
-    descriptors: int = 0
+    tma: int = 0
 
 
 class Row(NamedTuple):

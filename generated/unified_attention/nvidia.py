@@ -72,18 +72,18 @@ def prompts_row(keys_per_tile: int, max_scores: int) -> int:
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
     """What each row launches on models with these constants, by regime."""
-    queries_per_kv = num_query_heads // max(1, num_kv_heads)
+    gqa_group_size = num_query_heads // max(1, num_kv_heads)
     head_bytes = head_size * kv_element_size
     padded_head = (1 << max(0, head_size - 1).bit_length())
-    tma = head_bytes % 32 == 0 and block_size % 16 == 0 and queries_per_kv <= 128 and head_size >= 64 and head_size <= 256
+    can_tma = head_bytes % 32 == 0 and block_size % 16 == 0 and gqa_group_size <= 128 and head_size >= 64 and head_size <= 256
 
     def fits(config: Config) -> bool:
         return (
             (head_size >= 64 and head_size <= 256 and kv_element_size >= 1 and kv_element_size <= 2)
-            and (config.block_m >= min(64, queries_per_kv))
-            and (config.descriptors == 1 or 4 * config.tile_size * padded_head * (config.num_stages - 1) + 2 * config.block_m * (padded_head + config.tile_size) <= 101_376)
-            and (config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 101_376)
-            and (config.descriptors == 0 or tma)
+            and (config.block_m >= min(64, gqa_group_size))
+            and (config.tma == 1 or 4 * config.tile_size * padded_head * (config.num_stages - 1) + 2 * config.block_m * (padded_head + config.tile_size) <= 101_376)
+            and (config.tma == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 101_376)
+            and (config.tma == 0 or can_tma)
         )
 
     kind = model_class(head_size, kv_element_size)
@@ -94,14 +94,14 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
 def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int, passed_over: tuple[Config, ...] = ()) -> Callable[..., Config]:
     """What steps launch on models with these constants: a function of num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len."""
     decode, prompts = remaining(configs(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size), passed_over, QBLOCK_M64_T32_W4_S2)
-    queries_per_kv = num_query_heads // max(1, num_kv_heads)
+    gqa_group_size = num_query_heads // max(1, num_kv_heads)
 
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
-        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+        small_tiles = (num_query_tokens * gqa_group_size // 16 + num_seqs) * num_kv_heads
         keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
         if max_query_len <= 8:
             total_keys = num_kv_tokens * num_kv_heads
-            query_rows = max_query_len * queries_per_kv
+            query_rows = max_query_len * gqa_group_size
             return decode[decode_row(keys_per_tile, total_keys, query_rows)]
         max_scores = max_query_len * max_seq_len
         return prompts[prompts_row(keys_per_tile, max_scores)]

@@ -11,10 +11,10 @@ QBLOCK_M16_T128_W4_S2 = Config("qblock", block_m=16, tile_size=128, num_warps=4,
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
-QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=2, descriptors=1)
-QBLOCK_M128_T64_W8_S3_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=3, descriptors=1)
-QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, descriptors=1)
-STREAM_K_M16_T64_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, descriptors=1)
+QBLOCK_M128_T64_W8_S2_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=2, tma=1)
+QBLOCK_M128_T64_W8_S3_D1 = Config("qblock", block_m=128, tile_size=64, num_warps=8, num_stages=3, tma=1)
+QBLOCK_M128_T128_W8_S3_D1 = Config("qblock", block_m=128, tile_size=128, num_warps=8, num_stages=3, tma=1)
+STREAM_K_M16_T64_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=64, num_warps=4, num_stages=2, tma=1)
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 DECODE = (
@@ -78,23 +78,23 @@ def prompts_row(max_scores: int, longest_share: int) -> int:
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
     """What each row launches on models with these constants, by regime."""
-    queries_per_kv = num_query_heads // max(1, num_kv_heads)
+    gqa_group_size = num_query_heads // max(1, num_kv_heads)
     idle_multiprocessors = 132 % max(1, num_kv_heads)
     head_bytes = head_size * kv_element_size
     padded_head = (1 << max(0, head_size - 1).bit_length())
-    tma = head_bytes % 32 == 0 and block_size % 16 == 0 and queries_per_kv <= 128 and head_size >= 64 and head_size <= 256
-    tma_decodes = tma and (kv_element_size >= 2 or head_size % 128 == 0) and queries_per_kv <= 64 and idle_multiprocessors <= 16
+    can_tma = head_bytes % 32 == 0 and block_size % 16 == 0 and gqa_group_size <= 128 and head_size >= 64 and head_size <= 256
+    tma_decodes = can_tma and (kv_element_size >= 2 or head_size % 128 == 0) and gqa_group_size <= 64 and idle_multiprocessors <= 16
     ring_slots = 2 * ((head_bytes + 127) // 128) + (head_size % 64 == 0)
 
     def fits(config: Config) -> bool:
         return (
             (head_size >= 64 and head_size <= 256 and kv_element_size >= 1 and kv_element_size <= 2)
-            and (config.block_m >= min(64, queries_per_kv))
-            and (config.descriptors == 1 or 4 * config.tile_size * padded_head * config.num_stages + 2 * config.block_m * padded_head <= 232_448)
-            and (config.variant != "qblock" or config.descriptors == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 232_448)
+            and (config.block_m >= min(64, gqa_group_size))
+            and (config.tma == 1 or 4 * config.tile_size * padded_head * config.num_stages + 2 * config.block_m * padded_head <= 232_448)
+            and (config.variant != "qblock" or config.tma == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 232_448)
             and (config.variant != "stream_k" or 128 * config.tile_size * ring_slots <= 163_840 - 32_768 * config.programs_per_sm)
             and (config.variant != "stream_k" or 1536 + 2 * config.block_m * (64 * ((head_size + 63) // 64) + config.tile_size) + 128 * config.tile_size * ring_slots <= 349_184 - 116_736 * config.programs_per_sm)
-            and (config.descriptors == 0 or tma)
+            and (config.tma == 0 or can_tma)
             and (config.variant != "stream_k" or tma_decodes == 1)
         )
 
@@ -106,14 +106,14 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
 def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int, passed_over: tuple[Config, ...] = ()) -> Callable[..., Config]:
     """What steps launch on models with these constants: a function of num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len."""
     decode, prompts = remaining(configs(num_query_heads, num_kv_heads, head_size, block_size, kv_element_size), passed_over, QBLOCK_M64_T32_W4_S2)
-    queries_per_kv = num_query_heads // max(1, num_kv_heads)
+    gqa_group_size = num_query_heads // max(1, num_kv_heads)
 
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
-        small_tiles = (num_query_tokens * queries_per_kv // 16 + num_seqs) * num_kv_heads
+        small_tiles = (num_query_tokens * gqa_group_size // 16 + num_seqs) * num_kv_heads
         if max_query_len <= 8:
             keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
             total_keys = num_kv_tokens * num_kv_heads
-            query_rows = max_query_len * queries_per_kv
+            query_rows = max_query_len * gqa_group_size
             return decode[decode_row(keys_per_tile, total_keys, query_rows)]
         max_scores = max_query_len * max_seq_len
         avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)

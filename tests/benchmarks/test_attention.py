@@ -29,7 +29,7 @@ from benchmarks.attention.measure import (
     with_fastest_rival,
 )
 from benchmarks.common.implementations import PreparedLaunches
-from benchmarks.common.in_parts import OursInParts, OursInSeries, split, split_tensors
+from benchmarks.common.in_parts import OursInParts, OursSeparate, split, split_tensors
 from benchmarks.common.more_rivals import MORE_RIVALS, load_more_peers
 
 CPU = torch.device("cpu")
@@ -103,13 +103,13 @@ def test_the_fastest_right_rival_is_named() -> None:
 
 
 def test_ratios_of_parts_are_to_the_longer_one_and_worst_is_largest() -> None:
-    known = records(MIXED, fa3=12.0, one_call=15.0, decodes=4.0, prompts=8.0, series=12.5, parts=10.0)
+    known = records(MIXED, fa3=12.0, one_call=15.0, decodes=4.0, prompts=8.0, separate=12.5, parts=10.0)
     assert list(parts.ratios(known).values()) == [1.2, 1.25, 0.8, 10.0 / 15.0]
-    without = records(MIXED, one_call=15.0, decodes=4.0, prompts=None, series=8.0, parts=10.0)
+    without = records(MIXED, one_call=15.0, decodes=4.0, prompts=None, separate=8.0, parts=10.0)
     assert list(parts.ratios(without).values()) == [None, None, 1.25, 10.0 / 15.0]
     means = [line.split() for line in parts.means([known, without])]
     assert means[1][:4] == ["FA3/ours", "1", "1.200", "1.20"]
-    assert means[3][:4] == ["ours/series", "2", "1.000", "1.25"]
+    assert means[3][:4] == ["ours/separate", "2", "1.000", "1.25"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +154,8 @@ def test_parts_see_their_own_rows_and_the_whole_caches() -> None:
     assert tensors.sets[1].out[:9].isnan().all() and tensors.sets[1].out[9:].eq(2.0).all()
 
 
-@pytest.mark.parametrize("implementation", [OursInSeries(), OursInParts()], ids=["series", "parts"])
-def test_both_parts_are_written(implementation: OursInSeries | OursInParts) -> None:
+@pytest.mark.parametrize("implementation", [OursSeparate(), OursInParts()], ids=["separate", "parts"])
+def test_both_parts_are_written(implementation: OursSeparate | OursInParts) -> None:
     tensors = materialise(MIXED, CPU)
     prepared = implementation.prepare(tensors)
     prepared.launches[0]()
@@ -208,7 +208,7 @@ def test_parts_runs_through(tmp_path: Path) -> None:
     assert parts.main(command) == 0
     (batch,) = json.loads((tmp_path / "parts.json").read_text())["batches"]
     timed = {name for name, one in batch["records"].items() if one["time_us"] and one["ok"]}
-    assert timed == {"one call", "decodes", "prompts", "series", "parts"}
+    assert timed == {"one call", "decodes", "prompts", "separate", "parts"}
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ CONFIGS = tuple(
     for name, variant in VARIANTS.items()
     for grid in variant.grids
     for config in grid.configs(name)
-    if config.descriptors or variant.mixed
+    if config.tma or variant.mixed
 )
 
 
@@ -101,8 +101,10 @@ def is_taken(config: Config, batch: Batch, features: LaunchFeatures) -> bool:
     layout = batch.layout
     heads = layout.num_query_heads // layout.num_kv_heads
     cache_bytes = 1 if features.fp8 else 2
-    why_not = hopper_limits.why_not_shape(config, layout.head_size, batch.block_size, heads, cache_bytes)
-    return not missing and why_not is None
+    unsupported_reason = hopper_limits.unsupported_shape(
+        config, layout.head_size, batch.block_size, heads, cache_bytes
+    )
+    return not missing and unsupported_reason is None
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=lambda case: f"{case.batch.layout} {case.features}")

@@ -52,7 +52,7 @@ def random_config(rng: random.Random, head_size: int) -> Config:
             config
             for grid in VARIANTS["qblock"].grids
             for config in grid.configs("qblock")
-            if not config.descriptors
+            if not config.tma
             and (config.block_m + 2 * config.tile_size * config.num_stages) * head_size <= 100 * K
         ]
     )
@@ -65,7 +65,7 @@ def hopper_configs(layout: HeadLayout) -> list[list[Config]]:
         name: [config for grid in VARIANTS[name].grids for config in grid.configs(name)]
         for name in ("qblock", "stream_k", "pod")
     }
-    prompts = [config for config in roles["qblock"] if config.descriptors]
+    prompts = [config for config in roles["qblock"] if config.tma]
     decodes = [config._replace(block_m=rows) for config in roles["stream_k"] if rows <= 64]
     both = roles["pod"] if layout.head_size <= 128 else []
     return [configs for configs in (prompts, decodes, both) if configs]

@@ -25,9 +25,9 @@ STEPS = int(os.environ.get("ATTN_TEST_STEPS", "1000"))
 LAYOUTS = (HeadLayout(32, 8), HeadLayout(28, 4))
 CONFIGS = (
     Config("qblock", 64, 64),
-    Config("qblock", 128, 128, num_warps=8, descriptors=1),
+    Config("qblock", 128, 128, num_warps=8, tma=1),
     Config("qblock", 16, 64),
-    Config("stream_k", 16, 128, programs_per_sm=2, descriptors=1),
+    Config("stream_k", 16, 128, programs_per_sm=2, tma=1),
     Config("pod", 128, 64, num_stages=3, decode_tile=128),
 )
 LONGEST, KV_TOKENS, QUERY_TOKENS = 1024, 32 * 1024, 8 * 1024  # about the most of a batch
@@ -39,7 +39,7 @@ def allowed(configs: list[Config], on_hopper: bool) -> dict[str, int]:
     for config in configs:
         in_parts = needs_parts(config)
         for layout in LAYOUTS:
-            if (config.descriptors or in_parts) and on_hopper:
+            if (config.tma or in_parts) and on_hopper:
                 for name in ("hopper_kernel", "schedule_kernel", *["divide_kernel"] * in_parts):
                     users[name].add((config, layout))
                 continue

@@ -12,7 +12,7 @@ from torch import Tensor
 from attn_kernels import Config, Lengths
 from attn_kernels.choose import packages, recording
 from attn_kernels.choose.choices import Choices, choices_for
-from attn_kernels.choose.mixed import SERIES
+from attn_kernels.choose.mixed import SEPARATE
 from attn_kernels.choose.overrides import overrides
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import divide_kernel
@@ -37,7 +37,7 @@ def forget_choices() -> None:
     recording.recorder_of_process.cache_clear()
 
 
-def set_choices(monkeypatch: Any, choose: Callable[[Lengths], Config], way: Config = SERIES) -> None:
+def set_choices(monkeypatch: Any, choose: Callable[[Lengths], Config], way: Config = SEPARATE) -> None:
     """Put a function of lengths, and a way for mixed batches, in place of every generated module."""
     monkeypatch.setattr(Choices, "config", lambda self, lengths: choose(lengths))
     monkeypatch.setattr(Choices, "way", lambda self, parts: way)

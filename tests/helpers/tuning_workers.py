@@ -27,7 +27,7 @@ LINE = (
 )
 BATCHES = "".join(LINE.format(name, length) for name, length in (("a", 3), ("b", 20), ("c", 40)))
 RUN = ("--scenarios", "batches.jsonl", "--variants", "qblock", "--gpus", "cpu", "--out", "table")
-CONFIGS = [str(config) for config in declared("cpu") if config.block_m <= 64 and not config.descriptors]
+CONFIGS = [str(config) for config in declared("cpu") if config.block_m <= 64 and not config.tma]
 
 
 def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Connection, str, object], None]:

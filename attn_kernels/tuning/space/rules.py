@@ -60,11 +60,11 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
         return ROWS
     if gpu.vendor == "amd" and config.num_stages > AMD_STAGES:
         return STAGES
-    if config.descriptors and not descriptors_serve(config, shape, gpu):
+    if config.tma and not descriptors_serve(config, shape, gpu):
         return DESCRIPTORS
-    if gpu.vendor != "cpu" and not config.descriptors and shared_bytes(config, shape, gpu) > gpu.shared_bytes:
+    if gpu.vendor != "cpu" and not config.tma and shared_bytes(config, shape, gpu) > gpu.shared_bytes:
         return SHARED
-    if gpu.vendor == "nvidia" and not config.descriptors:
+    if gpu.vendor == "nvidia" and not config.tma:
         head = head_padded(layout.head_size)
         if config.block_m * (head + config.tile_size) > MAX_FLOATS * WARP * config.num_warps:
             return REGISTERS
@@ -77,14 +77,14 @@ def cache_element_size(shape: Shape) -> int:
 
 
 def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
-    """Return whether a config with ``descriptors`` or for mixed batches launches the Hopper kernel."""
+    """Return whether a config with ``tma`` or for mixed batches launches the Hopper kernel."""
     if hopper_module() is None or gpu.arch != "sm_90":
         return False
     layout = shape.layout
     group = layout.num_query_heads // layout.num_kv_heads
     sizes = (layout.head_size, shape.block_size, group, cache_element_size(shape))
     heads = layout.num_kv_heads, gpu.multiprocessors
-    return hopper_limits.why_not_shape(config, *sizes) is None and not hopper_limits.why_not_heads(
+    return hopper_limits.unsupported_shape(config, *sizes) is None and not hopper_limits.why_not_heads(
         config, *heads
     )
 
@@ -115,7 +115,7 @@ def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
     """Return why a config cannot win in a scenario; None if it may be measured."""
     if needs_parts(config):
         return None
-    rows = heads_of_tile(config, batch.model.queries_per_kv)  # that a query token takes
+    rows = heads_of_tile(config, batch.model.gqa_group_size)  # that a query token takes
     if config.block_m > EMPTY_FACTOR * max(16, power_above(batch.max_query_len * rows)):
         return EMPTY_TILES
     tiles = query_tiles(config, batch)
@@ -128,6 +128,6 @@ def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
 
 def query_tiles(config: Config, batch: Batch) -> int:
     """Query tiles of all sequences and heads."""
-    tokens = config.block_m // heads_of_tile(config, batch.model.queries_per_kv)
+    tokens = config.block_m // heads_of_tile(config, batch.model.gqa_group_size)
     beside = rows_of_q_block(config, batch.model) // config.block_m  # tiles that compute the same tokens
     return beside * sum(-(-query // tokens) for query in batch.query_lens)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL
+from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import VARIANTS
@@ -56,7 +56,7 @@ def gpu_of(facts: Mapping[str, str | int]) -> Gpu:
 def _derived(features: Mapping[str, int]) -> Mapping[str, int]:
     """Add the number of query heads a KV head, and the columns of a tile that holds a head."""
     group = features.get("num_query_heads", 1) // max(1, features.get("num_kv_heads", 1))
-    return {**features, "queries_per_kv": group, "head_padded": head_padded(features.get("head_size", 1))}
+    return {**features, "gqa_group_size": group, "head_padded": head_padded(features.get("head_size", 1))}
 
 
 # How alike two batches are, for the search.
@@ -74,7 +74,7 @@ ATTENTION = Likeness(
         "num_prompts": 0.5,
         "num_prompt_tokens": 1.0,
         "num_prompt_kv_tokens": 1.0,
-        "queries_per_kv": 1.0,
+        "gqa_group_size": 1.0,
         "num_kv_heads": 1.0,
         "head_size": 4.0,
         "block_size": 0.5,
@@ -113,7 +113,7 @@ def find_possible(
     seed: int = 0,
     features_of: Callable[[Batch], Mapping[str, int]] = lambda batch: batch.features,
 ) -> Possible:
-    """Apply all rules to all cells. ``SERIES`` is timed wherever it is a config."""
+    """Apply all rules to all cells. ``SEPARATE`` is timed wherever it is a config."""
     shapes = dict.fromkeys(shape_of(scenario.batch) for scenario in scenarios)
     at_shapes = {shape: reasons_at(shape, gpu, configs) for shape in shapes}
     dropped: Counter[str] = Counter()
@@ -128,7 +128,7 @@ def find_possible(
             else:
                 dropped[reason] += 1
         candidates[scenario.id] = tuple(kept)
-        always[scenario.id] = (str(SERIES),) if str(SERIES) in kept else ()
+        always[scenario.id] = (str(SEPARATE),) if str(SEPARATE) in kept else ()
     problem = SearchProblem(
         features={scenario.id: features_of(scenario.batch) for scenario in scenarios},
         candidates=candidates,

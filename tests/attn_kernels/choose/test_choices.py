@@ -13,7 +13,7 @@ import torch
 from attn_kernels import AttnKernelsWarning, Config, Lengths, Model, Parts
 from attn_kernels.choose import choices
 from attn_kernels.choose.choices import Choices, choices_for
-from attn_kernels.choose.mixed import SERIES, WHOLE, WITHOUT_KERNEL, needs_parts
+from attn_kernels.choose.mixed import SEPARATE, SINGLE, WITHOUT_KERNEL, needs_parts
 from attn_kernels.core.config import complete
 from attn_kernels.kernels.registry import check_config
 from attn_kernels.testing.poisoned import make_batch
@@ -177,7 +177,7 @@ def test_distinct_choices_are_logged_once(gpu, monkeypatch, caplog, generated_mi
     chosen = [line.split(" for num")[0] for line in lines]
     assert chosen[0] == f"nvidia_h200 chose {by_module('nvidia_h200')}"
     assert "num_seqs=64 " in lines[0] and "head_size=128" in lines[0]
-    assert chosen[-3:-1] == [f"nvidia_h200 of mixed_attention chose {way}" for way in (POD, SERIES)]
+    assert chosen[-3:-1] == [f"nvidia_h200 of mixed_attention chose {way}" for way in (POD, SEPARATE)]
     assert len(lines) == len(set(lines)) >= 5
     assert chosen[-1].startswith("nvidia chose ")
 
@@ -194,9 +194,9 @@ def test_all_that_can_be_chosen_is_listed(described, gpu):
     gpu(described)
     rng = random.Random(0)
     for _ in range(60):
-        kv_heads, queries_per_kv = rng.choice((1, 2, 8, 32)), rng.choice((1, 4, 8, 20))
+        kv_heads, gqa_group_size = rng.choice((1, 2, 8, 32)), rng.choice((1, 4, 8, 20))
         head_size = rng.choice((32, 64, 128, 256))
-        shared = choices_for(Model(kv_heads * queries_per_kv, kv_heads, head_size, 16, torch.bfloat16), GPU)
+        shared = choices_for(Model(kv_heads * gqa_group_size, kv_heads, head_size, 16, torch.bfloat16), GPU)
         possible = set(shared.possible())
         assert possible <= set(shared.for_any_model())
         for _ in range(40):
@@ -233,13 +233,13 @@ def generated_mixed(monkeypatch):
     """A generated package whose module for the H200 takes the one kernel for many decodes."""
     modules = {key: ModuleType(key) for key in ("default", "nvidia_h200")}
     steps = {
-        "default": lambda **lengths: SERIES,
-        "nvidia_h200": lambda **lengths: POD if lengths["num_decodes"] > 100 else SERIES,
+        "default": lambda **lengths: SEPARATE,
+        "nvidia_h200": lambda **lengths: POD if lengths["num_decodes"] > 100 else SEPARATE,
     }
     for key, module in modules.items():
         module.choose = steps[key]
         module.for_model = lambda step=steps[key], **constants: step
-    modules["nvidia_h200"].POD, modules["nvidia_h200"].SERIES = POD, SERIES
+    modules["nvidia_h200"].POD, modules["nvidia_h200"].SEPARATE = POD, SEPARATE
     package = ModuleType("generated.mixed_attention")
     package.MODULES = modules
     package.for_device = lambda name, arch, vendor: (
@@ -249,7 +249,7 @@ def generated_mixed(monkeypatch):
 
 
 def test_series_and_whole_are_no_configs_that_can_be_launched_alone():
-    configs = (SERIES, WHOLE, POD, Config("qblock", 16, 16))
+    configs = (SEPARATE, SINGLE, POD, Config("qblock", 16, 16))
     assert [needs_parts(config) for config in configs] == [True, True, True, False]
     for way in WITHOUT_KERNEL:
         assert Config.parse(str(way)) == way
@@ -261,13 +261,13 @@ def test_series_and_whole_are_no_configs_that_can_be_launched_alone():
     "described, device_key, variables, of_many",
     [
         (H200, None, {}, POD),
-        (A100, None, {}, SERIES),
-        (A100, "nvidia", {}, SERIES),
+        (A100, None, {}, SEPARATE),
+        (A100, "nvidia", {}, SEPARATE),
         (A100, "nvidia_h200", {}, POD),
         (A100, None, {"DEVICE": "nvidia_h200"}, POD),
-        (H200, None, {"DEVICE": "nvidia"}, SERIES),
+        (H200, None, {"DEVICE": "nvidia"}, SEPARATE),
         (A100, None, {"CONFIG": str(POD._replace(tile_size=128))}, POD._replace(tile_size=128)),
-        (H200, None, {"CONFIG": "qblock_M16_T32_W4_S2"}, SERIES),
+        (H200, None, {"CONFIG": "qblock_M16_T32_W4_S2"}, SEPARATE),
     ],
 )
 @pytest.mark.filterwarnings("ignore::attn_kernels.AttnKernelsWarning")
@@ -279,11 +279,11 @@ def test_the_module_of_mixed_batches_chooses_a_way(
         monkeypatch.setenv(f"ATTN_KERNELS_{name}", value)
     shared = choices_for(MODEL, GPU, device_key)
     assert shared.way(MANY) == of_many
-    assert shared.way(FEW) == (of_many if "CONFIG" in variables else SERIES)
+    assert shared.way(FEW) == (of_many if "CONFIG" in variables else SEPARATE)
     assert shared.fused() == [way for way in (of_many,) if way not in WITHOUT_KERNEL]
 
 
 def test_parts_are_in_series_without_a_generated_package(gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "generated.mixed_attention", None)
     gpu(H200)
-    assert choices_for(MODEL, GPU).way(MANY) == SERIES and choices_for(MODEL, GPU).fused() == []
+    assert choices_for(MODEL, GPU).way(MANY) == SEPARATE and choices_for(MODEL, GPU).fused() == []

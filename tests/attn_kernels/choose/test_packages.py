@@ -64,7 +64,7 @@ def package(folder: Path, *kernels: str) -> None:
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")
     for kernel in kernels:
-        variant, block_m = ("whole", 0) if kernel == MIXED else ("qblock", 16)
+        variant, block_m = ("single", 0) if kernel == MIXED else ("qblock", 16)
         (folder / f"{kernel}.py").write_text(PACKAGE.format(variant=variant, block_m=block_m))
     importlib.invalidate_caches()
 
@@ -93,7 +93,7 @@ def test_a_variable_names_another_package(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert chosen() == THEIRS
     with pytest.raises(ImportError):
         kernel_package(MIXED)
-    assert Choices(MODEL, torch.device("cpu")).way(Parts(LENGTHS, LENGTHS)).variant == "series"
+    assert Choices(MODEL, torch.device("cpu")).way(Parts(LENGTHS, LENGTHS)).variant == "separate"
 
 
 def test_a_call_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

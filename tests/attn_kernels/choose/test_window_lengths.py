@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.choices import Choices
-from attn_kernels.choose.mixed import SERIES, mixed_features
+from attn_kernels.choose.mixed import SEPARATE, mixed_features
 from attn_kernels.choose.recording import Bucket, line_of
 from attn_kernels.measure.batches import Batch, ScoreOptions
 from attn_kernels.tuning.scenarios.recorded import read_counted
@@ -68,7 +68,7 @@ def test_plans_and_tables_see_the_same_lengths(pairs: list[tuple[int, int]], win
     seen: list[dict[str, int]] = []
     choices = Choices(windowed(window), torch.device("cpu"), "nvidia_h200")
     choices.possible()  # finds the module
-    choices._choose = lambda **lengths: seen.append(lengths) or SERIES  # type: ignore[func-returns-value]
+    choices._choose = lambda **lengths: seen.append(lengths) or SEPARATE  # type: ignore[func-returns-value]
     choices.config(Lengths.of(queries, contexts))
     assert seen == [{name: batch.features[name] for name in Lengths._fields}]
     parts = batch.parts if window is None else Parts(*(part.in_window(window) for part in batch.parts))

@@ -74,17 +74,17 @@ def test_a_variant_accepts_its_samples_and_what_it_declares(config):
 
 
 POD = Config("pod", 128, 64, num_stages=3, decode_tile=64)
-DECODES = Config("stream_k", 16, 64, num_stages=2, descriptors=1)
+DECODES = Config("stream_k", 16, 64, num_stages=2, tma=1)
 PLAIN = Config("qblock", 16, 16)
 
 
 @pytest.mark.parametrize("config, name, values", [
     (PLAIN, "block_m", (1, 48, 2048)), (PLAIN, "tile_size", (0, -16)), (PLAIN, "num_warps", (3, 64)),
-    (PLAIN, "num_stages", (0,)), (PLAIN, "matrix_size", (8,)), (PLAIN, "descriptors", (2,)),
+    (PLAIN, "num_stages", (0,)), (PLAIN, "matrix_size", (8,)), (PLAIN, "tma", (2,)),
     (PLAIN, "bypass_l1", (2,)), (PLAIN, "max_registers", (256,)), (PLAIN, "waves_per_eu", (-1,)),
     (PLAIN, "programs_per_sm", (0, 2)),
     (POD, "block_m", (64,)), (POD, "tile_size", (32, 256)), (POD, "num_stages", (1,)),
-    (POD, "decode_tile", (0, 32)), (POD, "programs_per_sm", (2,)), (POD, "descriptors", (1,)),
+    (POD, "decode_tile", (0, 32)), (POD, "programs_per_sm", (2,)), (POD, "tma", (1,)),
     (DECODES, "tile_size", (32,)), (DECODES, "num_stages", (1,)), (DECODES, "block_m", (128,)),
     (DECODES, "decode_tile", (64,)), (POD, "variant", ("magic",)),
 ])  # fmt: skip

@@ -17,15 +17,15 @@ from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import SHARED_LIMITS
 from attn_kernels.testing.poisoned import run_poisoned
 
-DESCRIPTORS = Config("qblock", 128, 64, num_warps=8, num_stages=2, descriptors=1)
-DECODES = Config("stream_k", 16, 64, num_stages=2, descriptors=1)
+DESCRIPTORS = Config("qblock", 128, 64, num_warps=8, num_stages=2, tma=1)
+DECODES = Config("stream_k", 16, 64, num_stages=2, tma=1)
 BOTH = Config("pod", 128, 64, num_stages=3, decode_tile=64)
 DECLARED = [
     config
     for name, variant in VARIANTS.items()
     for grid in variant.grids
     for config in grid.configs(name)
-    if config.descriptors or variant.mixed
+    if config.tma or variant.mixed
 ]
 
 
@@ -53,7 +53,7 @@ def plan_of(batch, config):
     return batch.plan(config=config, parts=Parts.of(batch.query_lens, batch.context_lens)).fused
 
 
-def why_not(
+def unsupported_reason(
     head_size=64, block_size=16, ratio=4, config=DESCRIPTORS, change=lambda batch: {}, kv_heads=1, **options
 ):
     batch = random_batch(
@@ -64,7 +64,7 @@ def why_not(
         block_size=block_size,
         **options,
     )
-    return hopper_limits.why_not(plan_of(batch, config), layer_of(batch, **change(batch)))
+    return hopper_limits.unsupported_reason(plan_of(batch, config), layer_of(batch, **change(batch)))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def why_not(
 )
 @pytest.mark.parametrize("config", [DESCRIPTORS, DECODES, BOTH], ids=str)
 def test_reasons_against_a_layer(config, arguments, reason):
-    assert reason in why_not(config=config, **arguments)
+    assert reason in unsupported_reason(config=config, **arguments)
 
 
 OPTIONS = {
@@ -97,7 +97,7 @@ OPTIONS = {
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("config", [DESCRIPTORS, DECODES, BOTH], ids=str)
 def test_options_of_a_layer(config, option):
-    why = why_not(head_size=128, config=config, change=OPTIONS[option])
+    why = unsupported_reason(head_size=128, config=config, change=OPTIONS[option])
     assert why is None if option in hopper_limits.OPTIONS[config.variant] else f"lacks {option}" in why
 
 
@@ -127,7 +127,7 @@ def test_fp8_queries_are_one_number_or_a_sum_of_two(fp8_queries, terms):
     ],
 )
 def test_reasons_against_a_role(config, arguments, reason):
-    assert reason in why_not(config=config, **arguments)
+    assert reason in unsupported_reason(config=config, **arguments)
 
 
 def shifted(tensor):
@@ -174,7 +174,7 @@ def test_what_serves_fits_shared_memory(config):
     for head_size, block_size, heads in product(
         hopper_limits.HEAD_SIZES, (16, 48, 256), (1, 4, 7, 16, 64, 128)
     ):
-        if hopper_limits.why_not_shape(config, head_size, block_size, heads) is not None:
+        if hopper_limits.unsupported_shape(config, head_size, block_size, heads) is not None:
             continue
         chosen = hopper_limits.constants(config, head_size, block_size, heads)
         rows, tile = chosen["ROWS"], chosen["DECODE_TILE"]
@@ -215,7 +215,7 @@ def test_attn_kernels_needs_no_gluon():
 @pytest.mark.parametrize("heads, decodes", [(4, True), (16, True), (17, False), (32, False)])
 def test_a_tile_without_room_for_the_heads_has_no_role(heads, decodes):
     """The schedule divides by a role's query tokens, whatever the layer."""
-    roles = hopper_limits.roles_of(Config("stream_k", 16, 64, descriptors=1), heads)
+    roles = hopper_limits.roles_of(Config("stream_k", 16, 64, tma=1), heads)
     assert (roles.decode_tile > 0) == decodes
     assert not decodes or roles.decode_block_q == 16 // heads
     assert hopper_limits.roles_of(DESCRIPTORS, 200).prompt_block_q == 0

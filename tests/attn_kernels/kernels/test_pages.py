@@ -44,7 +44,7 @@ def test_page_ids_are_read_from_the_first_to_the_last_key_only(page_size, first_
     owned = torch.arange(first_key // page_size, last_key // page_size + 1)
     table[owned] = 100 + owned.to(torch.int32)
     config = make_config("qblock", tile_size=TILE)
-    shape = {"head_size": 16, "block_size": page_size, "queries_per_kv": 1}
+    shape = {"head_size": 16, "block_size": page_size, "gqa_group_size": 1}
     const = arguments.launch_constants(
         config, "nvidia", (16,), (16,) * 6, 2, **shape, windowed=first_key > 0
     )[2]

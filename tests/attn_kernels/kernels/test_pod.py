@@ -8,7 +8,7 @@ from captured_server import batch_of as server_batch_of
 from kernel_cases import FP8, assert_close, make_config, random_batch, record_launches, scores, set_choices
 
 from attn_kernels import Config, Lengths, Parts, Workspace
-from attn_kernels.choose.mixed import SERIES, WHOLE
+from attn_kernels.choose.mixed import SEPARATE, SINGLE
 from attn_kernels.testing.poisoned import run_poisoned
 
 LENS = ((1, 1, 3, 0, 1, 20, 1, 9), (50, 20, 33, 9, 64, 60, 8, 90))  # five decodes; another behind a prompt
@@ -33,7 +33,7 @@ def choose(monkeypatch):
     return choose
 
 
-@pytest.mark.parametrize("config", [POD, SERIES, WHOLE], ids=str)
+@pytest.mark.parametrize("config", [POD, SEPARATE, SINGLE], ids=str)
 def test_a_config_for_both_parts_needs_their_lengths(config, batch):
     for options in ({}, {"for_capture": True}, {"check": False}):
         with pytest.raises(ValueError, match=f"^config is {config}, but"):
@@ -42,7 +42,7 @@ def test_a_config_for_both_parts_needs_their_lengths(config, batch):
 
 def test_where_the_kernel_cannot_be_used_each_layer_launches_the_parts(batch, choose, monkeypatch):
     decodes, prompts = make_config(), make_config("qblock", 32, 32)
-    choose(decodes, prompts, SERIES)
+    choose(decodes, prompts, SEPARATE)
     launches = record_launches(monkeypatch)
     plan = batch.plan(config=POD, parts=PARTS)
     assert plan.config == plan.fused.config == POD
@@ -76,8 +76,8 @@ def test_a_workspace_serves_one_plan_after_another(choose):
     workspace = Workspace.for_maxima(
         "cpu", batches[0].model, max_query_tokens=64, max_num_seqs=8, configs=configs
     )
-    choose(*configs, SERIES)
-    for way in (POD, SERIES, POD._replace(tile_size=128, num_stages=2)):
+    choose(*configs, SEPARATE)
+    for way in (POD, SEPARATE, POD._replace(tile_size=128, num_stages=2)):
         for batch in batches:
             parts = Parts.of(batch.query_lens, batch.context_lens)
             plan = batch.plan(config=way, parts=parts, workspace=workspace)
@@ -86,12 +86,12 @@ def test_a_workspace_serves_one_plan_after_another(choose):
 
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("for_capture", [False, True])
-@pytest.mark.parametrize("way", [SERIES, WHOLE, POD], ids=str)
+@pytest.mark.parametrize("way", [SEPARATE, SINGLE, POD], ids=str)
 def test_a_plan_takes_the_way_that_is_given_or_chosen(way, for_capture, given, batch, choose):
     decodes, prompts = make_config(), make_config("qblock", 32)
-    choose(decodes, prompts, SERIES if given else way)
+    choose(decodes, prompts, SEPARATE if given else way)
     plan = batch.plan(parts=PARTS, config=way if given else None, for_capture=for_capture)
-    if way == WHOLE:
+    if way == SINGLE:
         assert (plan.parts, plan.fused, plan.config) == ((), None, prompts)
     else:
         assert [part.config for part in plan.parts] == [decodes, prompts]
@@ -100,7 +100,7 @@ def test_a_plan_takes_the_way_that_is_given_or_chosen(way, for_capture, given, b
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
-@pytest.mark.parametrize("way", [SERIES, WHOLE, POD], ids=str)
+@pytest.mark.parametrize("way", [SEPARATE, SINGLE, POD], ids=str)
 @pytest.mark.parametrize("lens", [((1, 2), (5, 6)), ((0, 12), (3, 12))])
 def test_a_batch_of_one_part_has_one_config(lens, way, choose):
     choose(make_config(), make_config(), POD)

@@ -118,7 +118,7 @@ def test_replays_split_each_batch_by_its_own_lengths(names, fp8, cost):
 def expected_keys(batch, model, block_m):
     pairs = [(q, k) for q, k in zip(batch.query_lens, batch.context_lens, strict=True) if q]
     longest = max(k for _, k in pairs)
-    block_q = block_m // model.queries_per_kv
+    block_q = block_m // model.gqa_group_size
     rows = sum(-(-q // block_q) for q, _ in pairs) * block_m * model.num_kv_heads
     keys = math.sqrt(splits.ROW_COST * longest * rows / MULTIPROCESSORS)
     return keys if longest >= LEAST_SPLITS * keys else longest

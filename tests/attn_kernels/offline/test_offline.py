@@ -57,7 +57,7 @@ def offline(folder, *arguments):
 
 def small(config):
     """A config that compiles quickly; those of the Hopper kernel allow no smaller one."""
-    if VARIANTS[config.variant].mixed or config.descriptors:
+    if VARIANTS[config.variant].mixed or config.tma:
         return config
     return config._replace(block_m=16, tile_size=16, num_warps=1, num_stages=1)
 

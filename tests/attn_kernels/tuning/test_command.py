@@ -92,7 +92,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--scenarios", "bad.jsonl"], "bad.jsonl:2: query_lens"),
     (["--scenarios", "bad.jsonl", "--dry-run"], "bad.jsonl:2: "),
     (["--variants", "qblock,"], "--variants"),
-    (["--variants", "series", "--dry-run"], "'series'"),
+    (["--variants", "separate", "--dry-run"], "'separate'"),
     (["--kernel", "mixed_attention", "--variants", "qblock"], "'qblock'"),
     (["--kernel", "mixed_attention", "--scenarios", "serving"], "'serving'"),
     (["--kernel", "mixed_attention", "--scenarios", "batches.jsonl"], "batches.jsonl"),
@@ -325,9 +325,9 @@ def test_the_merged_table_of_two_shards_is_that_of_one_run(run: Callable[..., li
     full = ("--strategy", "full")
     run(*full, "--shard", "1/2", "--out", "part1")
     run(*full, "--shard", "2/2", "--out", "part2")
-    run(*full, "--out", "whole")
+    run(*full, "--out", "single")
     assert treegen(["merge", "part1", "part2", "--out", "merged"]) == 0
-    merged, whole = read_run(Path("merged")), read_run(Path("whole"))
+    merged, whole = read_run(Path("merged")), read_run(Path("single"))
     assert sorted(map(repr, merged.visits)) == sorted(map(repr, whole.visits))
     assert merged.scenarios == whole.scenarios
     # A run goes on in the merged table as in its own.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_kernels.choose.mixed import SERIES
+from attn_kernels.choose.mixed import SEPARATE
 from attn_kernels.core.config import Config
 from attn_kernels.tuning.kernels import MIXED, UNIFIED
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
@@ -87,5 +87,5 @@ def test_tables_of_mixed_batches_are_whole_runs(folder: Path) -> None:
     assert recorded.header.features == MIXED.features
     measured = Times(recorded.visits)
     everything = {config.id for config in recorded.header.configs}
-    assert str(SERIES) in everything
+    assert str(SEPARATE) in everything
     assert all(measured.measured(scenario).keys() == everything for scenario in recorded.scenarios)

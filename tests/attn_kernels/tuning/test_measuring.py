@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attn_kernels.choose.choices import Choices
-from attn_kernels.choose.mixed import SERIES, WHOLE
+from attn_kernels.choose.mixed import SEPARATE, SINGLE
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure import tensors
@@ -53,7 +53,7 @@ def one_unwritten(out: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("harm", [one_element, one_unwritten, torch.Tensor.zero_])
-@pytest.mark.parametrize(("scenario", "config"), [(SCENARIO, QBLOCK), (STEP, SERIES)])
+@pytest.mark.parametrize(("scenario", "config"), [(SCENARIO, QBLOCK), (STEP, SEPARATE)])
 def test_a_wrong_result_has_no_time(
     monkeypatch: pytest.MonkeyPatch,
     harm: Callable[[torch.Tensor], None],
@@ -96,7 +96,7 @@ def test_a_config_of_whole_batches_compiles_at_its_shape() -> None:
     assert not job.needs & CompileJob(shape_of(SCENARIO.batch), QBLOCK).needs
 
 
-@pytest.mark.parametrize(("way", "tokens"), [(SERIES, (3, 12)), (WHOLE, (15,))])
+@pytest.mark.parametrize(("way", "tokens"), [(SEPARATE, (3, 12)), (SINGLE, (15,))])
 def test_ways_without_a_kernel_compile_what_is_chosen(
     way: Config, tokens: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +110,7 @@ def test_ways_without_a_kernel_compile_what_is_chosen(
     assert not job.needs & CompileJob(shape_of(step.batch), by_tokens[tokens[0]]).needs
 
 
-@pytest.mark.parametrize("way", [SERIES, WHOLE])
+@pytest.mark.parametrize("way", [SEPARATE, SINGLE])
 def test_ways_without_a_kernel_launch_the_shipped_choices(
     way: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,5 +125,5 @@ def test_ways_without_a_kernel_launch_the_shipped_choices(
 
 
 def test_equal_choices_compile_once() -> None:
-    jobs = [job_for(scenario, SERIES, CPU) for scenario in STEP_SETS["tiny"](0)]
+    jobs = [job_for(scenario, SEPARATE, CPU) for scenario in STEP_SETS["tiny"](0)]
     assert len(minimal(jobs)) == 2  # one for each shape: on a CPU the choice is always the same

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from attn_kernels import Config
-from attn_kernels.choose.mixed import SERIES, WITHOUT_KERNEL
-from attn_kernels.kernels.arguments import without_descriptors
+from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL
+from attn_kernels.kernels.arguments import without_tma
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.measure.batches import (
     HeadLayout,
@@ -139,7 +139,7 @@ from attn_kernels import Config
 from attn_kernels.offline import compile_config
 for name, head_size, features in json.loads(sys.argv[1]):
     found = compile_config(Config.parse(name), target="sm_90", head_size=head_size, block_size=16,
-                           queries_per_kv=4, features=features)
+                           gqa_group_size=4, features=features)
     print(max(need.shared_bytes for need in found.values()))
 """
 NEAR_THE_LIMIT = [
@@ -177,11 +177,11 @@ def test_configs_for_mixed_batches_are_a_space_of_their_own():
 @pytest.mark.parametrize("head_size", [64, 96, 128, 144, 192, 256])
 def test_what_descriptors_fall_back_to_fits_a_hopper_gpu(head_size):
     """Layers of unusual strides launch it, at every head size."""
-    configs = [config for config in declared("nvidia") if config.descriptors]
+    configs = [config for config in declared("nvidia") if config.tma]
     assert {config.variant for config in configs} == {"qblock", "stream_k"}
     for config in configs:
-        plain = without_descriptors(config, head_size)
-        assert not plain.descriptors and plain.tile_size <= config.tile_size
+        plain = without_tma(config, head_size)
+        assert not plain.tma and plain.tile_size <= config.tile_size
         assert shared_bytes(plain, shape(f"32/8/{head_size}"), H100) <= H100.shared_bytes
 
 
@@ -225,7 +225,7 @@ def test_of_mixed_attention_all_configs_are_candidates_and_series_is_always_meas
     problem = find_possible(steps, configs, H100, features_of=MIXED.features_of).problem
     for scenario in steps:
         assert problem.candidates[scenario.id] == tuple(map(str, configs))
-        assert problem.always[scenario.id] == (str(SERIES),)
+        assert problem.always[scenario.id] == (str(SEPARATE),)
         assert tuple(problem.features[scenario.id]) == MIXED.features
 
 

@@ -29,12 +29,12 @@ def _spec(folder: Path) -> Spec:
         features=["num_seqs", "query_len", "seq_len", "query_heads", "kv_heads", "dtype"],
         constants=["query_heads", "kv_heads", "dtype"],
         derived={
-            "queries_per_kv": "query_heads // max(1, kv_heads)",
+            "gqa_group_size": "query_heads // max(1, kv_heads)",
             "tiles": "ceil_div(query_len, 64) * num_seqs * kv_heads",
             "keys_per_tile": "seq_len // max(1, tiles)",
         },
         regimes={"decode": {"when": "query_len <= 1"}, "prompts": {"when": "otherwise"}},
-        classes={"narrow": "dtype == 1 and queries_per_kv <= 8", "wide": "otherwise"},
+        classes={"narrow": "dtype == 1 and gqa_group_size <= 8", "wide": "otherwise"},
         rows={"decode": {1: "few long sequences"}},
         values={"dtype": ["bf16", "fp8"]},
         config={
@@ -42,7 +42,7 @@ def _spec(folder: Path) -> Spec:
             "parameters": {"block": "B", "parts": {"letter": "N", "default": 1}, "num_warps": "W"},
         },
         constraints=[
-            "block >= queries_per_kv",
+            "block >= gqa_group_size",
             {"holds": "parts * block * 1024 <= shared_memory", "variants": ["split"]},
         ],
         fallback={"variant": "plain", "block": 64, "num_warps": 4},

@@ -134,7 +134,7 @@ def test_averages_of_a_foreign_table_follow_from_raw_features_or_are_given(mi300
     values = complete(
         {**raw, "num_kv_heads": 4, "max_query_len": 10, "max_seq_len": 2048}, mi300x.problem
     ).values
-    assert (values["avg_query_len"], values["avg_seq_len"], values["queries_per_kv"]) == (10, 2048, 8)
+    assert (values["avg_query_len"], values["avg_seq_len"], values["gqa_group_size"]) == (10, 2048, 8)
     averages = {"avg_query_len": 10, "avg_seq_len": 2048}
     assert averages.items() <= complete(averages, mi300x.problem).values.items()
     assert "avg_query_len=7" in error_of(complete, {**raw, "avg_query_len": 7}, mi300x.problem)
