@@ -47,7 +47,7 @@ class Config(NamedTuple):
     num_stages: int = 2  # of the loop over full tiles
     programs_per_sm: int = 1  # programs a multiprocessor (``stream_k``)
     # 1 lets ``qblock`` and ``stream_k`` load keys and values through tensor descriptors (TMA) where the GPU
-    # is a Hopper and the layer allows it (``kernels.hopper_limits.unsupported_reason``). Otherwise it counts as 0.
+    # is a Hopper and the layer allows it (``hopper_limits.unsupported_reason``). Otherwise it counts as 0.
     tma: int = 0
     bypass_l1: int = 0  # 1 loads keys and values past the L1 cache
     max_registers: int = 0  # of a thread; NVIDIA only, ignored elsewhere. 0 leaves it to the compiler
