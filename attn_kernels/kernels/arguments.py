@@ -94,8 +94,7 @@ class Specialisation(NamedTuple):
     """One of the kernels that a config launches, and what it is compiled for beside the config."""
 
     kernel: Any
-    heads: int | None = None  # as ``launch_constants`` takes it
-    block_m: int | None = None  # likewise
+    suffix: str = ""  # of its name, where a config launches several of one kernel
     constants: Mapping[str, Any] = {}  # further compile-time arguments; None for an absent pointer
     options: Mapping[str, int | bool] | None = None  # Triton's, in place of the config's
     const_of: Callable[[CompileParams], Any] | None = None  # what the kernel takes as ``const`` instead
@@ -138,8 +137,6 @@ def launch_constants(
     head_size: int,
     block_size: int,
     gqa_group_size: int,
-    heads: int | None = None,
-    block_m: int | None = None,
     windowed: bool = False,
     softcapped: bool = False,
     alibi: bool = False,
@@ -154,13 +151,10 @@ def launch_constants(
         vendor: "nvidia" or "amd".
         query_strides, cache_strides: in elements; three of K come before three of V.
         cache_bytes: of a cache element. block_size: tokens a page holds.
-        heads: query heads that one program covers; as many of a KV head as fit ``block_m`` by default.
-        block_m: in place of the config's.
         aligned: caches begin at multiples of 16 bytes.
         converts: caches are fp8, on an NVIDIA GPU whose instructions convert that.
     """
     config = without_tma(config, head_size)
-    block_m = config.block_m if block_m is None else block_m
     query_unit = math.gcd(VECTOR_BYTES // 2, *query_strides)
     cache_unit = math.gcd(VECTOR_BYTES // cache_bytes, *cache_strides)
     const = CompileParams(
@@ -168,8 +162,8 @@ def launch_constants(
         head_padded=head_padded(head_size),
         page_size=block_size,
         gqa_group_size=gqa_group_size,
-        heads=min(gqa_group_size, block_m) if heads is None else heads,
-        block_m=block_m,
+        heads=min(gqa_group_size, config.block_m),
+        block_m=config.block_m,
         tile_size=config.tile_size,
         num_stages=config.num_stages,
         query_unit=query_unit,
@@ -209,12 +203,11 @@ def _score_numbers(softmax_scale: float, softcap: float) -> tuple[float, float]:
 
 
 def common_arguments(
-    plan: Plan, layer: Layer, *, heads: int | None = None, block_m: int | None = None
+    plan: Plan, layer: Layer
 ) -> tuple[tuple[Any, ...], CompileParams, dict[str, int | bool]]:
     """The arguments with which every kernel begins, ``const``, and Triton's options.
 
-    They depend on the plan only in what all plans that share its ``bound`` have in common. ``heads`` and
-    ``block_m``: as ``launch_constants`` takes them.
+    They depend on the plan only in what all plans that share its ``bound`` have in common.
     """
     config, q, out, k_cache, v_cache = plan.config, layer.q, layer.out, layer.k_cache, layer.v_cache
     one_byte = k_cache.element_size() == 1
@@ -228,8 +221,6 @@ def common_arguments(
         head_size=plan.model.head_size,
         block_size=plan.model.block_size,
         gqa_group_size=plan.model.gqa_group_size,
-        heads=heads,
-        block_m=block_m,
         windowed=layer.sliding_window is not None,
         softcapped=layer.softcap != 0.0,
         alibi=layer.alibi_slopes is not None,

@@ -49,10 +49,16 @@ class ReduceParams:
     head_padded: int
     query_unit: int
     windowed: bool
+    splits: int  # at most, which a program holds in registers
 
     @classmethod
-    def of(cls, const: CompileParams) -> "ReduceParams":
-        return cls(const.head_size, const.head_padded, const.query_unit, const.windowed)
+    def of(cls, const: CompileParams, splits: int) -> "ReduceParams":
+        return cls(const.head_size, const.head_padded, const.query_unit, const.windowed, splits)
+
+    @property
+    def columns(self) -> int:
+        """Columns of a head that a program of one warp joins, at 64 registers a thread."""
+        return min(self.head_padded, 2048 // self.splits)
 
 
 class PagedCache(NamedTuple):

@@ -176,7 +176,7 @@ def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     of_splits = (*partials, split_keys, SPLIT_KEYS, NUM_SPLITS)
     arguments = (*arguments, *of_splits, heads, OfPlan(group), MAX_QUERY_LEN, const)
     kernel = Launch(qblock_kernel, programs, arguments, options)
-    return (kernel,) if by_hopper else (kernel, bind_reduce(layer, PARTIALS, split_keys, const))
+    return (kernel,) if by_hopper else (kernel, *bind_reduce(layer, PARTIALS, split_keys, const))
 
 
 def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:

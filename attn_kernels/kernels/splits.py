@@ -13,6 +13,7 @@ lengths that the host knows are maxima. Then one program finds ``k`` once a plan
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise, starmap
 
 import triton
 import triton.language as tl
@@ -64,7 +65,7 @@ def rows_of_q_block(config: Config, model: Model) -> int:
     return config.block_m * -(-model.gqa_group_size // heads) * model.num_kv_heads
 
 
-def max_q_blocks(lengths: Lengths, block_q: int) -> int:
+def max_q_blocks(lengths: Lengths | Plan, block_q: int) -> int:
     """The most Q-Blocks of ``block_q`` query tokens in a batch, as ``find_q_block`` counts them."""
     if lengths.max_query_len <= block_q:
         return lengths.num_seqs
@@ -210,14 +211,13 @@ def reduce_kernel(
     stride_out_head,
     const: tl.constexpr,
 ):
-    """Join the splits of one query token and head; ``const`` is a ReduceParams.
+    """Join the splits of one query token, head and block of columns; ``const`` is a ReduceParams.
 
     ``block_q`` and ``tile_size`` are those of the kernel that wrote the splits. They are run-time arguments,
     so that configs of different tiles share a binary.
     """
-    MOST: tl.constexpr = 64  # as MAX_SPLITS
-    HEAD_PADDED: tl.constexpr = const.head_padded
-    CHUNK: tl.constexpr = min(MOST, 2048 // HEAD_PADDED)  # splits at a time: 64 registers a thread
+    SPLITS: tl.constexpr = const.splits
+    COLUMNS: tl.constexpr = const.columns
     token = tl.program_id(0)
     head = tl.program_id(1)
     seq = search(cu_seqlens_q_ptr, num_seqs, token)
@@ -231,7 +231,7 @@ def reduce_kernel(
     if count <= 1:
         return
     first = (token.to(tl.int64) * tl.num_programs(1) + head) * num_splits
-    splits = tl.arange(0, MOST)
+    splits = tl.arange(0, SPLITS)
     maxima = tl.load(max_ptr + first + splits, mask=splits < count, other=-1e38)
     sums = tl.load(sum_ptr + first + splits, mask=splits < count, other=0.0)
     largest = tl.max(maxima, 0)
@@ -242,22 +242,18 @@ def reduce_kernel(
     if sinks_ptr is not None:
         total += tl.exp2(sink - largest)
 
-    columns = tl.arange(0, HEAD_PADDED)
-    result = tl.zeros([HEAD_PADDED], dtype=tl.float32)
-    for chunk in tl.range(0, count, CHUNK):
-        # Names of their own: a name that a loop assigns keeps its shape.
-        in_chunk = chunk + tl.arange(0, CHUNK)
-        weights = tl.exp2(tl.load(max_ptr + first + in_chunk, mask=in_chunk < count, other=-1e38) - largest)
-        partial_ptrs = partial_ptr + ((first + in_chunk) * HEAD_PADDED)[:, None] + columns[None, :]
-        partials = tl.load(partial_ptrs, mask=(in_chunk < count)[:, None], other=0.0)
-        result += tl.sum(partials * weights[:, None], 0)
-    result /= total
+    columns = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    partial_ptrs = partial_ptr + ((first + splits) * const.head_padded)[:, None] + columns[None, :]
+    partials = tl.load(partial_ptrs, mask=(splits < count)[:, None], other=0.0)
+    result = tl.sum(partials * tl.exp2(maxima - largest)[:, None], 0) / total
     unit: tl.constexpr = const.query_unit
     out_ptr += (token.to(tl.int64) * stride_out_token + head.to(tl.int64) * stride_out_head) * unit
     tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < const.head_size)
 
 
-# One warp: no sum has to cross warps, and there is a program for every token and head.
+# A program reads all its splits at once. Few splits are the rule, and then it joins more columns.
+JOINED_AT_ONCE = (16, MAX_SPLITS)
+# One warp: no sum has to cross warps, and there are programs for every token and head.
 REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
 EAGER = {"split_keys_ptr": None}  # the constants of kernels to which the host tells the keys of a split
 
@@ -268,8 +264,17 @@ def take_partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
 
 
 def specialise_splits() -> tuple[Specialisation, ...]:
-    reduce = Specialisation(reduce_kernel, constants=EAGER, options=REDUCE_OPTIONS, const_of=ReduceParams.of)
-    return Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS), reduce
+    reduce = (
+        Specialisation(
+            reduce_kernel,
+            str(splits),
+            constants=EAGER,
+            options=REDUCE_OPTIONS,
+            const_of=lambda const, splits=splits: ReduceParams.of(const, splits),
+        )
+        for splits in JOINED_AT_ONCE
+    )
+    return Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS), *reduce
 
 
 SPLIT_KEYS = OfPlan(lambda plan: plan.split_keys)
@@ -277,8 +282,8 @@ SPLIT_KEYS = OfPlan(lambda plan: plan.split_keys)
 
 def bind_reduce(
     layer: Layer, partials: Sequence[OfPlan], split_keys: OfPlan | None, const: CompileParams
-) -> Launch:
-    """The launch that joins all splits into the layer's output.
+) -> tuple[Launch, ...]:
+    """The launches that join all splits into the layer's output, of which a plan needs one at most.
 
     Args:
         partials: the tensors of ``store_partial``. split_keys: what the device found; None if it did not.
@@ -298,10 +303,18 @@ def bind_reduce(
         const.block_q,
         const.tile_size,
         *(n // const.query_unit for n in layer.out.stride()[:2]),
-        ReduceParams.of(const),
     )
 
-    def programs(plan: Plan) -> tuple[int, int]:
-        return plan.num_query_tokens, plan.model.num_query_heads
+    def launch(fewer: int, most: int) -> Launch:
+        reduced = ReduceParams.of(const, most)
+        blocks = const.head_padded // reduced.columns
 
-    return Launch(reduce_kernel, programs, arguments, REDUCE_OPTIONS, lambda plan: plan.num_splits > 1)
+        def programs(plan: Plan) -> tuple[int, int, int]:
+            return plan.num_query_tokens, plan.model.num_query_heads, blocks
+
+        def needed(plan: Plan) -> bool:
+            return fewer < plan.num_splits <= most
+
+        return Launch(reduce_kernel, programs, (*arguments, reduced), REDUCE_OPTIONS, needed)
+
+    return tuple(starmap(launch, pairwise((1, *JOINED_AT_ONCE))))

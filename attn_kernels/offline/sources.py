@@ -107,7 +107,7 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
                 "hopper": _hopper_source(hopper, config, shape),
             }
     return {
-        special.kernel.__name__.removesuffix("_kernel"): _source(config, special, shape)
+        special.kernel.__name__.removesuffix("_kernel") + special.suffix: _source(config, special, shape)
         for special in variant.specialise(config, shape.gqa_group_size)
     }
 
@@ -123,8 +123,6 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
         head_size=shape.head_size,
         block_size=shape.block_size,
         gqa_group_size=shape.gqa_group_size,
-        heads=special.heads,
-        block_m=special.block_m,
         windowed="window" in shape.features,
         softcapped="softcap" in shape.features,
         alibi="alibi" in shape.features,

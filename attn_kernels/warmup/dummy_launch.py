@@ -25,6 +25,7 @@ from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
 from attn_kernels.kernels.schedule import divide_kernel
+from attn_kernels.kernels.splits import JOINED_AT_ONCE
 from attn_kernels.launch import direct
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
@@ -74,8 +75,11 @@ class DummyLaunch:
         """Compile and load the kernels. Raises as ``plan`` and ``run``, and Triton's own errors."""
         step, caches = _plan(self, device), _caches(self.model, self.large, device)
         q = _rows(self.model, self.model.num_query_heads, device)
-        for options in _options(self, device):
-            run(step, q, *caches, **options)
+        # No sequence is as long as the plan was told: nothing is split, whatever the number of splits.
+        for splits in JOINED_AT_ONCE if step.num_splits > 1 else (1,):
+            step = dataclasses.replace(step, num_splits=splits, launches={})
+            for options in _options(self, device):
+                run(step, q, *caches, **options)
         _divide(device)
 
 
