@@ -52,7 +52,7 @@ def _parser() -> RaisingParser:
     add("--each-feature", action="store_true", help="plain, with each feature alone, and with all")
     add("--head-sizes", type=int, nargs="+", default=[128], metavar="N")
     add("--block-size", type=int, default=16, metavar="N", help="tokens a page holds")
-    add("--queries-per-kv", type=int, default=4, metavar="N")
+    add("--gqa-group-size", type=int, default=4, metavar="N")
     add("--dtype", default="bf16", choices=DTYPE_NAMES.values())
     add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes at a time")
     return parser

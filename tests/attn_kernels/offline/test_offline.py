@@ -304,7 +304,7 @@ def test_features_are_compiled_in_their_order(monkeypatch, capsys):
         ("--all --features=", "--features"),
         ("--all --features fp8 --each-feature", "--each-feature"),
         ("--all --jobs 0", "--jobs"),
-        ("--all --queries-per-kv 0", "num_query_heads"),
+        ("--all --gqa-group-size 0", "num_query_heads"),
         ("--all --block-size 0", "block_size"),
         ("--all --head 64", "--head"),
         ("--variant paged", "paged"),
