@@ -90,7 +90,9 @@ def test_steps_of_all_sizes_compile_each_kernel_once(features, steps, buffer, mo
     for vendor in TARGETS:
         keys = {key(launch, vendor) for launch in launches}
         # Few splits and many are joined by one kernel each.
-        reduced = {launch.arguments["const"].splits for launch in launches if launch.kernel == "reduce_kernel"}
+        reduced = {
+            launch.arguments["const"].splits for launch in launches if launch.kernel == "reduce_kernel"
+        }
         others = {launch.kernel for launch in launches} - {"reduce_kernel"}
         assert len(keys) == len(others) + len(reduced), differences(keys)
 

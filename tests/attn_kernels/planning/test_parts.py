@@ -170,7 +170,7 @@ def test_each_part_is_chosen_for_by_its_own_lengths(batch, choose, many_splits, 
     kernels = [launch.kernel for launch in launches]
     assert kernels == ["divide_kernel", "qblock_kernel", "reduce_kernel", "qblock_kernel"]
     heads, tokens = 8, 6
-    assert launches[2].grid == (tokens, heads), "decodes launch nothing for prompts"
+    assert launches[2].grid[:2] == (tokens, heads), "decodes launch nothing for prompts"
 
 
 def test_in_a_graph_the_splits_of_each_part_are_found_once(batch, choose, many_splits, monkeypatch):
