@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from attn_kernels.core.lengths import Lengths, Parts
     from attn_kernels.core.model import Model
     from attn_kernels.core.structures import Plan
+    from attn_kernels.launch.merge import merge_attention_states
     from attn_kernels.launch.run import run
     from attn_kernels.planning.plan import plan
     from attn_kernels.planning.varlen import flash_attn_varlen_func
@@ -31,6 +32,7 @@ __all__ = [
     "Workspace",
     "compile_ahead",
     "flash_attn_varlen_func",
+    "merge_attention_states",
     "plan",
     "run",
     "use_heuristics",
@@ -47,6 +49,7 @@ _MODULES = {
     "Workspace": "planning.workspace",
     "compile_ahead": "warmup.compile_ahead",
     "flash_attn_varlen_func": "planning.varlen",
+    "merge_attention_states": "launch.merge",
     "plan": "planning.plan",
     "run": "launch.run",
     "use_heuristics": "choose.packages",

@@ -75,8 +75,9 @@ def check_scoring(
     sinks: Tensor | None,
     k_scale: float | Tensor,
     v_scale: float | Tensor,
+    lse: Tensor | None = None,
 ) -> None:
-    """Check a layer's score options and scales."""
+    """Check a layer's score options, scales and log-sum-exp."""
     if softmax_scale is not None:
         _check_positive("softmax_scale", softmax_scale)
     if sliding_window is not None:
@@ -99,6 +100,10 @@ def check_scoring(
             _check_data(plan, name, scale.flatten(), (1,), torch.float32)
         else:
             _check_positive(name, scale)
+    if lse is not None:
+        _check_data(plan, "lse", lse, (*heads, plan.num_query_tokens), torch.float32)
+        if not lse.is_contiguous():
+            raise ValueError(f"lse has strides {lse.stride()}, but a contiguous tensor is needed")
 
 
 def _check_positive(name: str, value: float) -> None:

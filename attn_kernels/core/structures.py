@@ -32,6 +32,7 @@ class Plan:
     num_splits: int = 1  # into which contexts are split at most (``kernels.splits``)
     split_keys: int = 1  # keys of each
     for_capture: bool = False  # of a graph: the lengths are maxima, and the GPU finds the keys of each split
+    lse_stride: int = 0  # elements from one head to the next in ``lse``: query tokens of the whole batch
     launches: dict[Hashable, Any] = field(
         default_factory=dict, repr=False
     )  # by signature; of this plan alone
@@ -57,6 +58,7 @@ class Layer:
     sinks: Tensor | None
     k_scale: float | Tensor
     v_scale: float | Tensor
+    lse: Tensor | None = None
 
 
 class OfLayer(NamedTuple):

@@ -41,6 +41,13 @@ RUNTIME_INTS = (
     "stride_q_head",
     "stride_out_token",
     "stride_out_head",
+    "stride_lse",
+    "stride_a_token",
+    "stride_a_head",
+    "stride_b_token",
+    "stride_b_head",
+    "stride_lse_a",
+    "stride_lse_b",
     "stride_table",
     "stride_k_page",
     "stride_k_slot",
@@ -65,7 +72,8 @@ INDEX_POINTERS = (
     "split_keys_ptr",
     "schedule_ptr",
 )
-UNALIGNED_POINTERS = (*INDEX_POINTERS, "slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
+LSE_POINTERS = ("lse_ptr", "lse_a_ptr", "lse_b_ptr")
+UNALIGNED_POINTERS = (*INDEX_POINTERS, "slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr", *LSE_POINTERS)
 JIT_OPTIONS: dict[str, Any] = {
     "do_not_specialize": RUNTIME_INTS,
     "do_not_specialize_on_alignment": UNALIGNED_POINTERS,
@@ -80,6 +88,7 @@ BLOCK_TABLE = OfPlan(attrgetter("block_table"))
 STRIDE_TABLE = OfPlan(lambda plan: plan.block_table.stride(0))
 NUM_SEQS = OfPlan(attrgetter("num_seqs"))
 NUM_SPLITS = OfPlan(attrgetter("num_splits"))
+LSE_STRIDE = OfPlan(attrgetter("lse_stride"))
 
 
 def one_program_grid(plan: Plan) -> tuple[int]:
@@ -196,6 +205,11 @@ def _scale(name: str, scale: float | Tensor) -> tuple[float, OfLayer | None]:
     return (1.0, OfLayer(name)) if isinstance(scale, Tensor) else (float(scale), None)
 
 
+def lse_arguments(layer: Layer) -> tuple[OfLayer | None, OfPlan | None]:
+    """The arguments ``lse_ptr`` and ``stride_lse``; None of a layer without ``lse``."""
+    return (None, None) if layer.lse is None else (OfLayer("lse"), LSE_STRIDE)
+
+
 def _score_numbers(softmax_scale: float, softcap: float) -> tuple[float, float]:
     """``factor`` and ``cap`` of ``Scoring``."""
     factor = softmax_scale * LOG2_E
@@ -230,6 +244,7 @@ def common_arguments(
     cache_view = torch.uint8 if as_bytes else None
     k_scale, k_scale_tensor = _scale("k_scale", layer.k_scale)
     v_scale, v_scale_tensor = _scale("v_scale", layer.v_scale)
+    lse, lse_stride = lse_arguments(layer)
     arguments = (
         OfLayer("out"),
         OfLayer("q"),
@@ -242,12 +257,14 @@ def common_arguments(
         None if layer.sinks is None else OfLayer("sinks"),
         k_scale_tensor,
         v_scale_tensor,
+        lse,
         *_score_numbers(layer.softmax_scale, layer.softcap),
         k_scale,
         v_scale,
         layer.sliding_window or 0,
         NUM_SEQS,
         *in_query_units,
+        lse_stride,
         STRIDE_TABLE,
         *in_cache_units,
     )

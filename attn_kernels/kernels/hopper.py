@@ -23,6 +23,7 @@ from attn_kernels.kernels.arguments import (
     NUM_SEQS,
     SEQUSED_K,
     STRIDE_TABLE,
+    lse_arguments,
     multiprocessors,
 )
 from attn_kernels.kernels.hopper_decodes import consume_decodes
@@ -46,7 +47,7 @@ from attn_kernels.kernels.schedule import tiles_at
 
 WARPS = 4  # of a computing warpgroup; Triton adds the others
 
-OPTIONAL_TENSORS = ("alibi_slopes", "sinks", "k_scale", "v_scale")
+OPTIONAL_TENSORS = ("alibi_slopes", "sinks", "k_scale", "v_scale", "lse")
 FRAGMENT_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
 
 
@@ -62,6 +63,7 @@ def hopper_kernel(
     sinks_ptr,
     k_scale_ptr,
     v_scale_ptr,
+    lse_ptr,
     block_table_ptr,
     cu_prompts_ptr,
     cu_decodes_ptr,
@@ -82,6 +84,7 @@ def hopper_kernel(
     stride_q_head,
     stride_out_token,
     stride_out_head,
+    stride_lse,
     stride_table,
     k_page_rows,
     k_head_rows,
@@ -114,7 +117,7 @@ def hopper_kernel(
         scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr, gl.load(v_scale_ptr))
     else:
         scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr, v_scale)
-    rows = (q_ptr, out_ptr, strides, scoring)
+    rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring)
     k_steps = (k_page_rows, k_head_rows, k_head_columns)
     v_steps = (v_page_rows, v_head_rows, v_head_columns)
     caches = Caches(k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table)
@@ -272,6 +275,7 @@ def bind(
         plan.model.num_kv_heads,
         tiles_at(roles_of(plan.config, heads)),
         *(stride // UNIT.value for stride in q.stride()[:2] + out.stride()[:2]),
+        lse_arguments(layer)[1],
         STRIDE_TABLE,
         *cache_steps(layer.k_cache),
         *cache_steps(layer.v_cache),

@@ -26,6 +26,7 @@ from attn_kernels.kernels.hopper_device import (
     powers_of,
     receive,
     row_offsets,
+    store_lse,
     view_memory,
     zero_rows,
 )
@@ -259,7 +260,7 @@ def consume_decodes(
     tensors, smems, mail, fragments, num_kv_heads, HEADS: gl.constexpr, HEAD_SIZE: gl.constexpr
 ):
     """The computing warpgroup, which computes this program's share of the decodes."""
-    q_ptr, out_ptr, strides, scoring = tensors
+    q_ptr, out_ptr, strides, lse, scoring = tensors
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     q_smem = smems[0]
     FP8: gl.constexpr = smems[2][0].dtype == gl.uint16
@@ -302,9 +303,14 @@ def consume_decodes(
             out_token_ptr = out_ptr + block.first_token.to(gl.int64) * stride_out_token * UNIT
             out_ptrs = out_token_ptr + (out_offsets + (columns * STEP)[:, None])
             total = row_sum
+            sinks = None
             if scoring.sinks_ptr is not None:
-                sinks = gl.load(scoring.sinks_ptr + kv_head * HEADS + rows % HEADS).to(gl.float32)
-                total += exp2(sinks * LOG2_E - row_max)
+                sinks = gl.load(scoring.sinks_ptr + kv_head * HEADS + rows % HEADS).to(gl.float32) * LOG2_E
+                total += exp2(sinks - row_max)
+            if lse[0] is not None:
+                total = gl.where(total == 0.0, 1.0, total)  # of rows that see no key
+                first_head = kv_head * HEADS
+                store_lse(lse, block.first_token, first_head, rows, num_rows, row_max, row_sum, sinks, HEADS)
             if scoring.v_scale is not None:
                 total = total / scoring.v_scale
             for part in gl.static_range(PARTS):

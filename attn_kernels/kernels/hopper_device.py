@@ -238,6 +238,30 @@ def exp2(x):
 
 
 @gluon.jit
+def log2(x):
+    return gl.inline_asm_elementwise(
+        "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def store_lse(lse, first_token, first_head, rows, num_rows, row_max, row_sum, sinks, HEADS: gl.constexpr):
+    """Write the log-sum-exp of a Q-Block's rows.
+
+    ``lse``: the pointer and the stride of a head. ``row_max``, ``row_sum``: of the keys. ``sinks``: in base
+    2, None for none.
+    """
+    lse_ptr, stride = lse
+    if sinks is not None:
+        largest = gl.maximum(row_max, sinks)
+        row_sum = row_sum * exp2(row_max - largest) + exp2(sinks - largest)
+        row_max = largest
+    lse_ptr += first_head.to(gl.int64) * stride + first_token
+    values = (row_max + log2(row_sum)) * (1.0 / LOG2_E)
+    gl.store(lse_ptr + (rows % HEADS) * stride + rows // HEADS, values, mask=rows < num_rows)
+
+
+@gluon.jit
 def float_of(x):
     """Convert integers from 0 to 2^23 - 1 to float32, anew each time: kept, they would fill registers."""
     return gl.inline_asm_elementwise(

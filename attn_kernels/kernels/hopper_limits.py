@@ -43,8 +43,8 @@ CONVERT_REGISTERS = (224, 24)  # of fp8 caches; those that convert have what rem
 POD_REGISTERS = {64: (168, 40), 128: (208, 24)}  # by the prompts' tile
 
 # The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
-SCORES = frozenset({"window", "softcap", "alibi", "sinks", "scales"})
-OPTIONS: dict[str, frozenset[str]] = {"qblock": SCORES | {"fp8"}, "stream_k": SCORES | {"fp8"}, "pod": SCORES}
+ALL = frozenset({"window", "softcap", "alibi", "sinks", "scales", "lse"})
+OPTIONS: dict[str, frozenset[str]] = {"qblock": ALL | {"fp8"}, "stream_k": ALL | {"fp8"}, "pod": ALL}
 
 
 def padded(head_size: int) -> int:
@@ -163,6 +163,7 @@ def options_of(layer: Layer) -> set[str]:
         "scales": isinstance(layer.k_scale, Tensor)
         or isinstance(layer.v_scale, Tensor)
         or layer.v_scale != 1.0,
+        "lse": layer.lse is not None,
     }
     return {name for name, given in there.items() if given}
 

@@ -25,6 +25,7 @@ from attn_kernels.kernels.hopper_device import (
     rescale_rows,
     round_weights,
     softmax_step,
+    store_lse,
     sum_thread,
     tanh,
     weigh,
@@ -111,7 +112,7 @@ def consume_prompts(
 
     TERMS: fp8 numbers whose sum is a query, next to fp8 keys.
     """
-    q_ptr, out_ptr, strides, scoring = rows
+    q_ptr, out_ptr, strides, lse, scoring = rows
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     k_smem, v_smem, full, empty = ring
     mail, repeats = signals
@@ -226,10 +227,16 @@ def consume_prompts(
         total = gl.sum(row_sum, 1)
         if exact == 0:
             noted = note_large(repeats, GROUP, noted, ticket, total, dtype)
+        row_sums = total
+        sinks = None
         if scoring.sinks_ptr is not None:
             sinks = gl.load(scoring.sinks_ptr + first_head + block_rows % HEADS).to(gl.float32) * LOG2_E
             total += gl.convert_layout(exp2(sinks - row_max), total.type.layout)
         row_factor = 1.0 / total
+        if lse[0] is not None:
+            row_factor = gl.where(total == 0.0, 0.0, row_factor)  # of rows that see no key
+            row_sums = gl.convert_layout(row_sums, row_layout)
+            store_lse(lse, first_row, first_head, block_rows, num_rows, row_max, row_sums, sinks, HEADS)
         if scoring.v_scale is not None:
             row_factor *= scoring.v_scale
         accs = wait_products(products)

@@ -62,6 +62,7 @@ def qblock_kernel(
     sinks_ptr,
     k_scale_ptr,
     v_scale_ptr,
+    lse_ptr,
     factor,
     cap,
     k_scale,
@@ -72,6 +73,7 @@ def qblock_kernel(
     stride_q_head,
     stride_out_token,
     stride_out_head,
+    stride_lse,
     stride_table,
     stride_k_page,
     stride_k_slot,
@@ -114,7 +116,9 @@ def qblock_kernel(
     state = attend_cache(block, queries, cache, scoring, scales, start, stop, const)
     partials = (partial_ptr, max_ptr, sum_ptr)
     heads = num_kv_heads * const.gqa_group_size
-    store_state(out, partials, block, split, end - first <= keys, num_splits, heads, scoring, state, const)
+    lse = (lse_ptr, stride_lse)
+    whole = end - first <= keys
+    store_state(out, lse, partials, block, split, whole, num_splits, heads, scoring, state, const)
 
 
 def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: bool) -> int:

@@ -58,6 +58,11 @@ def in_base_2(scores):
 
 
 @triton.jit
+def in_base_e(logarithms):
+    return logarithms * 0.6931471805599453
+
+
+@triton.jit
 def make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head_in_group, block_q):
     """The QBlock number ``block_in_seq`` of a sequence; ``block_q`` query tokens make a block."""
     seq_start = tl.load(cu_seqlens_q_ptr + seq)
@@ -243,10 +248,10 @@ def store_output(out, block, values, const: tl.constexpr):
 
 
 @triton.jit
-def store_normalised(out, block, scoring, acc, row_max, row_sum, const: tl.constexpr):
+def store_normalised(out, lse, block, scoring, acc, row_max, row_sum, const: tl.constexpr):
     """Write the results of a softmax state that has seen all keys, but no sinks yet.
 
-    Rows that saw no key are zero.
+    Rows that saw no key are zero. ``lse``: the pointer, None for none, and the stride of a head.
     """
     if scoring.sinks_ptr is not None:
         valid = valid_rows(block, const)
@@ -255,5 +260,12 @@ def store_normalised(out, block, scoring, acc, row_max, row_sum, const: tl.const
         rescale = tl.exp2(row_max - largest)
         row_sum = row_sum * rescale + tl.exp2(sinks - largest)
         acc = acc * rescale[:, None]
+        row_max = largest
+    if lse[0] is not None:
+        row_max = tl.where(row_sum == 0.0, float("-inf"), row_max)
     row_sum = tl.where(row_sum == 0.0, 1.0, row_sum)
     store_output(out, block, acc / row_sum[:, None], const)
+    if lse[0] is not None:
+        tokens = block.first_token + tl.arange(0, const.block_m) // const.heads
+        lse_ptrs = lse[0] + query_heads(block, const) * lse[1] + tokens
+        tl.store(lse_ptrs, in_base_e(row_max + tl.log2(row_sum)), mask=valid_rows(block, const))

@@ -54,7 +54,8 @@ class Roles(NamedTuple):
 def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q: tl.constexpr):
     """Sequences and first queries of Q-Blocks, by their numbers as in ``find_sequence``; last, their cost.
 
-    The cost of a Q-Block is the number of keys that its last query sees; a number without a Q-Block costs 0.
+    The cost of a Q-Block is the number of keys that its last query sees, but at least 1; a number without a
+    Q-Block costs 0.
     """
     base = tl.load(cu_seqlens_q_ptr)
     seqs = numbers * 0
@@ -72,7 +73,7 @@ def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q: t
     first_queries = (numbers - ((seq_starts - base) // BLOCK_Q + seqs)) * BLOCK_Q
     context_lens = tl.load(seqused_k_ptr + seqs) - query_lens
     costs = context_lens + tl.minimum(first_queries + BLOCK_Q, query_lens)
-    return seqs, first_queries, tl.where(first_queries < query_lens, costs, 0)
+    return seqs, first_queries, tl.where(first_queries < query_lens, tl.maximum(costs, 1), 0)
 
 
 @triton.jit

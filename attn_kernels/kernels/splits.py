@@ -31,6 +31,7 @@ from attn_kernels.kernels.arguments import (
     ONE_PROGRAM_OPTIONS,
     SEQUSED_K,
     Specialisation,
+    lse_arguments,
     multiprocessors,
     one_program_grid,
 )
@@ -38,6 +39,7 @@ from attn_kernels.kernels.compile_params import CompileParams, ReduceParams
 from attn_kernels.kernels.query_tile import (
     first_tile,
     in_base_2,
+    in_base_e,
     load_lengths,
     make_q_block,
     query_heads,
@@ -180,13 +182,13 @@ def store_partial(partials, block, split, num_splits, num_query_heads, state, co
 
 @triton.jit
 def store_state(
-    out, partials, block, split, whole, num_splits, num_query_heads, scoring, state, const: tl.constexpr
+    out, lse, partials, block, split, whole, num_splits, num_query_heads, scoring, state, const: tl.constexpr
 ):
     """Write the results of a QBlock whose keys are one split, or else the split's partial results."""
     if partials[0] is None:  # noqa: SIM114  # the compiler knows it, unlike ``whole``
-        store_normalised(out, block, scoring, *state, const)
+        store_normalised(out, lse, block, scoring, *state, const)
     elif whole:
-        store_normalised(out, block, scoring, *state, const)
+        store_normalised(out, lse, block, scoring, *state, const)
     else:
         store_partial(partials, block, split, num_splits, num_query_heads, state, const)
 
@@ -201,6 +203,7 @@ def reduce_kernel(
     cu_seqlens_q_ptr,
     seqused_k_ptr,
     sinks_ptr,
+    lse_ptr,
     window,
     num_seqs,
     split_keys,
@@ -209,6 +212,7 @@ def reduce_kernel(
     tile_size,
     stride_out_token,
     stride_out_head,
+    stride_lse,
     const: tl.constexpr,
 ):
     """Join the splits of one query token, head and block of columns; ``const`` is a ReduceParams.
@@ -249,6 +253,9 @@ def reduce_kernel(
     unit: tl.constexpr = const.query_unit
     out_ptr += (token.to(tl.int64) * stride_out_token + head.to(tl.int64) * stride_out_head) * unit
     tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < const.head_size)
+    if lse_ptr is not None:
+        lse_ptr += head.to(tl.int64) * stride_lse + token
+        tl.store(lse_ptr, in_base_e(largest + tl.log2(total)), mask=tl.program_id(2) == 0)
 
 
 # A program reads all its splits at once. Few splits are the rule, and then it joins more columns.
@@ -289,6 +296,7 @@ def bind_reduce(
         partials: the tensors of ``store_partial``. split_keys: what the device found; None if it did not.
         const: of the kernel that writes the splits.
     """
+    lse, lse_stride = lse_arguments(layer)
     arguments = (
         OfLayer("out"),
         *partials,
@@ -296,6 +304,7 @@ def bind_reduce(
         CU_SEQLENS_Q,
         SEQUSED_K,
         None if layer.sinks is None else OfLayer("sinks"),
+        lse,
         layer.sliding_window or 0,
         NUM_SEQS,
         SPLIT_KEYS,
@@ -303,6 +312,7 @@ def bind_reduce(
         const.block_q,
         const.tile_size,
         *(n // const.query_unit for n in layer.out.stride()[:2]),
+        lse_stride,
     )
 
     def launch(fewer: int, most: int) -> Launch:

@@ -15,7 +15,7 @@ from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_fi
 
 # A layer's tensors in the order of their addresses. The first four are always there.
 REQUIRED = ("out", "q", "k_cache", "v_cache")
-OPTIONAL = ("alibi_slopes", "sinks", "k_scale", "v_scale")
+OPTIONAL = ("alibi_slopes", "sinks", "k_scale", "v_scale", "lse")
 PARTS_BEGUN = "parts begun"  # a key of ``Plan.launches``
 PLACED = 6  # entries of a signature, its first, that must match the plan: shapes of rows, and devices
 
@@ -34,6 +34,7 @@ def run(
     sinks: Tensor | None = None,
     k_scale: float | Tensor = 1.0,
     v_scale: float | Tensor = 1.0,
+    lse: Tensor | None = None,
 ) -> Tensor:
     """Attention of one layer over the paged KV cache, with exactly the plan's config.
 
@@ -56,6 +57,11 @@ def run(
             without a value (attention sinks as in gpt-oss).
         k_scale, v_scale: positive factors of the cached keys and values: a number, or a float32 tensor of
             one element on the device, which is not read on the host.
+        lse: contiguous float32 [num_query_heads, num_query_tokens], the shape of FlashAttention's
+            ``softmax_lse`` with ``cu_seqlens``. Written in place: the natural logarithm of the sum of each
+            query's exponentiated scores, and -inf of a query that sees no key. As in vLLM's FlashAttention
+            3, the sum includes the head's sink. So of outputs that are merged, give only one the sinks.
+            FlashInfer's has base 2 and shape [num_query_tokens, num_query_heads].
 
     Returns:
         out.
@@ -67,7 +73,7 @@ def run(
     # A server runs everything up to the first return 32 to 80 times a step.
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
-    optional = (alibi_slopes, sinks, k_scale, v_scale)
+    optional = (alibi_slopes, sinks, k_scale, v_scale, lse)
     tensors: tuple[Tensor, ...] = (out, q, k_cache, v_cache)
     try:
         a, b, c, d = out.data_ptr(), q.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr()
@@ -100,11 +106,11 @@ def run(
             k_scale,
             v_scale,
         )
-        if not (alibi_slopes is sinks is None and type(k_scale) is type(v_scale) is float):
+        if not (alibi_slopes is sinks is lse is None and type(k_scale) is type(v_scale) is float):
             present = tuple(other for other in optional if isinstance(other, Tensor))
             tensors += present
             addresses += tuple(other.data_ptr() for other in present)
-            signature = (*signature[:-2], *_optional_signature(optional))
+            signature = (*signature[:-2], *_optional_signature(optional[:-1]), _lse_signature(plan, lse))
         launches = plan.launches.get(signature)
     except (AttributeError, TypeError, RuntimeError):
         # Something is no tensor, has no memory or no hash. The checks raise an error that names it.
@@ -124,6 +130,14 @@ def _optional_signature(optional: tuple[Any, ...]) -> tuple[Any, ...]:
         (other.dtype, other.device, other.stride(), other.shape) if isinstance(other, Tensor) else other
         for other in optional
     )
+
+
+def _lse_signature(plan: Plan, lse: Tensor | None) -> tuple[Any, ...] | None:
+    """Return a signature's entry for ``lse``: not its shape, so that batches of any length share one."""
+    if lse is None:
+        return None
+    as_planned = lse.shape == (plan.model.num_query_heads, plan.num_query_tokens)
+    return lse.dtype, lse.device, lse.is_contiguous(), as_planned
 
 
 def _launch_first(

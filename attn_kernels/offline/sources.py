@@ -25,25 +25,20 @@ from attn_kernels.offline.resources import TARGETS
 
 # The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
 # of numbers.
-FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales")
-POINTERS_OF_FEATURES = {
+FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales", "lse")
+# Arguments that are there with a feature only; the second, of the Hopper kernel.
+ARGUMENTS_OF_FEATURES = {
     "slopes_ptr": "alibi",
     "sinks_ptr": "sinks",
     "k_scale_ptr": "scales",
     "v_scale_ptr": "scales",
+    "lse_ptr": "lse",
+    "stride_lse": "lse",
 }
-# Arguments of the Hopper kernel that are there with a feature only.
-HOPPER_FEATURES = {
-    "slopes_ptr": "alibi",
-    "sinks_ptr": "sinks",
-    "k_scale_ptr": "scales",
-    "v_scale_ptr": "scales",
-    "window": "window",
-    "cap": "softcap",
-}
+HOPPER_FEATURES = ARGUMENTS_OF_FEATURES | {"window": "window", "cap": "softcap"}
 HOPPER_FLOATS = ("factor", "cap", "v_scale")
 FLOATS = ("factor", "cap", "k_scale", "v_scale", "row_cost", "least_splits")
-SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr")
+SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr", "lse_ptr")
 PARTIAL_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
 DECODE_POINTERS = ("counters_ptr", *PARTIAL_POINTERS)  # of the Hopper kernel
 CACHE_POINTERS = ("k_ptr", "v_ptr")
@@ -129,7 +124,7 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
         converts="fp8" in shape.features and shape.gpu.backend == "cuda" and _converts_e4m3(shape),
     )
     names = special.kernel.arg_names
-    absent = {name for name, feature in POINTERS_OF_FEATURES.items() if feature not in shape.features}
+    absent = {name for name, feature in ARGUMENTS_OF_FEATURES.items() if feature not in shape.features}
     constants = {**special.constants, **dict.fromkeys(absent.intersection(names))}
     if "const" in names:
         constants["const"] = const if special.const_of is None else special.const_of(const)

@@ -201,6 +201,7 @@ def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> 
         num_splits=num_splits,
         split_keys=split_keys,
         for_capture=step.for_capture,
+        lse_stride=lengths.num_query_tokens,
     )
 
 
@@ -231,6 +232,7 @@ def plan_parts(
     step_of_prompts = step._replace(cu_seqlens_q=cu_prompts)
     plan_of_decodes = _plan_whole(step_of_decodes, parts.decodes, configs[0], part=0)
     plan_of_prompts = _plan_whole(step_of_prompts, prompts, configs[1], part=1)
+    plan_of_decodes.lse_stride = batch.num_query_tokens
     plan_of_both = None
     if fused is not None:
         plan_of_both = _plan_whole(step_of_prompts, batch, fused, part=BOTH)

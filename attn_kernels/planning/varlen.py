@@ -29,7 +29,8 @@ def flash_attn_varlen_func(
     k_descale: float | Tensor = 1.0,
     v_descale: float | Tensor = 1.0,
     out: Tensor | None = None,
-) -> Tensor:
+    return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Call ``plan`` and ``run`` for one layer. Where layers share a batch, calling them apart is cheaper.
 
     Args:
@@ -41,6 +42,7 @@ def flash_attn_varlen_func(
         window_size: number of keys that a query sees before its own and after it; -1 means all. In causal
             attention, 0 and -1 are the same after it.
         softcap, alibi_slopes: as ``run``. s_aux: its ``sinks``. k_descale, v_descale: its scales.
+        return_softmax_lse: return the output and the ``lse`` of ``run``.
 
     Raises:
         NotImplementedError: ``causal=False``, a window that looks ahead, or a gradient that is required.
@@ -84,7 +86,10 @@ def flash_attn_varlen_func(
         max_query_len=max_seqlen_q,
         max_seq_len=max_seqlen_k,
     )
-    return run(
+    lse = None
+    if return_softmax_lse:
+        lse = torch.empty(num_query_heads, num_query_tokens, dtype=torch.float32, device=q.device)
+    out = run(
         batch,
         q,
         k,
@@ -97,4 +102,6 @@ def flash_attn_varlen_func(
         sinks=s_aux,
         k_scale=k_descale,
         v_scale=v_descale,
+        lse=lse,
     )
+    return out if lse is None else (out, lse)

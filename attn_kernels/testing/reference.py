@@ -21,6 +21,7 @@ def paged_attention_reference(
     sinks: Tensor | None = None,
     k_scale: float | Tensor = 1.0,
     v_scale: float | Tensor = 1.0,
+    lse: Tensor | None = None,
     max_scores: int = 2**25,
 ) -> Tensor:
     """Compute causal attention of one sequence after another, in float64, on the device of ``q``.
@@ -29,8 +30,8 @@ def paged_attention_reference(
         q: [num_query_tokens, num_query_heads, head_size], any floating dtype.
         k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], any floating dtype.
         cu_seqlens_q: [num_seqs + 1]. seqused_k: [num_seqs]. block_table: [num_seqs, max_blocks_per_seq].
-        softmax_scale, sliding_window, softcap, alibi_slopes, sinks, k_scale, v_scale: as
-            ``attn_kernels.run``.
+        softmax_scale, sliding_window, softcap, alibi_slopes, sinks, k_scale, v_scale, lse: as
+            ``attn_kernels.run``; ``lse`` may be float64.
         max_scores: scores held at a time. Queries are done in chunks, to bound the memory.
 
     Returns:
@@ -45,7 +46,7 @@ def paged_attention_reference(
         values = (values.double() * v_scale).transpose(0, 1)
         context_len = keys.shape[2]
         positions = torch.arange(context_len, device=q.device)
-        chunk = max(1, max_scores // (num_heads * context_len))
+        chunk = max(1, max_scores // max(1, num_heads * context_len))
         for first in range(tokens.start, tokens.stop, chunk):
             last = min(first + chunk, tokens.stop)
             # [kv heads, queries per KV head x queries, head size]
@@ -64,7 +65,9 @@ def paged_attention_reference(
             if sinks is not None:
                 column = sinks.double()[:, None, None].expand(-1, last - first, 1)
                 scores = torch.cat([scores, column], -1)
-            weights = scores.softmax(-1)[:, :, :context_len].reshape(len(keys), -1, context_len)
+            if lse is not None:
+                lse[:, first:last] = scores.logsumexp(-1)
+            weights = scores.softmax(-1)[:, :, :context_len].reshape(*queries.shape[:2], context_len)
             attended = weights @ values
             out[first:last] = attended.view(num_heads, last - first, -1).transpose(0, 1)
     return out

@@ -27,12 +27,13 @@ from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
 from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.kernels.splits import JOINED_AT_ONCE
 from attn_kernels.launch import direct
+from attn_kernels.launch.merge import merge_attention_states
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
 # Keyword arguments of ``run`` that a kind of layer has. "scales": as tensors, not numbers; "sinks": of either
 # dtype.
-FEATURES = ("window", "softcap", "alibi", "sinks", "scales")
+FEATURES = ("window", "softcap", "alibi", "sinks", "scales", "lse")
 
 LENGTHS = (1, 2)  # a decode and a prompt
 LONGEST = 32768  # as the plan is told, so that contexts are split and both kernels are launched
@@ -79,7 +80,9 @@ class DummyLaunch:
         for splits in JOINED_AT_ONCE if step.num_splits > 1 else (1,):
             step = dataclasses.replace(step, num_splits=splits, launches={})
             for options in _options(self, device):
-                run(step, q, *caches, **options)
+                out = run(step, q, *caches, **options)
+                if "lse" in options:
+                    merge_attention_states(out, options["lse"], out, options["lse"])
         _divide(device)
 
 
@@ -145,6 +148,8 @@ def _options(launch: DummyLaunch, device: torch.device) -> Iterator[dict[str, An
         options["alibi_slopes"] = torch.zeros(model.num_query_heads, dtype=torch.float32, device=device)
     if "scales" in features:
         options["k_scale"] = options["v_scale"] = torch.ones(1, dtype=torch.float32, device=device)
+    if "lse" in features:
+        options["lse"] = torch.empty(model.num_query_heads, sum(LENGTHS), dtype=torch.float32, device=device)
     if "sinks" in features:
         options["sinks"] = torch.zeros(model.num_query_heads, dtype=model.dtype, device=device)
         yield options | {"sinks": options["sinks"].float()}

@@ -70,6 +70,7 @@ CHANGES: dict[str, Change] = {
     "soft cap": lambda batch: {"softcap": 20.0},
     "sinks": lambda batch: {"sinks": per_head(batch)},
     "alibi": lambda batch: {"alibi_slopes": per_head(batch)},
+    "lse": lambda batch: {"lse": torch.empty(batch.q.shape[1], batch.q.shape[0], device=batch.q.device)},
     "other scale": lambda batch: {"softmax_scale": 0.3},
     "scales": lambda batch: {"k_scale": 0.5, "v_scale": 2.0},
     "scale tensors": lambda batch: {

@@ -14,6 +14,7 @@ from attn_kernels.choose import packages, recording
 from attn_kernels.choose.choices import Choices, choices_for
 from attn_kernels.choose.mixed import SEPARATE
 from attn_kernels.choose.overrides import overrides
+from attn_kernels.kernels.merge import merge_kernel
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.launch import direct
@@ -99,9 +100,9 @@ def number(value: Any) -> int:
 
 
 def kernels() -> dict[str, Any]:
-    """Every kernel of every variant, and the one that divides batches, by its name."""
+    """Every kernel of every variant, those that divide batches and merge outputs, by their names."""
     of_variants = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
-    return {kernel.fn.__name__: kernel for kernel in (*of_variants, divide_kernel)}
+    return {kernel.fn.__name__: kernel for kernel in (*of_variants, divide_kernel, merge_kernel)}
 
 
 ONCE_A_PLAN = ("split_keys_kernel", "divide_kernel")

@@ -88,6 +88,7 @@ OPTIONS = {
     "sinks": lambda batch: {"sinks": torch.ones(8)},
     "alibi": lambda batch: {"alibi_slopes": torch.ones(8)},
     "scales": lambda batch: {"k_scale": torch.ones(1), "v_scale": 2.0},
+    "lse": lambda batch: {"lse": torch.empty(8, len(batch.q))},
     "fp8": lambda batch: {
         name: getattr(batch, name).to(torch.float8_e4m3fn) for name in ("k_cache", "v_cache")
     },

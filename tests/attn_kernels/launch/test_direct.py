@@ -14,6 +14,11 @@ from triton import knobs
 from attn_kernels import Workspace
 from attn_kernels.launch import direct
 
+
+def lse_of(batch):
+    return torch.empty(8, len(batch.q))
+
+
 CHANGES = {
     "other tensors": lambda batch: {
         name: getattr(batch, name).clone() for name in ("q", "k_cache", "v_cache")
@@ -40,7 +45,11 @@ CHANGES = {
     "sinks off": lambda batch: {"sinks": shifted(torch.ones(8))},
     "scales": lambda batch: score_options(8, "scales"),
     "scale tensors": lambda batch: score_options(8, "scales=tensor"),
-    "all": lambda batch: score_options(8, "window=5 softcap alibi sinks scales=tensor"),
+    "lse": lambda batch: {"lse": lse_of(batch)},
+    "lse off": lambda batch: {"lse": shifted(lse_of(batch))},
+    "all": lambda batch: (
+        score_options(8, "window=5 softcap alibi sinks scales=tensor") | {"lse": lse_of(batch)}
+    ),
     "softmax scale": lambda batch: {"softmax_scale": 0.3},
 }
 

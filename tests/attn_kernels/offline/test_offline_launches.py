@@ -56,6 +56,7 @@ CHOICES = {
     "sinks": {"sinks": torch.rand(12)},
     "fp8": {},
     "scales": {"k_scale": torch.ones(1), "v_scale": torch.ones(1)},
+    "lse": {"lse": torch.empty(12, 4)},
 }
 assert CHOICES.keys() == set(FEATURES)
 SETS = ((), FEATURES, ("window", "fp8"), ("alibi",), ("softcap", "sinks", "scales"))

@@ -25,7 +25,7 @@ BF16 = torch.bfloat16
 LAYOUTS = ((8, 2, 64), (14, 2, 128), (4, 2, 256), (34, 1, 64))  # the last is beyond the trees' guards
 PAGES = (16, 32)
 MODELS = [Model(*heads, page, BF16, cache) for heads, page, cache in product(LAYOUTS, PAGES, (None, FP8))]
-KINDS = ((), ("window", "softcap", "sinks"))
+KINDS = ((), ("window", "softcap", "sinks", "lse"))
 BATCHES = 400
 MOST_TOKENS = 32 * 1024
 VENDORS = {"nvidia_h100": "nvidia", "amd_mi300x": "amd"}
@@ -150,6 +150,9 @@ def test_random_batches_launch_only_what_was_compiled(device_key, launches, as_v
                 },
             )
         )
+        if "sinks" in options:
+            options["lse"] = lse = torch.zeros(step.model.num_query_heads, len(q))
+            attn_kernels.merge_attention_states(q, lse, q, lse)
         attn_kernels.run(plan, q, k_cache, v_cache, **options)
         chosen.add((plan.config, step.model.num_query_heads))
         met |= keys(launches, vendor)

@@ -1,0 +1,89 @@
+"""Attention over two disjoint sets of keys, merged from the outputs and log-sum-exps of both."""
+
+import math
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+
+from attn_kernels.core.checks import DTYPES
+from attn_kernels.core.layer_checks import check_tensor
+from attn_kernels.kernels.arguments import VECTOR_BYTES, head_padded
+from attn_kernels.kernels.merge import OPTIONS, merge_kernel
+from attn_kernels.launch import direct
+
+
+def merge_attention_states(
+    out_a: Tensor,
+    lse_a: Tensor,
+    out_b: Tensor,
+    lse_b: Tensor,
+    *,
+    out: Tensor | None = None,
+    lse: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention of the same queries over the keys of a and of b together, from what ``run`` gave for each.
+
+    Args:
+        out_a, out_b: [num_query_tokens, num_query_heads, head_size], float16 or bfloat16, strided in any
+            dimension but the last.
+        lse_a, lse_b: float32 [num_query_heads, num_query_tokens], as of ``run``. Heads may be strided. -inf
+            or inf means that a query saw no key; then its output there is not read.
+        out, lse: likewise, written in place; allocated if None. They may be inputs.
+
+    Returns:
+        out and lse. A query that saw no key of either has zeros and -inf.
+
+    Raises:
+        TypeError: a wrong type or dtype. ValueError: a wrong shape, device or stride.
+    """
+    check_tensor("out_a", out_a)
+    if out_a.ndim != 3 or out_a.dtype not in DTYPES:
+        needed = "[num_query_tokens, num_query_heads, head_size] of torch.float16 or torch.bfloat16"
+        error = ValueError if out_a.ndim != 3 else TypeError
+        raise error(f"out_a is {out_a.dtype} {list(out_a.shape)}, but {needed} is needed")
+    num_tokens, num_heads, head_size = out_a.shape
+    if out is None:
+        out = torch.empty_like(out_a, memory_format=torch.contiguous_format)
+    if lse is None:
+        lse = torch.empty(num_heads, num_tokens, dtype=torch.float32, device=out_a.device)
+    outs = {"out_a": out_a, "out_b": out_b, "out": out}
+    lses = {"lse_a": lse_a, "lse_b": lse_b, "lse": lse}
+    for name, tensor in outs.items():
+        _check(name, tensor, out_a.shape, out_a.dtype, out_a.device)
+    for name, tensor in lses.items():
+        _check(name, tensor, (num_heads, num_tokens), torch.float32, out_a.device)
+    for name, tensor in (("out", out), ("lse", lse)):
+        _check_own_memory(name, tensor)
+    if out.numel() == 0:
+        return out, lse
+    strides = [stride for tensor in outs.values() for stride in tensor.stride()[:2]]
+    unit = math.gcd(VECTOR_BYTES // out.element_size(), *strides)
+    arguments = [
+        *(out, out_a, out_b, lse, lse_a, lse_b),
+        *(stride // unit for stride in strides),
+        *(tensor.stride(0) for tensor in lses.values()),
+        *(head_size, head_padded(head_size), unit),
+    ]
+    with torch.cuda.device(out.device) if out.is_cuda else nullcontext():
+        direct.launch_kernel(merge_kernel, (num_tokens, num_heads), arguments, OPTIONS)
+    return out, lse
+
+
+def _check(
+    name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> None:
+    check_tensor(name, tensor)
+    if tensor.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {tuple(shape)} is needed")
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name} has dtype {tensor.dtype}, but {dtype} is needed")
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, but out_a is on {device}")
+    if tensor.stride(-1) != 1 and shape[-1] > 1:
+        raise ValueError(f"{name} has stride {tensor.stride(-1)} in its last dimension, but 1 is needed")
+
+
+def _check_own_memory(name: str, tensor: Tensor) -> None:
+    if any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
+        raise ValueError(f"{name} has strides {tensor.stride()}, but each row needs memory of its own")
