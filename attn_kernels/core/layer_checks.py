@@ -75,7 +75,8 @@ def check_scoring(
     sinks: Tensor | None,
     k_scale: float | Tensor,
     v_scale: float | Tensor,
-    lse: Tensor | None = None,
+    lse: Tensor | None,
+    bidirectional_ranges: Tensor | None,
 ) -> None:
     """Check a layer's score options, scales and log-sum-exp."""
     if softmax_scale is not None:
@@ -104,6 +105,13 @@ def check_scoring(
         _check_data(plan, "lse", lse, (*heads, plan.num_query_tokens), torch.float32)
         if not lse.is_contiguous():
             raise ValueError(f"lse has strides {lse.stride()}, but a contiguous tensor is needed")
+    if bidirectional_ranges is not None:
+        name, ranges = "bidirectional_ranges", bidirectional_ranges
+        check_tensor(name, ranges)
+        count = ranges.shape[1] if ranges.ndim == 3 else 1
+        _check_data(plan, name, ranges, (plan.num_seqs, count, 2), torch.int32)
+        if not ranges.is_contiguous():
+            raise ValueError(f"{name} has strides {ranges.stride()}, but contiguous memory is needed")
 
 
 def _check_positive(name: str, value: float) -> None:

@@ -59,6 +59,7 @@ class Layer:
     k_scale: float | Tensor
     v_scale: float | Tensor
     lse: Tensor | None = None
+    bidirectional_ranges: Tensor | None = None
 
 
 class OfLayer(NamedTuple):

@@ -37,6 +37,7 @@ RUNTIME_INTS = (
     "tiles_at",
     "block_q",
     "tile_size",
+    "max_ranges",
     "stride_q_token",
     "stride_q_head",
     "stride_out_token",
@@ -71,6 +72,7 @@ INDEX_POINTERS = (
     "counters_ptr",
     "split_keys_ptr",
     "schedule_ptr",
+    "ranges_ptr",
 )
 LSE_POINTERS = ("lse_ptr", "lse_a_ptr", "lse_b_ptr")
 UNALIGNED_POINTERS = (*INDEX_POINTERS, "slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr", *LSE_POINTERS)
@@ -269,6 +271,12 @@ def common_arguments(
         *in_cache_units,
     )
     return arguments, const, options
+
+
+def ranges_of(layer: Layer) -> tuple[OfLayer | None, int | None]:
+    """The arguments ``ranges_ptr`` and ``max_ranges``."""
+    ranges = layer.bidirectional_ranges
+    return (None, None) if ranges is None else (OfLayer("bidirectional_ranges"), ranges.shape[1])
 
 
 INTERPRETED_PROCESSORS = 3  # in Triton's interpreter

@@ -82,6 +82,7 @@ class Scoring(NamedTuple):
     window: Any  # keys that a query sees
     slopes_ptr: Any
     sinks_ptr: Any
+    ranges: Any  # the pointer to ``bidirectional_ranges``, and how many a sequence has; None for none
 
 
 class CacheScales(NamedTuple):
@@ -99,18 +100,21 @@ class QBlock(NamedTuple):
     context_len: Any  # keys before the sequence's first query token
     kv_head: Any  # int64
     head_in_group: Any  # the first query head, among those of the KV head
+    num_keys: Any  # of the sequence
 
 
 class QueryTile(NamedTuple):
     """The query rows of a Q-Block. Positions count keys of the sequence."""
 
     q: Any  # [block_m, head_padded]; of paired caches its even columns [block_m, head_padded // 2]
-    positions: Any  # [block_m], the last key that each row sees
+    positions: Any  # [block_m], of each row's own key
     first_position: Any
     last_position: Any
     slopes: Any  # [block_m], ALiBi in base 2
     odd: Any  # of paired caches the odd columns of q; else unused
     powers: Any  # [block_m], by which q was divided for caches of one byte a number; else unused
+    last_keys: Any  # [block_m], the last key that each row sees
+    shared_last: Any  # the first of these
 
 
 class SequenceKeys(NamedTuple):

@@ -164,6 +164,7 @@ def options_of(layer: Layer) -> set[str]:
         or isinstance(layer.v_scale, Tensor)
         or layer.v_scale != 1.0,
         "lse": layer.lse is not None,
+        "ranges": layer.bidirectional_ranges is not None,
     }
     return {name for name, given in there.items() if given}
 

@@ -179,7 +179,7 @@ def attend_keys(acc, row_max, row_sum, queries, keys, scoring, start, stop, cons
         acc, row_max, row_sum = attend_tiles(
             acc, row_max, row_sum, queries, keys, scoring, start, tl.minimum(full, stop), True, const
         )
-    end = tl.minimum(queries.first_position + 1, stop) // TILE_SIZE * TILE_SIZE
+    end = tl.minimum(queries.shared_last + 1, stop) // TILE_SIZE * TILE_SIZE
     acc, row_max, row_sum = attend_tiles(
         acc, row_max, row_sum, queries, keys, scoring, full, end, False, const
     )
@@ -215,7 +215,7 @@ def attend_tiles(
             v = load_tile(v_ptrs, None, queries.q.dtype, const)
         scores = compute_scores(queries, k, tile, scoring, ELEMENT, const)
         if MASKED:
-            limits = tl.minimum(queries.positions, keys.last) - tile
+            limits = tl.minimum(queries.last_keys, keys.last) - tile
             visible = offsets[None, :] <= limits[:, None]
             if const.windowed:
                 visible = visible & (offsets[None, :] > (queries.positions - tile - scoring.window)[:, None])

@@ -22,6 +22,7 @@ from attn_kernels.kernels.arguments import (
     Specialisation,
     common_arguments,
     of_workspace,
+    ranges_of,
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
 from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, launches, take_schedule
@@ -90,6 +91,8 @@ def qblock_kernel(
     num_kv_heads,
     heads_per_group,
     max_query_len,
+    ranges_ptr,
+    max_ranges,
     const: tl.constexpr,
 ):
     # Longest first: the grid counts down, so a sequence's last queries, which see most keys, start early.
@@ -100,11 +103,14 @@ def qblock_kernel(
     if block.num_queries < 1:
         return
     split_keys = find_split_keys(split_keys_ptr, split_keys)
-    first, end, keys = split_range(block, window, split_keys, num_splits, const.tile_size, const.windowed)
+    ranges = (ranges_ptr, max_ranges)
+    first, end, keys = split_range(
+        block, ranges, window, split_keys, num_splits, const.tile_size, const.windowed
+    )
     start = first + split * keys
     if (split > 0) & (start >= end):
         return
-    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
+    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr, ranges)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
     k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
     v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
@@ -178,7 +184,7 @@ def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     split_keys = DEVICE_SPLIT_KEYS if plan.for_capture and not by_hopper else None
     heads = plan.model.num_kv_heads
     of_splits = (*partials, split_keys, SPLIT_KEYS, NUM_SPLITS)
-    arguments = (*arguments, *of_splits, heads, OfPlan(group), MAX_QUERY_LEN, const)
+    arguments = (*arguments, *of_splits, heads, OfPlan(group), MAX_QUERY_LEN, *ranges_of(layer), const)
     kernel = Launch(qblock_kernel, programs, arguments, options)
     return (kernel,) if by_hopper else (kernel, *bind_reduce(layer, PARTIALS, split_keys, const))
 

@@ -63,19 +63,41 @@ def in_base_e(logarithms):
 
 
 @triton.jit
+def last_key_seen(ranges, seq, first, last, own):
+    """The last key that queries at ``first .. last`` see: that of a range with one of them, or else ``own``.
+
+    All three are numbers; or ``first`` and ``last`` are [n, 1], ``own`` is [n], and so is the result.
+    """
+    CHUNK: tl.constexpr = 16  # ranges at a time
+    ranges_ptr, max_ranges = ranges
+    for begin in tl.range(0, max_ranges, CHUNK, num_stages=1):
+        numbers = begin + tl.arange(0, CHUNK)
+        pointers = ranges_ptr + (seq * max_ranges + numbers) * 2
+        starts = tl.load(pointers, mask=numbers < max_ranges, other=0)
+        ends = tl.load(pointers + 1, mask=numbers < max_ranges, other=-1)
+        within = (starts <= last) & (ends >= first)
+        own = tl.maximum(own, tl.max(tl.where(within, ends, -1), -1))
+    return own
+
+
+@triton.jit
 def make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head_in_group, block_q):
     """The QBlock number ``block_in_seq`` of a sequence; ``block_q`` query tokens make a block."""
     seq_start = tl.load(cu_seqlens_q_ptr + seq)
     query_len = tl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
     first_query = block_in_seq * block_q
+    num_queries = tl.minimum(query_len - first_query, block_q)
+    first_token = (seq_start + first_query).to(tl.int64)
+    context_len = tl.load(seqused_k_ptr + seq) - query_len
     return QBlock(
         seq,
         first_query,
-        tl.minimum(query_len - first_query, block_q),
-        (seq_start + first_query).to(tl.int64),
-        tl.load(seqused_k_ptr + seq) - query_len,
+        num_queries,
+        first_token,
+        context_len,
         kv_head.to(tl.int64),
         head_in_group,
+        context_len + query_len,
     )
 
 
@@ -140,14 +162,23 @@ def load_queries(q, block, scoring, const: tl.constexpr):
     slopes = valid.to(tl.float32)  # unused without ALiBi
     if const.alibi:
         slopes = in_base_2(tl.load(scoring.slopes_ptr + query_heads(block, const), mask=valid, other=0.0))
+    positions = first_position + tl.arange(0, const.block_m) // const.heads
+    last_keys = positions
+    shared_last = first_position
+    if scoring.ranges[0] is not None:
+        column = positions[:, None]
+        last_keys = last_key_seen(scoring.ranges, block.seq, column, column, positions)
+        shared_last = tl.min(last_keys, 0)
     return QueryTile(
         rows,
-        first_position + tl.arange(0, const.block_m) // const.heads,
+        positions,
         first_position,
         first_position + block.num_queries - 1,
         slopes,
         rows,
         slopes,
+        last_keys,
+        shared_last,
     )
 
 
@@ -173,6 +204,8 @@ def in_half_precision(queries, const: tl.constexpr):
         queries.slopes,
         odd,
         exponents.to(tl.float32, bitcast=True),
+        queries.last_keys,
+        queries.shared_last,
     )
 
 
@@ -224,7 +257,12 @@ def attend_cache(block, queries, cache, scoring, scales, start, stop, const: tl.
     first = tl.minimum(first_key(queries.first_position, scoring.window, const.windowed), last)
     keys = sequence_keys(cache, block.seq, block.kv_head, first, last, const)
     scaled = Scoring(
-        scoring.factor * scales.k, scoring.cap, scoring.window, scoring.slopes_ptr, scoring.sinks_ptr
+        scoring.factor * scales.k,
+        scoring.cap,
+        scoring.window,
+        scoring.slopes_ptr,
+        scoring.sinks_ptr,
+        scoring.ranges,
     )
     if cache.k[0].dtype.element_ty.primitive_bitwidth == 8:
         queries = in_half_precision(queries, const)

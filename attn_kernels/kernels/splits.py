@@ -34,12 +34,14 @@ from attn_kernels.kernels.arguments import (
     lse_arguments,
     multiprocessors,
     one_program_grid,
+    ranges_of,
 )
 from attn_kernels.kernels.compile_params import CompileParams, ReduceParams
 from attn_kernels.kernels.query_tile import (
     first_tile,
     in_base_2,
     in_base_e,
+    last_key_seen,
     load_lengths,
     make_q_block,
     query_heads,
@@ -148,7 +150,7 @@ def find_split_keys(split_keys_ptr, split_keys):
 
 
 @triton.jit
-def split_range(block, window, split_keys, num_splits, tile_size, WINDOWED: tl.constexpr):
+def split_range(block, ranges, window, split_keys, num_splits, tile_size, WINDOWED: tl.constexpr):
     """The keys ``start .. stop - 1`` that a QBlock sees, and how many each split of them holds.
 
     Splits are even, in whole tiles: so many of about ``split_keys`` keys as fit, at most ``num_splits``.
@@ -156,6 +158,9 @@ def split_range(block, window, split_keys, num_splits, tile_size, WINDOWED: tl.c
     first_position = block.context_len + block.first_query
     start = first_tile(first_position, window, tile_size, WINDOWED)
     stop = first_position + block.num_queries
+    if ranges[0] is not None:
+        last = last_key_seen(ranges, block.seq, first_position, stop - 1, stop - 1)
+        stop = tl.minimum(last + 1, block.num_keys)
     tiles = tl.cdiv(stop - start, tile_size)
     split_tiles = tl.maximum((split_keys + tile_size // 2) // tile_size, 1)
     splits = tl.maximum((tiles + split_tiles // 2) // split_tiles, 1)
@@ -213,6 +218,8 @@ def reduce_kernel(
     stride_out_token,
     stride_out_head,
     stride_lse,
+    ranges_ptr,
+    max_ranges,
     const: tl.constexpr,
 ):
     """Join the splits of one query token, head and block of columns; ``const`` is a ReduceParams.
@@ -230,7 +237,8 @@ def reduce_kernel(
     if query < 0 or query - block.first_query >= block.num_queries:  # a token of no sequence
         return
     split_keys = find_split_keys(split_keys_ptr, split_keys)
-    start, stop, keys = split_range(block, window, split_keys, num_splits, tile_size, const.windowed)
+    ranges = (ranges_ptr, max_ranges)
+    start, stop, keys = split_range(block, ranges, window, split_keys, num_splits, tile_size, const.windowed)
     count = tl.cdiv(stop - start, keys)
     if count <= 1:
         return
@@ -313,6 +321,7 @@ def bind_reduce(
         const.tile_size,
         *(n // const.query_unit for n in layer.out.stride()[:2]),
         lse_stride,
+        *ranges_of(layer),
     )
 
     def launch(fewer: int, most: int) -> Launch:

@@ -15,7 +15,7 @@ from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_fi
 
 # A layer's tensors in the order of their addresses. The first four are always there.
 REQUIRED = ("out", "q", "k_cache", "v_cache")
-OPTIONAL = ("alibi_slopes", "sinks", "k_scale", "v_scale", "lse")
+OPTIONAL = ("alibi_slopes", "sinks", "k_scale", "v_scale", "lse", "bidirectional_ranges")
 PARTS_BEGUN = "parts begun"  # a key of ``Plan.launches``
 PLACED = 6  # entries of a signature, its first, that must match the plan: shapes of rows, and devices
 
@@ -35,6 +35,7 @@ def run(
     k_scale: float | Tensor = 1.0,
     v_scale: float | Tensor = 1.0,
     lse: Tensor | None = None,
+    bidirectional_ranges: Tensor | None = None,
 ) -> Tensor:
     """Attention of one layer over the paged KV cache, with exactly the plan's config.
 
@@ -62,6 +63,10 @@ def run(
             query's exponentiated scores, and -inf of a query that sees no key. As in vLLM's FlashAttention
             3, the sum includes the head's sink. So of outputs that are merged, give only one the sinks.
             FlashInfer's has base 2 and shape [num_query_tokens, num_query_heads].
+        bidirectional_ranges: int32 [num_seqs, max_ranges, 2], contiguous, on the device, not read on the
+            host: the first and the last position of spans of each sequence whose tokens also see each
+            other's later keys, such as those of an image. A sequence with fewer spans is padded with
+            (0, 0). Keys before the window stay unseen, and so do keys past the sequence's own.
 
     Returns:
         out.
@@ -73,7 +78,7 @@ def run(
     # A server runs everything up to the first return 32 to 80 times a step.
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
-    optional = (alibi_slopes, sinks, k_scale, v_scale, lse)
+    optional = (alibi_slopes, sinks, k_scale, v_scale, lse, bidirectional_ranges)
     tensors: tuple[Tensor, ...] = (out, q, k_cache, v_cache)
     try:
         a, b, c, d = out.data_ptr(), q.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr()
@@ -106,11 +111,14 @@ def run(
             k_scale,
             v_scale,
         )
-        if not (alibi_slopes is sinks is lse is None and type(k_scale) is type(v_scale) is float):
+        if not (
+            alibi_slopes is sinks is lse is bidirectional_ranges is None
+            and type(k_scale) is type(v_scale) is float
+        ):
             present = tuple(other for other in optional if isinstance(other, Tensor))
             tensors += present
             addresses += tuple(other.data_ptr() for other in present)
-            signature = (*signature[:-2], *_optional_signature(optional[:-1]), _lse_signature(plan, lse))
+            signature = (*signature[:-2], *_optional_signature(plan, optional))
         launches = plan.launches.get(signature)
     except (AttributeError, TypeError, RuntimeError):
         # Something is no tensor, has no memory or no hash. The checks raise an error that names it.
@@ -124,20 +132,26 @@ def run(
     return out
 
 
-def _optional_signature(optional: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a signature's entry for each optional argument; a number stands for itself."""
-    return tuple(
-        (other.dtype, other.device, other.stride(), other.shape) if isinstance(other, Tensor) else other
-        for other in optional
+def _optional_signature(plan: Plan, optional: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a signature's entry for each optional argument; a number stands for itself.
+
+    Batches of any length share the launches of layers with a log-sum-exp or ranges.
+    """
+    *others, lse, ranges = optional
+    if isinstance(lse, Tensor):
+        as_planned = lse.shape == (plan.model.num_query_heads, plan.num_query_tokens)
+        lse = (lse.dtype, lse.device, as_planned, lse.is_contiguous())
+    if isinstance(ranges, Tensor):
+        as_planned = ranges.shape[:1] == (plan.num_seqs,)
+        ranges = (ranges.dtype, ranges.device, ranges.shape[1:], as_planned, ranges.is_contiguous())
+    return (
+        *(
+            (other.dtype, other.device, other.stride(), other.shape) if isinstance(other, Tensor) else other
+            for other in others
+        ),
+        lse,
+        ranges,
     )
-
-
-def _lse_signature(plan: Plan, lse: Tensor | None) -> tuple[Any, ...] | None:
-    """Return a signature's entry for ``lse``: not its shape, so that batches of any length share one."""
-    if lse is None:
-        return None
-    as_planned = lse.shape == (plan.model.num_query_heads, plan.num_query_tokens)
-    return lse.dtype, lse.device, lse.is_contiguous(), as_planned
 
 
 def _launch_first(

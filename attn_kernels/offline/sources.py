@@ -25,7 +25,7 @@ from attn_kernels.offline.resources import TARGETS
 
 # The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
 # of numbers.
-FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales", "lse")
+FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales", "lse", "ranges")
 # Arguments that are there with a feature only; the second, of the Hopper kernel.
 ARGUMENTS_OF_FEATURES = {
     "slopes_ptr": "alibi",
@@ -34,6 +34,8 @@ ARGUMENTS_OF_FEATURES = {
     "v_scale_ptr": "scales",
     "lse_ptr": "lse",
     "stride_lse": "lse",
+    "ranges_ptr": "ranges",
+    "max_ranges": "ranges",
 }
 HOPPER_FEATURES = ARGUMENTS_OF_FEATURES | {"window": "window", "cap": "softcap"}
 HOPPER_FLOATS = ("factor", "cap", "v_scale")

@@ -22,6 +22,7 @@ def paged_attention_reference(
     k_scale: float | Tensor = 1.0,
     v_scale: float | Tensor = 1.0,
     lse: Tensor | None = None,
+    bidirectional_ranges: Tensor | None = None,
     max_scores: int = 2**25,
 ) -> Tensor:
     """Compute causal attention of one sequence after another, in float64, on the device of ``q``.
@@ -30,18 +31,19 @@ def paged_attention_reference(
         q: [num_query_tokens, num_query_heads, head_size], any floating dtype.
         k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], any floating dtype.
         cu_seqlens_q: [num_seqs + 1]. seqused_k: [num_seqs]. block_table: [num_seqs, max_blocks_per_seq].
-        softmax_scale, sliding_window, softcap, alibi_slopes, sinks, k_scale, v_scale, lse: as
-            ``attn_kernels.run``; ``lse`` may be float64.
+        softmax_scale, sliding_window, softcap, alibi_slopes, sinks, k_scale, v_scale, lse,
+            bidirectional_ranges: as ``attn_kernels.run``; ``lse`` may be float64.
         max_scores: scores held at a time. Queries are done in chunks, to bound the memory.
 
     Returns:
         float64, shaped as q. Query i of n, of a sequence with L keys, sees keys 0 .. L - n + i, or the last
-        ``sliding_window`` of those.
+        ``sliding_window`` of those; and later keys of ranges that it lies in.
     """
     num_heads = q.shape[1]
     scale = q.shape[2] ** -0.5 if softmax_scale is None else softmax_scale
     out = torch.full(q.shape, torch.nan, dtype=torch.float64, device=q.device)
-    for tokens, keys, values in _sequences(k_cache, v_cache, cu_seqlens_q, seqused_k, block_table):
+    ranges = [()] * len(seqused_k) if bidirectional_ranges is None else bidirectional_ranges.tolist()
+    for seq, tokens, keys, values in _sequences(k_cache, v_cache, cu_seqlens_q, seqused_k, block_table):
         keys = (keys.double() * k_scale).permute(1, 2, 0)  # [kv heads, head size, keys]
         values = (values.double() * v_scale).transpose(0, 1)
         context_len = keys.shape[2]
@@ -59,6 +61,9 @@ def paged_attention_reference(
             if alibi_slopes is not None:
                 scores += alibi_slopes.double()[:, None, None] * distances
             hidden = distances > 0
+            for start, end in ranges[seq]:
+                inside = (query_positions >= start) & (query_positions <= end)
+                hidden &= ~(inside[:, None] & (positions >= start) & (positions <= end))
             if sliding_window is not None:
                 hidden |= distances <= -sliding_window
             scores.masked_fill_(hidden, -torch.inf)
@@ -75,7 +80,7 @@ def paged_attention_reference(
 
 def _sequences(
     k_cache: Tensor, v_cache: Tensor, cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor
-) -> Iterator[tuple[slice, Tensor, Tensor]]:
+) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
     block_size = k_cache.shape[1]
     starts = cu_seqlens_q.tolist()
     for seq, context_len in enumerate(seqused_k.tolist()):
@@ -83,7 +88,7 @@ def _sequences(
         if tokens.start == tokens.stop:
             continue
         pages = block_table[seq, : -(-context_len // block_size)].long()
-        yield tokens, _rows(k_cache, pages)[:context_len], _rows(v_cache, pages)[:context_len]
+        yield seq, tokens, _rows(k_cache, pages)[:context_len], _rows(v_cache, pages)[:context_len]
 
 
 def _rows(cache: Tensor, pages: Tensor) -> Tensor:

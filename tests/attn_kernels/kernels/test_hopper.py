@@ -42,6 +42,7 @@ def layer_of(batch, **changes):
         sinks=None,
         k_scale=1.0,
         v_scale=1.0,
+        bidirectional_ranges=None,
     )
     return dataclasses.replace(plain, **changes)
 
@@ -89,6 +90,7 @@ OPTIONS = {
     "alibi": lambda batch: {"alibi_slopes": torch.ones(8)},
     "scales": lambda batch: {"k_scale": torch.ones(1), "v_scale": 2.0},
     "lse": lambda batch: {"lse": torch.empty(8, len(batch.q))},
+    "ranges": lambda batch: {"bidirectional_ranges": torch.zeros(2, 1, 2).int()},
     "fp8": lambda batch: {
         name: getattr(batch, name).to(torch.float8_e4m3fn) for name in ("k_cache", "v_cache")
     },

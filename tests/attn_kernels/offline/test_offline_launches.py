@@ -57,6 +57,7 @@ CHOICES = {
     "fp8": {},
     "scales": {"k_scale": torch.ones(1), "v_scale": torch.ones(1)},
     "lse": {"lse": torch.empty(12, 4)},
+    "ranges": {"bidirectional_ranges": torch.zeros((2, 3, 2), dtype=torch.int32)},
 }
 assert CHOICES.keys() == set(FEATURES)
 SETS = ((), FEATURES, ("window", "fp8"), ("alibi",), ("softcap", "sinks", "scales"))

@@ -237,6 +237,19 @@ def test_caches_of_two_dtypes(batch, refused):
         ("k_scale", torch.ones(1, device="meta"), ValueError),
         ("v_scale", torch.ones(0), ValueError),
         ("v_scale", torch.ones(1).double(), TypeError),
+        *(
+            ("bidirectional_ranges", value, error)
+            for value, error in [
+                ([[(0, 3)]], TypeError),
+                ([], TypeError),
+                (torch.zeros(2, 1, 2), TypeError),
+                (torch.zeros(2, 2).int(), ValueError),
+                (torch.zeros(2, 1, 3).int(), ValueError),
+                (torch.zeros(3, 1, 2).int(), ValueError),
+                (torch.zeros(2, 4, 2).int()[:, ::2], ValueError),
+                (torch.zeros(2, 1, 2, device="meta").int(), ValueError),
+            ]
+        ),
         *((name, [1.0], TypeError) for name in ("q", "k_cache", "v_cache", "out", "alibi_slopes", "sinks")),
     ],
 )
