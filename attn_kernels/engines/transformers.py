@@ -15,17 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import and_masks, causal_mask_function, sliding_window_overlay
+from transformers.masking_utils import causal_mask_function
 
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.engines import transformers_paged as transformers_paged  # registers itself
+from attn_kernels.engines.transformers_masks import image_ranges, read_rule
 from attn_kernels.engines.transformers_paged import NAME
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
-
-_BOTH = and_masks(causal_mask_function).__code__
-_WINDOW = sliding_window_overlay(1).__code__
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +37,7 @@ class Step:
     first_slots: tuple[int, ...]  # of the first key of each sequence; empty without left padding
     padded_queries: tuple[int, ...]  # leading queries of each sequence that are padding; empty without
     window: int | None  # keys that a query sees, its own included
+    ranges: Tensor | None = None  # ``bidirectional_ranges`` of ``run``
     plans: dict[tuple[Model, int], Plan] = field(default_factory=dict)  # by model and pages a sequence apart
     indices: dict[str, Tensor] = field(default_factory=dict)  # of copies, made by the first layer
 
@@ -78,15 +77,15 @@ def step_mask(
     """Return a tensor that stands for the step; the signature is that of transformers' ``sdpa_mask``.
 
     Synchronises with the device if there is an ``attention_mask`` [batch_size, tokens], False or 0 where a
-    token is padding, because that decides what is launched. ``q_offset``, ``kv_offset``: positions of the
-    first query and of the first slot.
+    token is padding, or if there are images, because these decide what is launched. ``q_offset``,
+    ``kv_offset``: positions of the first query and of the first slot.
 
     Raises:
-        NotImplementedError: a ``mask_function`` that is not causal with or without a window; padding between
-            tokens.
+        NotImplementedError: a ``mask_function`` that is not causal with or without a window and images;
+            padding between tokens.
         ValueError: an ``attention_mask`` that ends before the queries.
     """
-    window = _window_of(mask_function)
+    rule = read_rule(mask_function)
     first_slots: tuple[int, ...] = ()
     padded_queries: tuple[int, ...] = ()
     if attention_mask is not None:
@@ -99,24 +98,14 @@ def step_mask(
             padded_queries = tuple(max(0, first - q_offset) for first in firsts)
     end = q_offset + q_length - kv_offset
     mask = torch.empty((batch_size, 1, 1, 1), dtype=torch.bool, device=device)
-    _steps[mask] = Step(batch_size, q_length, kv_length, end, first_slots, padded_queries, window)
-    return mask
-
-
-def _window_of(function: Callable[..., Any]) -> int | None:
-    """The window of a mask function of transformers; None if it is only causal."""
-    if function is causal_mask_function:
-        return None
-    if getattr(function, "__code__", None) is _BOTH:
-        (functions,) = (cell.cell_contents for cell in function.__closure__ or ())
-        if len(functions) == 2 and functions[1] is causal_mask_function:
-            overlay = functions[0]
-            if getattr(overlay, "__code__", None) is _WINDOW:
-                return int(overlay.__closure__[0].cell_contents)
-    name = getattr(function, "__qualname__", repr(function))
-    raise NotImplementedError(
-        f"mask_function is {name}, but only causal attention, with or without a sliding window, is supported"
+    firsts = [kv_offset + slot for slot in first_slots or [0] * batch_size]
+    ranges = image_ranges(rule, firsts, 0 if isinstance(q_offset, Tensor) else q_offset)
+    if ranges is not None:
+        ranges = ranges.to(device)
+    _steps[mask] = Step(
+        batch_size, q_length, kv_length, end, first_slots, padded_queries, rule.window, ranges
     )
+    return mask
 
 
 def _first_tokens(attention_mask: Tensor, q_offset: int, stop: int) -> list[int]:
@@ -213,6 +202,7 @@ def attention(
         sliding_window=step.window,
         softcap=softcap or 0.0,
         sinks=s_aux,
+        bidirectional_ranges=step.ranges,
     )
     if step.padded_queries:
         out.zero_()[tokens] = result

@@ -12,9 +12,11 @@ from torch import Tensor
 
 transformers = pytest.importorskip("transformers", minversion="5")
 
-from tiny_models import CONFIGS, SIZES, make  # noqa: E402
+from tiny_models import CONFIGS, KINDS, SIZES, make  # noqa: E402
+from transformers import masking_utils as masking  # noqa: E402
 
 from attn_kernels.engines import transformers as engine  # noqa: E402
+from attn_kernels.engines.transformers_masks import image_ranges, read_rule  # noqa: E402
 
 PROMPT, NEW = 27, 6
 PADDING = {"plain": (0, 0), "left padding": (11, 0), "both padded": (19, 3)}
@@ -199,3 +201,97 @@ def test_other_patterns_and_arguments_are_refused() -> None:
     for wrong in ({"dropout": 0.1}, {"is_causal": False}, {"position_bias": q}, {"cache": object()}):
         with pytest.raises(NotImplementedError, match=next(iter(wrong))):
             engine.attention(torch.nn.Identity(), q, q, q, None, **wrong)
+
+
+IMAGES = (range(3, 12), range(15, 19))  # in prompts of PROMPT tokens
+
+
+def gemma3() -> Any:
+    """Gemma 3 with images, whose layers see later keys of an image, both with a window and without one."""
+    torch.manual_seed(7)
+    text = transformers.Gemma3TextConfig(
+        **SIZES, sliding_window=6, layer_types=KINDS, query_pre_attn_scalar=16
+    )
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.Gemma3Config(
+        text_config=text,
+        vision_config=vision | {"image_size": 28, "patch_size": 14},
+        mm_tokens_per_image=4,
+        image_token_id=96,
+    )
+    model = transformers.Gemma3ForConditionalGeneration(config).half().eval()
+    model.set_attn_implementation("attn_kernels")
+    return model
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("padding", [(0, 0), (3, 0)], ids=str)
+def test_tokens_of_an_image_see_each_other(padding: tuple[int, ...], cache: str) -> None:
+    """Images may be longer than the window, which then hides their first tokens."""
+    model = gemma3()
+    ids, mask = prompts(padding)
+    ids[ids == 96] = 1
+    images = torch.zeros_like(ids)
+    for tokens in IMAGES:
+        images[:, tokens] = 1
+    images[1, 14] = 1  # the second prompt's second image is longer
+
+    def generate(model: Any, images: Tensor = images) -> Any:
+        return model.generate(
+            ids,
+            attention_mask=mask,
+            token_type_ids=images,
+            max_new_tokens=3,
+            do_sample=False,
+            cache_implementation=cache,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+
+    got, expected = both(model, generate)
+    for logits, wanted in zip(got.logits, expected.logits, strict=True):
+        assert_close(logits, wanted.float())
+    without = generate(model, torch.zeros_like(ids))
+    assert (without.logits[0] - got.logits[0]).abs().max() > 0.1 * got.logits[0].std()
+
+
+def ranges_of(function: Callable[..., Any], first_query: int = 0) -> list[list[list[int]]] | None:
+    ranges = image_ranges(read_rule(function), [0, 2], first_query)
+    return None if ranges is None else ranges.tolist()
+
+
+GROUPS = torch.tensor([[-1, 0, 0, 0, 1, 1, -1], [-1, -1, 5, 5, -1, -1, 2]])
+images = masking.blockwise_overlay
+window = masking.sliding_window_overlay
+causal = masking.causal_mask_function
+
+
+def test_ranges_count_from_the_first_key_and_leave_out_what_changes_nothing() -> None:
+    rule = masking.or_masks(causal, images(GROUPS))
+    assert ranges_of(rule) == [[[1, 3], [4, 5]], [[0, 1], [0, 0]]]
+    assert ranges_of(rule, first_query=3) == [[[4, 5]], [[0, 0]]]
+    assert ranges_of(rule, first_query=5) is None
+    assert ranges_of(causal) is None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda *index: causal(*index),
+        masking.or_masks(causal, window(3)),
+        masking.or_masks(causal, images(GROUPS), images(GROUPS)),
+        masking.and_masks(causal, images(GROUPS)),
+        masking.or_masks(causal, images(GROUPS[:, [0, 1, 4, 2]])),
+        masking.or_masks(masking.and_masks(window(2), causal), images(GROUPS)),
+    ],
+    ids=["another", "any window", "twice", "packed", "in two pieces", "longer than the window"],
+)
+def test_other_masks_are_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(NotImplementedError):
+        ranges_of(function)
+
+
+def test_layers_that_see_images_beyond_their_window_take_images_that_it_holds() -> None:
+    rule = masking.or_masks(masking.and_masks(window(3), causal), images(GROUPS))
+    assert ranges_of(rule) == [[[1, 3], [4, 5]], [[0, 1], [0, 0]]]
+    assert read_rule(rule).window == 3
