@@ -31,6 +31,8 @@ class StepMetadata:
     for_capture: bool
     planners: dict[Any, Any]  # by the kind of a layer: its query heads (vLLM), or also its window (SGLang)
     plans: dict[Any, Plan] = field(default_factory=dict)  # by kind, made by the first layer's forward
+    # ``bidirectional_ranges`` of ``run``; models of vLLM clear it by this name for layers without ranges.
+    mm_prefix_range_tensor: Tensor | None = None
 
     def plan_for(self, kind: Any) -> Plan:
         """Plan the step for layers of a kind, at their first call."""

@@ -17,6 +17,7 @@ from vllm.v1.attention.backend import (
     AttentionBackend,
     AttentionCGSupport,
     AttentionMetadataBuilder,
+    CommonAttentionMetadata,
     MultipleOf,
 )
 
@@ -36,6 +37,7 @@ from attn_kernels.engines.vllm_supported import (
     check_parallel,
     check_spec,
     head_size_fits,
+    image_ranges,
     refusals,
 )
 from attn_kernels.warmup.compile_ahead import compile_ahead
@@ -109,6 +111,8 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         """Compile and load all that these layers can launch."""
         if self.device.type != "cuda":
             return
+        if self.vllm_config.model_config.is_mm_prefix_lm:
+            features = features | {kind | {"ranges"} for kind in features}
         done = compile_ahead(self.device, models, features=features, for_capture=True)
         for model in models:
             compile_store(self.device, model.dtype, model.num_kv_heads, model.head_size, model.block_size)
@@ -154,7 +158,15 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
             raise NotImplementedError("attn_kernels: a step is not causal, but causal attention is needed")
         same = {name: getattr(common, name) for name in SAME_NAMES}
         table, planners = common.block_table_tensor, self._planners
-        return StepMetadata(block_table=table, for_capture=for_capture, planners=planners, **same)
+        metadata = StepMetadata(block_table=table, for_capture=for_capture, planners=planners, **same)
+        # Graphs are of decodes, whose queries lie in no image.
+        ranges = None if for_capture else getattr(common, "mm_req_doc_ranges", None)
+        if ranges:
+            shown = image_ranges(ranges, metadata.query_start_loc_cpu, metadata.seq_lens_cpu_upper_bound)
+            if shown:
+                pinned = torch.tensor(shown, dtype=torch.int32, pin_memory=self.device.type == "cuda")
+                metadata.mm_prefix_range_tensor = pinned.to(self.device, non_blocking=True)
+        return metadata
 
 
 class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
@@ -217,6 +229,10 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
     @classmethod
     def supports_sliding_window(cls) -> bool:
         return True
+
+    @classmethod
+    def supports_mm_prefix(cls) -> bool:
+        return hasattr(CommonAttentionMetadata, "mm_req_doc_ranges")  # else it tells no builder
 
     @classmethod
     def supports_device_cpu_query_lens_mismatch(cls) -> bool:

@@ -105,7 +105,8 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         out, tokens = output, plan.num_query_tokens
         if query.shape[0] != tokens:  # padded for a piecewise graph
             query, out = query[:tokens], output[:tokens]
-        run(plan, query, k_cache, v_cache, out=out, **self._options)
+        ranges = attn_metadata.mm_prefix_range_tensor
+        run(plan, query, k_cache, v_cache, out=out, bidirectional_ranges=ranges, **self._options)
         return output
 
     def forget_cache(self) -> None:

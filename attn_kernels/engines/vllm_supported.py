@@ -1,6 +1,6 @@
 """What the vLLM backend supports, and why it refuses the rest; views of vLLM's caches. Imports no vLLM."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -29,7 +29,7 @@ NEEDED: Mapping[str, tuple[str, str]] = {
 
 
 # What a step's metadata takes from vLLM's under the same name.
-OWN_NAMES = {"block_table", "for_capture", "planners", "plans"}
+OWN_NAMES = {"block_table", "for_capture", "planners", "plans", "mm_prefix_range_tensor"}
 SAME_NAMES = [field.name for field in fields(StepMetadata) if field.name not in OWN_NAMES]
 
 
@@ -78,6 +78,30 @@ def check_parallel(parallel: Any) -> None:
         size = getattr(parallel, name, 1)
         if size > 1:
             raise ValueError(f"attn_kernels: {name} is {size}, but 1 is needed")
+
+
+def image_ranges(
+    ranges: Mapping[int, Sequence[tuple[int, int]]] | None, starts: Tensor, seq_lens: Tensor | None
+) -> list[list[tuple[int, int]]]:
+    """Return each request's ranges in which a query of the step sees a later key, padded to one length.
+
+    vLLM leaves out ranges longer than the sliding window, or lets the window hide their keys, so all are
+    ranges as ``run`` takes them.
+
+    Args:
+        ranges: vLLM's ``mm_req_doc_ranges``: first and last position, by request.
+        starts: of the queries, int32 [num_reqs + 1], on the CPU. seq_lens: int32 [num_reqs], on the CPU;
+            None if only the device knows them.
+    """
+    kept: list[list[tuple[int, int]]] = [[] for _ in starts[1:]]
+    for request, own in (ranges or {}).items():
+        first, last = 0, max((end for _, end in own), default=0)
+        if seq_lens is not None:
+            last = int(seq_lens[request]) - 1
+            first = last + 1 - int(starts[request + 1] - starts[request])
+        kept[request] = [(start, end) for start, end in own if end > max(start, first) and start < last]
+    most = max(map(len, kept), default=0)
+    return [[*own, *[(0, 0)] * (most - len(own))] for own in kept] if most else []
 
 
 def cache_views(kv_cache: Tensor, head_size: int, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,7 @@ from attn_kernels.planning.plan import plan
 
 # Keyword arguments of ``run`` that a kind of layer has. "scales": as tensors, not numbers; "sinks": of either
 # dtype.
-FEATURES = ("window", "softcap", "alibi", "sinks", "scales", "lse")
+FEATURES = ("window", "softcap", "alibi", "sinks", "scales", "lse", "ranges")
 
 LENGTHS = (1, 2)  # a decode and a prompt
 LONGEST = 32768  # as the plan is told, so that contexts are split and both kernels are launched
@@ -150,6 +150,8 @@ def _options(launch: DummyLaunch, device: torch.device) -> Iterator[dict[str, An
         options["k_scale"] = options["v_scale"] = torch.ones(1, dtype=torch.float32, device=device)
     if "lse" in features:
         options["lse"] = torch.empty(model.num_query_heads, sum(LENGTHS), dtype=torch.float32, device=device)
+    if "ranges" in features:
+        options["bidirectional_ranges"] = torch.zeros(len(LENGTHS), 1, 2, dtype=torch.int32, device=device)
     if "sinks" in features:
         options["sinks"] = torch.zeros(model.num_query_heads, dtype=model.dtype, device=device)
         yield options | {"sinks": options["sinks"].float()}

@@ -203,3 +203,28 @@ assert found == [("CUSTOM", "attn_kernels.engines.vllm_backend.AttnKernelsBacken
 assert not {"torch", "triton", "numpy"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+
+
+@pytest.mark.parametrize(
+    "ranges, kept",
+    [
+        ({1: [(10, 15)]}, [[], [(10, 15)], []]),  # all of it is new
+        ({1: [(2, 9), (2, 10), (2, 11)]}, [[], [(2, 11)], []]),  # the last has a later key for a new query
+        ({1: [(28, 40), (29, 40), (30, 40)]}, [[], [(28, 40)], []]),  # a chunk ends inside the image
+        ({1: [(15, 15), (16, 15)], 0: [(0, 0)]}, [[], [], []]),
+        ({0: [(2, 90)], 2: [(0, 5), (3, 4)], 1: [(20, 22)]}, [[], [(20, 22)], [(0, 5), (3, 4)]]),
+        ({}, [[], [], []]),
+        (None, [[], [], []]),
+    ],
+)
+def test_images_in_which_a_query_of_the_step_sees_a_later_key(ranges, kept):
+    starts, lens = torch.tensor([0, 1, 21, 27]), torch.tensor([91, 30, 6])
+    most = max(map(len, kept))
+    padded = [own + [(0, 0)] * (most - len(own)) for own in kept]
+    assert vllm_supported.image_ranges(ranges, starts, lens) == (padded if most else [])
+
+
+def test_no_image_is_left_out_where_the_host_knows_no_lengths():
+    starts = torch.tensor([0, 1, 21])
+    ranges = {0: [(2, 90), (5, 5)], 1: [(3, 4)]}
+    assert vllm_supported.image_ranges(ranges, starts, None) == [[(2, 90)], [(3, 4)]]

@@ -122,6 +122,7 @@ PARAMETERS = {
     (BACKEND, "AttentionBackend", "supports_kv_cache_dtype"): "cls kv_cache_dtype",
     (BACKEND, "AttentionBackend", "supports_compute_capability"): "cls capability",
     (BACKEND, "AttentionBackend", "supports_sink"): "cls",
+    (BACKEND, "AttentionBackend", "supports_mm_prefix"): "cls",
     (*BUILDER, "__init__"): "self kv_cache_spec layer_names vllm_config device",
     (*BUILDER, "build"): "self common_prefix_len common_attn_metadata fast_build",
     (*BUILDER, "build_for_cudagraph_capture"): "self common_attn_metadata",
@@ -141,7 +142,7 @@ FIELDS = {
     "config/compilation.py": "static_forward_context max_cudagraph_capture_size",
     "config/scheduler.py": "max_num_seqs max_num_batched_tokens",
     "config/parallel.py": "use_ubatching decode_context_parallel_size prefill_context_parallel_size",
-    "config/model.py": "dtype",
+    "config/model.py": "dtype is_mm_prefix_lm",
     "v1/kv_cache_interface.py": "block_size head_size head_size_v",
     "platforms/interface.py": "fp8_dtype",
 }

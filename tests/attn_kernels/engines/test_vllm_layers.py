@@ -68,7 +68,7 @@ class Engine:
         self.layers: dict[str, Any] = {}
         self.slots: dict[str, Tensor] = {}
         self.config: Any = SimpleNamespace(
-            model_config=SimpleNamespace(dtype=dtype, max_model_len=MAX_LEN),
+            model_config=SimpleNamespace(dtype=dtype, max_model_len=MAX_LEN, is_mm_prefix_lm=False),
             parallel_config=SimpleNamespace(
                 use_ubatching=False, decode_context_parallel_size=1, prefill_context_parallel_size=1
             ),
@@ -254,6 +254,27 @@ def test_features(name: str, feature: str, monkeypatch: pytest.MonkeyPatch) -> N
     layer, batch = plain(engine, **given), batch_of(name)
     metadata = engine.builder(layer).build(0, common(batch))
     assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch, **scoring)
+
+
+@pytest.mark.parametrize("window", [None, 11])
+def test_tokens_of_images_see_each_other(
+    window: int | None, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a mixed step; a model may clear the ranges for layers without them."""
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer, batch = plain(engine, sliding_window=window), batch_of("mixed")
+    builder = engine.builder(layer)
+    given = common(batch)
+    given.mm_req_doc_ranges = {0: [(3, 30)], 2: [], 3: [(2, 9), (18, 26), (30, 60)]}
+    ranges = torch.zeros(5, 3, 2, dtype=torch.int32)
+    ranges[3] = torch.tensor(given.mm_req_doc_ranges[3])
+    metadata = builder.build(0, given)
+    options = {"sliding_window": window}
+    got = forward(engine, layer, batch, metadata, cache_of(batch))
+    assert_right(got, batch, bidirectional_ranges=ranges, **options)
+    metadata.mm_prefix_range_tensor = None
+    assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch, **options)
+    assert builder.build_for_cudagraph_capture(given).mm_prefix_range_tensor is None
 
 
 @pytest.mark.parametrize("layout", ["NHD", "packed"])

@@ -261,6 +261,7 @@ INCLUDED = {
     "sinks in the type of q": (("sinks",), lambda: {"sinks": per_head(BF16)}),
     "tensors as scales": (("scales",), lambda: {"k_scale": torch.ones(1), "v_scale": odd(torch.ones(1))}),
     "slopes at an odd address": (("alibi",), lambda: {"alibi_slopes": odd(per_head(torch.float32))}),
+    "ranges of any number": (("ranges",), lambda: {"bidirectional_ranges": odd(torch.zeros(2, 9, 2).int())}),
     "any window": (("window", "softcap"), lambda: {"sliding_window": 2**30, "softcap": 50.0}),
 }
 
@@ -275,6 +276,7 @@ def test_what_is_compiled(name, compiled, launches):
 
 EXCLUDED = {
     "a window": lambda: {"sliding_window": 3},
+    "ranges": lambda: {"bidirectional_ranges": torch.zeros(2, 1, 2).int()},
     "one tensor as scale": lambda: {"k_scale": torch.ones(1)},
     "queries at an odd address": lambda: {"q": odd(torch.zeros(2, 8, 64, dtype=BF16))},
     "a cache at an odd address": lambda: {"caches": (odd(cache()), odd(cache()))},
