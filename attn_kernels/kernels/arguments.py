@@ -128,7 +128,8 @@ def compile_options(config: Config, vendor: str) -> dict[str, int | bool]:
     options: dict[str, int | bool] = {
         "num_warps": config.num_warps,
         "num_stages": config.num_stages,
-        "enable_fp_fusion": True,  # named, because Triton's default is to change
+        # Named, because Triton's default is to change. Without it, all loops of a kernel round alike.
+        "enable_fp_fusion": config.variant != "invariant",
     }
     if vendor == "nvidia" and config.max_registers:
         options["maxnreg"] = config.max_registers

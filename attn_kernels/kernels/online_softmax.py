@@ -254,7 +254,7 @@ def update_softmax(scores, v, acc, row_max, row_sum, factor, ELEMENT: tl.constex
     multiply-add an element. ``row_max`` is scaled by it already.
     """
     new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
-    weights = tl.exp2(scores * factor - new_max[:, None])
+    weights = tl.exp2(tl.fma(scores, factor, (new_max * -1.0)[:, None]))  # fused in every kernel
     rescale = tl.exp2(row_max - new_max)
     row_sum = row_sum * rescale + tl.sum(weights, 1)
     if ELEMENT.is_uint16():

@@ -1,10 +1,10 @@
 """The registry of variants, and the check that a variant accepts a config."""
 
 from attn_kernels.core.config import Config
-from attn_kernels.kernels import pod, qblock, stream_k
+from attn_kernels.kernels import invariant, pod, qblock, stream_k
 from attn_kernels.kernels.variant import Variant
 
-MODULES = (qblock, stream_k, pod)
+MODULES = (qblock, stream_k, pod, invariant)
 VARIANTS: dict[str, Variant] = {module.VARIANT.name: module.VARIANT for module in MODULES}
 
 

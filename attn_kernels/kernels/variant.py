@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from attn_kernels.core.config import Config
+from attn_kernels.core.lengths import Lengths
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import Specialisation
 
@@ -147,6 +149,9 @@ class Variant:
     specialise: Callable[[Config, int], tuple[Specialisation, ...]]
     parameters: frozenset[str] = frozenset()  # launch parameters that it has beside those of all variants
     mixed: bool = False  # computes both parts of a mixed batch in one launch, and no other batch
+    batch_invariant: bool = False  # results for a sequence have the same bits in every batch
+    # As ``splits.find_splits``, which is called if this is None.
+    find_splits: Callable[[Config, Model, Lengths, int, int], tuple[int, int]] | None = None
     scratch: Callable[[Scratch, ScratchSizes], tuple[Tensor, ...]] = (
         lambda *_: ()
     )  # of a plan; no synchronising

@@ -167,7 +167,7 @@ def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> 
     model, device = choices.model, choices.device
     num_splits = split_keys = 1
     if not launches(config, device):
-        num_splits, split_keys = find_splits(
+        num_splits, split_keys = (variant.find_splits or find_splits)(
             config, model, lengths, multiprocessors(device), step.scratch.max_partials
         )
     sizes = ScratchSizes(

@@ -1,0 +1,287 @@
+"""Attention whose results for a sequence have the same bits in every batch.
+
+A query's sums depend on its own keys alone. Every context is divided at the same keys, at multiples of
+``SPLIT_KEYS`` from its beginning, and each of these ranges has a softmax state of its own. ``join_states``
+joins them in the order of the keys: within a program that computes all ranges of a Q-Block, or in
+``join_kernel`` if each range had a program. So the batch decides only who computes what. Compilers may not
+fuse products and sums, because they could do so in one of several loops. Rows and tiles that are masked add
+exact zeros.
+
+Whole tiles are summed by the same matrix instructions in every batch, so ``block_m``, ``tile_size`` and
+``num_warps`` must be the same as well: ``Model(batch_invariant=True)`` has one config. The idea is that of "Defeating
+Nondeterminism in LLM Inference" (He et al., Thinking Machines Lab, 2025).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from attn_kernels.core.config import Config
+from attn_kernels.core.lengths import Lengths
+from attn_kernels.core.model import Model
+from attn_kernels.core.structures import Launch, Layer, OfLayer, OfPlan, Plan
+from attn_kernels.kernels.arguments import (
+    CU_SEQLENS_Q,
+    JIT_OPTIONS,
+    NUM_SEQS,
+    SEQUSED_K,
+    Specialisation,
+    common_arguments,
+    of_workspace,
+)
+from attn_kernels.kernels.compile_params import CompileParams, PagedCache, QBlock, Scoring
+from attn_kernels.kernels.qblock import MAX_QUERY_LEN, bind_group
+from attn_kernels.kernels.query_tile import (
+    attend_cache,
+    find_q_block,
+    first_key,
+    first_tile,
+    initial_state,
+    load_queries,
+    load_scales,
+    make_q_block,
+    search,
+    store_normalised,
+)
+from attn_kernels.kernels.splits import SPLIT_KEYS as SPLIT_KEYS_OF_PLAN
+from attn_kernels.kernels.splits import find_splits, max_q_blocks, store_state
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
+
+SPLIT_KEYS = 1024  # of each range; a multiple of every tile size. Another number gives other bits
+PARTIALS = tuple(map(of_workspace, range(3)))
+JOIN_OPTIONS = {"num_warps": 1, "enable_fp_fusion": False}
+
+
+@triton.jit
+def find_ranges(block, window, split_keys, WINDOWED: tl.constexpr):
+    """The first range of keys that a QBlock sees, and how many it sees."""
+    first_position = block.context_len + block.first_query
+    first = first_key(first_position, window, WINDOWED) // split_keys
+    return first, tl.cdiv(first_position + block.num_queries, split_keys) - first
+
+
+@triton.jit
+def one_program(count, num_splits):
+    """Whether one program computes a Q-Block that sees ``count`` ranges, and not one each."""
+    return (count <= 1) | (count > num_splits)
+
+
+@triton.jit
+def join_states(acc, row_max, row_sum, next_acc, next_max, next_sum):
+    """The softmax state of two ranges of keys. One that is masked for a row changes no bit of it."""
+    new_max = tl.maximum(row_max, next_max)
+    old = tl.exp2(row_max - new_max)
+    new = tl.exp2(next_max - new_max)
+    acc = tl.fma(acc, tl.broadcast_to(old[:, None], acc.shape), next_acc * new[:, None])
+    return acc, new_max, tl.fma(row_sum, old, next_sum * new)
+
+
+@triton.jit(**JIT_OPTIONS)
+def invariant_kernel(
+    out_ptr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    block_table_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    slopes_ptr,
+    sinks_ptr,
+    k_scale_ptr,
+    v_scale_ptr,
+    factor,
+    cap,
+    k_scale,
+    v_scale,
+    window,
+    num_seqs,
+    stride_q_token,
+    stride_q_head,
+    stride_out_token,
+    stride_out_head,
+    stride_table,
+    stride_k_page,
+    stride_k_slot,
+    stride_k_head,
+    stride_v_page,
+    stride_v_slot,
+    stride_v_head,
+    partial_ptr,
+    max_ptr,
+    sum_ptr,
+    split_keys,
+    num_splits,
+    num_kv_heads,
+    heads_per_group,
+    max_query_len,
+    const: tl.constexpr,
+):
+    """As ``qblock_kernel``, whose grid it has, with ranges that begin at the same keys in every batch."""
+    q_block = tl.num_programs(0) // heads_per_group - 1 - tl.program_id(0) // heads_per_group
+    split = tl.program_id(1) % num_splits
+    kv_head = tl.program_id(1) // num_splits * heads_per_group + tl.program_id(0) % heads_per_group
+    block = find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, max_query_len, const)
+    if block.num_queries < 1:
+        return
+    first, count = find_ranges(block, window, split_keys, const.windowed)
+    whole = one_program(count, num_splits)
+    if (split > 0) & (whole | (split >= count)):
+        return
+    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
+    scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
+    k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
+    v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
+    cache = PagedCache(block_table_ptr, stride_table, k, v)
+    q = (q_ptr, stride_q_token, stride_q_head)
+    out = (out_ptr, stride_out_token, stride_out_head)
+    queries = load_queries(q, block, scoring, const)
+    begin = first_tile(queries.first_position, window, const.tile_size, const.windowed)
+    end = queries.first_position + block.num_queries
+    acc, row_max, row_sum = initial_state(const)
+    last = tl.where(whole, first + count, first + split + 1)
+    for number in tl.range(first + split, last, num_stages=1):
+        start = tl.maximum(number * split_keys, begin)
+        stop = tl.minimum((number + 1) * split_keys, end)
+        state = attend_cache(block, queries, cache, scoring, scales, start, stop, const)
+        acc, row_max, row_sum = join_states(acc, row_max, row_sum, state[0], state[1], state[2])
+    partials = (partial_ptr, max_ptr, sum_ptr)
+    heads = num_kv_heads * const.gqa_group_size
+    state = (acc, row_max, row_sum)
+    store_state(out, partials, block, split, whole, num_splits, heads, scoring, state, const)
+
+
+@triton.jit(**JIT_OPTIONS)
+def join_kernel(
+    out_ptr,
+    partial_ptr,
+    max_ptr,
+    sum_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    sinks_ptr,
+    window,
+    num_seqs,
+    split_keys,
+    num_splits,
+    block_q,
+    stride_out_token,
+    stride_out_head,
+    const: tl.constexpr,
+):
+    """Join the ranges of one query token and head, one after the other; ``const`` is of one row."""
+    HEAD_PADDED: tl.constexpr = const.head_padded
+    token = tl.program_id(0)
+    head = tl.program_id(1)
+    seq = search(cu_seqlens_q_ptr, num_seqs, token)
+    query = token - tl.load(cu_seqlens_q_ptr + seq)
+    block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // block_q, head, 0, block_q)
+    if query < 0 or query - block.first_query >= block.num_queries:  # a token of no sequence
+        return
+    _, count = find_ranges(block, window, split_keys, const.windowed)
+    if one_program(count, num_splits):
+        return
+    places = (token.to(tl.int64) * tl.num_programs(1) + head) * num_splits + tl.arange(0, 1)
+    columns = tl.arange(0, HEAD_PADDED)[None, :]
+    acc, row_max, row_sum = initial_state(const)
+    for _ in tl.range(0, count, loop_unroll_factor=8):  # so that loads do not wait for one another
+        next_max = tl.load(max_ptr + places)
+        next_sum = tl.load(sum_ptr + places)
+        next_acc = tl.load(partial_ptr + (places * HEAD_PADDED)[:, None] + columns)
+        acc, row_max, row_sum = join_states(acc, row_max, row_sum, next_acc, next_max, next_sum)
+        places += 1
+    row = QBlock(seq, query, 1, token.to(tl.int64), block.context_len, head.to(tl.int64), 0)
+    out = (out_ptr, stride_out_token, stride_out_head)
+    store_normalised(out, row, Scoring(0.0, 0.0, window, None, sinks_ptr), acc, row_max, row_sum, const)
+
+
+def of_one_row(const: CompileParams) -> CompileParams:
+    """The ``const`` of ``join_kernel``."""
+    return replace(const, block_m=1, heads=1, gqa_group_size=1)
+
+
+def find_invariant_splits(
+    config: Config, model: Model, lengths: Lengths, multiprocessors: int, max_partials: int
+) -> tuple[int, int]:
+    """As ``find_splits``: each range has a program where splits pay, and partial results have room."""
+    splits, _ = find_splits(config, model, lengths, multiprocessors, max_partials)
+    ranges = -(-lengths.max_seq_len // SPLIT_KEYS)
+    room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
+    return (ranges if 1 < splits and ranges <= room else 1), SPLIT_KEYS
+
+
+def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
+    group = bind_group(plan, layer)
+    arguments, const, options = common_arguments(plan, layer)
+    num_splits = OfPlan(_bind_num_splits(layer.sliding_window, const.block_q))
+
+    def programs(plan: Plan) -> tuple[int, int, int]:
+        heads = group(plan)
+        groups = plan.model.num_kv_heads // heads
+        splits = num_splits.value(plan)
+        return max_q_blocks(plan, const.block_q) * heads, groups * splits, const.head_splits
+
+    def rows(plan: Plan) -> tuple[int, int]:
+        return plan.num_query_tokens, plan.model.num_query_heads
+
+    of_splits = (*PARTIALS, SPLIT_KEYS_OF_PLAN, num_splits)
+    of_grid = (plan.model.num_kv_heads, OfPlan(group), MAX_QUERY_LEN)
+    to_join = (
+        OfLayer("out"),
+        *PARTIALS,
+        CU_SEQLENS_Q,
+        SEQUSED_K,
+        None if layer.sinks is None else OfLayer("sinks"),
+        layer.sliding_window or 0,
+        NUM_SEQS,
+        SPLIT_KEYS_OF_PLAN,
+        num_splits,
+        const.block_q,
+        *(n // const.query_unit for n in layer.out.stride()[:2]),
+        of_one_row(const),
+    )
+    return (
+        Launch(invariant_kernel, programs, (*arguments, *of_splits, *of_grid, const), options),
+        Launch(join_kernel, rows, to_join, JOIN_OPTIONS, lambda plan: num_splits.value(plan) > 1),
+    )
+
+
+def _bind_num_splits(window: int | None, block_q: int) -> Callable[[Plan], int]:
+    """A function from a plan to the programs of a Q-Block, of which few have keys within a window."""
+    if window is None:
+        return lambda plan: plan.num_splits
+    most = 1 + -(-(window + block_q - 2) // SPLIT_KEYS)
+    return lambda plan: min(plan.num_splits, most)
+
+
+def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+    return scratch.partials(sizes)
+
+
+def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
+    return ScratchMaxima(splits=True)
+
+
+def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...]:
+    join = Specialisation(join_kernel, options=JOIN_OPTIONS, const_of=of_one_row)
+    return Specialisation(invariant_kernel), join
+
+
+VARIANT = Variant(
+    name="invariant",
+    kernels=(invariant_kernel, join_kernel),
+    bind=bind,
+    batch_invariant=True,
+    find_splits=find_invariant_splits,
+    scratch=take_scratch,
+    scratch_maxima=scratch_maxima,
+    specialise=specialise,
+    samples=(Config("invariant", block_m=64, tile_size=32),),
+    grids=(
+        ConfigGrid(M=(64,), T=(32, 64), W=(4, 8), S=(2, 3)),
+        ConfigGrid(M=(64,), T=(128,), W=(4, 8), S=(2,)),
+    ),
+)
