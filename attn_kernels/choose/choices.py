@@ -15,10 +15,11 @@ from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.core.errors import warn_if_untuned
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
-from attn_kernels.kernels.registry import check_config
+from attn_kernels.kernels.registry import VARIANTS, check_config
 from triton_tune.core.device import describe_device
 
 KERNEL = "unified_attention"
+INVARIANT = "invariant_attention"  # chooses for models with ``batch_invariant``, by their constants alone
 MAX_CONFIGS = 1024  # whose launches are kept; all are dropped when there are more
 Choose = Callable[..., LaunchConfig]
 
@@ -30,6 +31,14 @@ def checked(config: LaunchConfig) -> Config:
     if full_config not in WITHOUT_KERNEL:
         check_config(full_config)
     return full_config
+
+
+def check_invariance(model: Model, name: str, config: Config) -> None:
+    """Raise ValueError about a config, by what named it, whose bits depend on the batch if they may not."""
+    if not model.batch_invariant or config in WITHOUT_KERNEL or VARIANTS[config.variant].batch_invariant:
+        return
+    fitting = ", ".join(name for name, variant in VARIANTS.items() if variant.batch_invariant)
+    raise ValueError(f"{name} is {config}, but a model with batch_invariant needs the variant {fitting}")
 
 
 class Choices:
@@ -58,6 +67,10 @@ class Choices:
             return
         forced = overrides().config if self.device_key is None else None
         key, module = _unified_module(self.device, self.device_key)
+        if self.model.batch_invariant:
+            key, module = _invariant_module(self.device, self.device_key)
+        if forced is not None:
+            check_invariance(self.model, CONFIG, forced)
         constants = self.model.features
         source, step = key, module.for_model(**constants)
         possible, of_any_model = _possible_of(module, constants), configs_of(module)
@@ -67,7 +80,9 @@ class Choices:
             possible = of_any_model = [forced]
         if forced is not None and needs_parts(forced):
             way, fused = logged(CONFIG, _always(forced), self.model), [forced]
-        elif forced is None and (mixed := _mixed_module(self.device, self.device_key)):
+        elif self.model.batch_invariant:
+            pass  # each part has the same config: two launches give the bits of one
+        elif forced is None and (mixed := _module_beside(MIXED, self.device, self.device_key)):
             way = logged(f"{mixed[0]} of {MIXED}", mixed[1].for_model(**constants), self.model)
             fused = configs_of(mixed[1])
         self._possible, self._of_any_model = list(dict.fromkeys(possible)), of_any_model
@@ -142,10 +157,24 @@ def _unified_module(device: torch.device, device_key: str | None) -> tuple[str, 
     return key, package.MODULES[key]
 
 
-def _mixed_module(device: torch.device, device_key: str | None) -> tuple[str, ModuleType] | None:
-    """Return the generated module of mixed batches, with its key; None where there is none."""
+def _invariant_module(device: torch.device, device_key: str | None) -> tuple[str, ModuleType]:
+    """Return the generated module of models with ``batch_invariant``, with its key. Raises ValueError."""
+    found = _module_beside(INVARIANT, device, device_key)
+    if found is None:
+        try:
+            found = "default", kernel_package(INVARIANT).MODULES["default"]
+        except ImportError:
+            package = f"{heuristics_package()} has no {INVARIANT}"
+            raise ValueError(f"batch_invariant is True, but the package {package}") from None
+    return found
+
+
+def _module_beside(
+    kernel: str, device: torch.device, device_key: str | None
+) -> tuple[str, ModuleType] | None:
+    """Return the generated module of another kernel, with its key; None where there is none."""
     try:
-        package = kernel_package(MIXED)
+        package = kernel_package(kernel)
     except ImportError:  # no table of this kernel was compiled
         return None
     key = overrides().device_key if device_key is None else device_key

@@ -25,6 +25,7 @@ class Model:
     cache_dtype: torch.dtype | None = None  # torch.float8_e4m3fn if the caches are fp8; else None
     sliding_window: int | None = None  # keys that a query of these layers sees; None: all
     fp8_queries: bool = False  # prompts over fp8 caches may round queries to e4m3, each row by its own scale
+    batch_invariant: bool = False  # a sequence's results have the same bits whatever else is in the batch
 
     def __post_init__(self) -> None:
         check_heads(self.num_query_heads, self.num_kv_heads, self.head_size)

@@ -7,9 +7,9 @@ joins them in the order of the keys: within a program that computes all ranges o
 fuse products and sums, because they could do so in one of several loops. Rows and tiles that are masked add
 exact zeros.
 
-Whole tiles are summed by the same matrix instructions in every batch, so ``block_m``, ``tile_size`` and
-``num_warps`` must be the same as well: ``Model(batch_invariant=True)`` has one config. The idea is that of "Defeating
-Nondeterminism in LLM Inference" (He et al., Thinking Machines Lab, 2025).
+Other tiles would be summed in another order, so a model with ``batch_invariant`` has one config for all its
+batches. The idea is that of "Defeating Nondeterminism in LLM Inference" (He et al., Thinking Machines Lab,
+2025).
 """
 
 from collections.abc import Callable
@@ -210,7 +210,7 @@ def find_invariant_splits(
     splits, _ = find_splits(config, model, lengths, multiprocessors, max_partials)
     ranges = -(-lengths.max_seq_len // SPLIT_KEYS)
     room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
-    return (ranges if 1 < splits and ranges <= room else 1), SPLIT_KEYS
+    return (ranges if splits > 1 and ranges <= room else 1), SPLIT_KEYS
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:

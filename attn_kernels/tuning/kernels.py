@@ -3,11 +3,12 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from attn_kernels.choose import mixed
+from attn_kernels.choose.choices import INVARIANT as OF_INVARIANT_MODELS
 from attn_kernels.choose.choices import KERNEL, Choices, choices_for
 from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config
@@ -127,7 +128,9 @@ UNIFIED = TunedKernel(
     features=FEATURES,
     features_of=lambda batch: batch.features,
     parameters=(*TILES, *OTHERS, "programs_per_sm", "tma"),
-    variants=tuple(name for name, variant in VARIANTS.items() if not variant.mixed),
+    variants=tuple(
+        name for name, variant in VARIANTS.items() if not variant.mixed and not variant.batch_invariant
+    ),
     configs=declared,
     serves=lambda batch: True,
     sets=SETS,
@@ -152,4 +155,15 @@ MIXED = TunedKernel(
     source_hash=source_hash_with_choices,
     choose=lambda choices, batch: choices.way(batch.parts),
 )
-KERNELS = {kernel.name: kernel for kernel in (UNIFIED, MIXED)}
+INVARIANT = replace(
+    UNIFIED,
+    name=OF_INVARIANT_MODELS,
+    parameters=(*TILES, *OTHERS),
+    variants=tuple(name for name, variant in VARIANTS.items() if variant.batch_invariant),
+    configs=partial(declared, batch_invariant=True),
+    strategy="full",  # it has few configs
+    choose=lambda choices, batch: UNIFIED.choose(
+        choices_for(replace(choices.model, batch_invariant=True), choices.device), batch
+    ),
+)
+KERNELS = {kernel.name: kernel for kernel in (UNIFIED, MIXED, INVARIANT)}

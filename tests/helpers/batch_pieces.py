@@ -30,8 +30,8 @@ def whole(batch: PoisonedBatch) -> list[Piece]:
 def drawn(batch: PoisonedBatch, rng: random.Random, most: int) -> Iterator[list[Piece]]:
     """Batches of pieces that cover every query token once.
 
-    Each sequence is cut at random places, and each batch holds up to ``most`` pieces of different sequences in
-    random places.
+    Each sequence is cut at random places, and each batch holds up to ``most`` pieces of different sequences
+    in random order.
     """
     waiting: dict[int, list[Piece]] = {}
     for seq, length in enumerate(batch.query_lens):

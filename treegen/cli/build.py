@@ -14,6 +14,7 @@ CHECKS = {
     "tables": "every table is valid, and the tables that the spec names agree with it",
     "modules": "every committed module is the text that treegen prints for its rows",
     "constraints": "modules launch what their rows say, and nothing that breaks a constraint",
+    "invariance": "no feature that the spec's invariant_to names decides in a module",
     "code": "spec and kernel code have the same features, variants and parameters",
     "fresh": "generated/ is what `treegen build` writes",
     "compile": "every config that a module launches compiles for its GPU within its limits",

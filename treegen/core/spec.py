@@ -149,6 +149,7 @@ class KernelSpec:
     hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
     in_kernel: bool = False  # whether Triton kernels find the row of a step themselves
     measured_on: Mapping[str, str] = field(default_factory=dict)  # other GPUs' tables: their GPU, by device
+    invariant_to: tuple[str, ...] = ()  # raw features of steps that decide nothing
 
     def raw_parts(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """The raw features among the wanted names and their parts, in the spec's order."""

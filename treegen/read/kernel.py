@@ -44,7 +44,7 @@ _REQUIRED = ["features", "config", "fallback", "tables"]
 MOST_ROWS = 12  # of a regime: a tree that a person reads
 _OPTIONAL = ["derived", "constants", "split_on", "regimes", "classes", "rows", "tree", "hold_out_by"]
 _OPTIONAL += ["constraints", "objective", "translate"]
-_OPTIONAL += ["in_kernel", "values", "invariants", "hook"]
+_OPTIONAL += ["in_kernel", "values", "invariants", "hook", "invariant_to"]
 OTHERWISE = "otherwise"
 
 
@@ -94,9 +94,14 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         if len(constants) == len(features):
             raise fields.error("constants", "leaves no feature that changes from step to step")
     fixed = fixed_features(features, constants, derived)
+    steps = [name for name in known if name not in fixed]
+    invariant_to: tuple[str, ...] = ()
+    with mistakes.collect():
+        invariant_to = known_names(fields, "invariant_to", "raw feature of steps", set(features) & set(steps))
+    deciding = [name for name in steps if set(invariant_to).isdisjoint(expr.with_parts([name], derived))]
     named_regimes: tuple[Regime, ...] = ()
     with mistakes.collect():
-        named_regimes = regimes(fields, [name for name in known if name not in fixed])
+        named_regimes = regimes(fields, steps, deciding)
         for regime in named_regimes:
             if not {regime.name, regime.name.upper(), f"{regime.name}_row"}.isdisjoint(known):
                 what = f"the regime {shown(regime.name)} and a feature would share a name"
@@ -124,7 +129,19 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         always = invariants(fields, [*known, *limits])
     with mistakes.collect():
-        chosen_in_kernel = in_kernel(fields, known, bounds, [name for name in known if name not in fixed])
+        chosen_in_kernel = in_kernel(fields, known, bounds, steps)
+        if chosen_in_kernel and invariant_to:
+            raise fields.error(
+                "invariant_to", "is proved of Python modules alone, so in_kernel must be false"
+            )
+    with mistakes.collect():
+        asking = {f"regime {shown(r.name)}": {*r.split_on, *names_in(r.when)} for r in named_regimes}
+        asking |= {f"constraint {shown(rule.text)}": rule.names for rule in bounds}
+        for what, asked in asking.items():
+            for name in (one for one in steps if one in asked and one not in deciding):
+                source = next(one for one in invariant_to if one in expr.with_parts([name], derived))
+                because = "" if source == name else f", which depends on {shown(source)}"
+                raise fields.error("invariant_to", f"the {what} asks about {shown(name)}{because}")
     mistakes.refuse()
     asked = [(regime.name, regime.when) for regime in named_regimes]
     asked += [(model_class.name, model_class.when) for model_class in model_classes]
@@ -152,7 +169,12 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         invariants=always,
         hook=hook,
         in_kernel=chosen_in_kernel,
+        invariant_to=invariant_to,
     )
+
+
+def names_in(when: expr.Call | None) -> frozenset[str]:
+    return frozenset() if when is None else expr.names(when)
 
 
 def _tables(
@@ -160,8 +182,6 @@ def _tables(
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """The folders of tables by device, and the GPU of those that another GPU measured."""
     section = kernel.section("tables")
-    if not section:
-        raise section.error(None, "names no table")
     folders: dict[str, Path] = {}
     measured_on: dict[str, str] = {}
     for key in section:
@@ -292,12 +312,16 @@ def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
     return result
 
 
-def regimes(kernel: Fields, steps: Collection[str]) -> tuple[Regime, ...]:
+def regimes(
+    kernel: Fields, steps: Collection[str], deciding: Collection[str] | None = None
+) -> tuple[Regime, ...]:
     """The kinds of steps, as in `decode: {when: max_query_len <= 1, split_on: [...]}`; one by default.
 
-    steps: the features that are not fixed. Raises InputError.
+    steps: the features that are not fixed. deciding: those of them about which trees ask by default; all if
+    None. Raises InputError.
     """
-    default = known_names(kernel, "split_on", "feature of steps", steps) or tuple(steps)
+    default = known_names(kernel, "split_on", "feature of steps", steps)
+    default = default or tuple(steps if deciding is None else deciding)
     section = kernel.section("regimes", optional=True)
     check_names(section, section)
     result = []

@@ -70,7 +70,7 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
     _check_invariants(kernel, device, table, values)
     configs = _configs(kernel, table, translation)
     split_on = tuple(name for name in kernel.split_on if name in values)
-    if not split_on:
+    if kernel.split_on and not split_on:
         raise InputError(table.folder, f"has no column of `split_on` of {kernel.name}")
     weight = _weights(kernel, device, table, values)
     allowed = _allowed(kernel, device, configs, values, len(table.scenarios))

@@ -19,16 +19,17 @@ VENDORS = ("nvidia", "amd", "cpu")
 SMALLEST_SHARED = {"nvidia": 101376, "amd": 65536, "cpu": 232448}
 
 
-def declared(vendor: str) -> tuple[Config, ...]:
+def declared(vendor: str, *, batch_invariant: bool = False) -> tuple[Config, ...]:
     """Every config for whole batches that the variants declare, once; rules have dropped none yet.
 
+    ``batch_invariant``: of those variants instead whose results do not depend on the batch.
     AMD GPUs have the same tiles, with the stages that pay there. Raises ValueError on an unknown vendor.
     """
     if vendor not in VENDORS:
         raise ValueError(f"vendor {vendor!r}: expected one of {', '.join(VENDORS)}")
     configs: list[Config] = []
     for variant in VARIANTS.values():
-        if variant.mixed:
+        if variant.mixed or variant.batch_invariant != batch_invariant:
             continue
         for grid in variant.grids:
             if vendor == "amd":

@@ -6,9 +6,8 @@ import random
 
 import pytest
 import torch
-from batch_pieces import batch_of, differing, drawn, tokens, whole
+from batch_pieces import batch_of, differing, drawn, whole
 from kernel_cases import assert_close, random_batch, record_launches, scores
-
 from triton.runtime import interpreter
 
 from attn_kernels import Config
@@ -45,7 +44,10 @@ def products_as_on_gpus(monkeypatch):
 def one_by_one(batch, **options):
     """Each sequence in a batch of its own."""
     return torch.cat(
-        [run_poisoned(alone, alone.plan(config=CONFIG), **options) for alone in (batch_of(batch, [piece]) for piece in whole(batch))]
+        [
+            run_poisoned(alone, alone.plan(config=CONFIG), **options)
+            for alone in (batch_of(batch, [piece]) for piece in whole(batch))
+        ]
     )
 
 

@@ -30,7 +30,11 @@ from attn_kernels.tuning.space import rules
 from attn_kernels.tuning.space.rules import Gpu, reason_against, shared_bytes
 from attn_kernels.tuning.space.space import declared, declared_mixed, find_possible, gpu_of, reasons_at
 
-TUNED = {name for name, variant in VARIANTS.items() if variant.grids and not variant.mixed}
+TUNED = {
+    name
+    for name, variant in VARIANTS.items()
+    if variant.grids and not variant.mixed and not variant.batch_invariant
+}
 ON_HOPPER = {name for name in TUNED if all(all(grid.D) for grid in VARIANTS[name].grids)}
 ROOT = Path(__file__).parents[3]
 H100 = Gpu("sm_90", "nvidia", 232448, 132)

@@ -191,7 +191,6 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     ),
     *((put("objective", worst_case=value), "worst_case:") for value in (-1, 100.5, "much")),
     *((put("objective", untimed=value), "untimed:") for value in (1, 0.5, 101, NAN, False)),
-    (kernel(tables={}), "tables:"),
     (kernel(tables=["a"]), "tables:"),
     (kernel(tables={"a100": "t"}), "a100:"),
     (kernel(tables={DEVICE: 5}), "nvidia_h100: 5"),

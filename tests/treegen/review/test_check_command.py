@@ -19,6 +19,7 @@ FINE_LINES = """\
 tables       1 table of the spec, 0 beside them, 9 scenarios
 modules      2 modules, 2 rows
 constraints  2 constraints of configs printed; 1,120 shapes launched as rows say
+invariance   no kernel has invariant_to
 code         nothing, as the spec names no hook
 fresh        generated: 6 files of a build
 compile      nothing, as the spec names no hook
@@ -95,7 +96,7 @@ def test_a_table_beside_those_of_the_spec(project: Path, check: Check) -> None:
     (project / "tables/second/scenarios.csv").unlink()
     out = check(FOUND)
     assert section(out, "tables")[1].startswith("    tables/second/scenarios.csv: ")
-    assert section(out, "fresh") == FINE_LINES.splitlines()[4:5]
+    assert section(out, "fresh") == FINE_LINES.splitlines()[5:6]
 
 
 def test_rows_that_are_often_far_from_the_best_are_noted(project: Path, check: Check) -> None:

@@ -22,6 +22,7 @@ from treegen.read.problem import read_table, refuse_failing, spec_problem
 from treegen.review.build_summary import not_kept, title, untimed_fallbacks
 from treegen.review.check.compiling import check_compile
 from treegen.review.check.hook import HookDescription, HookFailure, HookProcess, MissingHook
+from treegen.review.check.invariance import check_invariance
 from treegen.review.check.proof import check_constraints
 from treegen.review.check.report import CheckReport
 from treegen.review.modules import Module, expected_modules, read_committed
@@ -82,6 +83,7 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
         "tables": lambda: tables()[0],
         "modules": lambda: check_modules(spec, *committed()),
         "constraints": lambda: of_modules(lambda modules: check_constraints(spec, modules)),
+        "invariance": lambda: check_invariance(spec),
         "code": lambda: _by_hooks(
             spec, hooks, lambda kernel, hook, code: check_code(kernel, code, spec.devices.values())
         ),
