@@ -239,9 +239,9 @@ def reduce_kernel(
     split_keys = find_split_keys(split_keys_ptr, split_keys)
     ranges = (ranges_ptr, max_ranges)
     start, stop, keys = split_range(block, ranges, window, split_keys, num_splits, tile_size, const.windowed)
-    count = tl.cdiv(stop - start, keys)
-    if count <= 1:
+    if stop - start <= keys:  # one split, or no key
         return
+    count = tl.cdiv(stop - start, keys)
     first = (token.to(tl.int64) * tl.num_programs(1) + head) * num_splits
     splits = tl.arange(0, SPLITS)
     maxima = tl.load(max_ptr + first + splits, mask=splits < count, other=-1e38)

@@ -28,6 +28,8 @@ from triton_tune.core.device import exceeds_device
 
 FP8 = torch.float8_e4m3fn
 FP8_NAN = 0x7F
+LSE_TOLERANCE = 2e-3
+CAPPED_TOLERANCE = 3e-2  # of a cap of 30, whose tangent is approximated
 FALLBACK = Config("qblock", 64, 32)  # of both parts, where one kernel cannot compute them
 MEMORY_SHARE = 0.8  # of the free memory, for two huge caches
 
@@ -43,6 +45,7 @@ class LaunchFeatures:
     scales: str = ""  # `float` or `tensor`; "" for none
     strides: str = ""  # q and out: `fused` slices of a QKV product, `odd` gaps of 3 elements; "" contiguous
     fp8: bool = False
+    lse: bool = False
 
     @classmethod
     def draw(cls, rng: random.Random, *, fp8: bool) -> LaunchFeatures:
@@ -69,6 +72,7 @@ class LaunchFeatures:
             "fp8 cache": self.fp8,
             f"{self.scales} scales": bool(self.scales),
             f"{self.strides} strides": bool(self.strides),
+            "lse": self.lse,
         }
         return "+".join(name for name, given in flags.items() if given) or "no option"
 
@@ -140,6 +144,7 @@ class LaunchCase:
         """
         loaded = Poisoned.of(self, device)
         expected = loaded.expect()
+        lse = loaded.options["lse"].clone() if self.features.lse else None
         lines = []
         for config in self.launches():
             try:
@@ -152,6 +157,8 @@ class LaunchCase:
             else:
                 if not verdict.ok:
                     lines.append(f"{self} {launched}: {verdict}")
+                if lse is not None:
+                    lines += loaded.wrong_lse(lse, launched)
         return lines
 
 
@@ -211,10 +218,13 @@ class Poisoned:
         whole = tensors = dataclasses.replace(tensors, q=q)
         if features.window is not None:
             tensors = hide(whole, features.window)
-        return cls(case, tensors, features.options(batch.layout, batch.dtype, device), whole)
+        options = features.options(batch.layout, batch.dtype, device)
+        if features.lse:
+            options["lse"] = torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=device)
+        return cls(case, tensors, options, whole)
 
     def expect(self) -> Expected:
-        """The float64 reference of every row."""
+        """The float64 reference of every row; it also writes the log-sum-exp of the options."""
         batch = self.case.batch
         rows = torch.arange(batch.num_query_tokens, device=self.tensors.q.device)
         tolerance = FP8_TOLERANCE if self.case.features.fp8 else TOLERANCE[batch.dtype]
@@ -233,11 +243,22 @@ class Poisoned:
             graph = bool(self.case.seed % 2)  # whose splits the GPU finds
             plan = used.plan(config=config, parts=parts, model=model, for_capture=graph)
         poison_workspace(plan)
+        if self.case.features.lse:
+            self.options["lse"].fill_(torch.nan)
         out = torch.full_like(used.q, torch.nan, memory_format=torch.contiguous_format)
         out = with_strides(out, self.case.features.strides)
         attn_kernels.run(plan, used.q, used.k_cache, used.v_cache, out=out, **self.options)
         in_series = plan.parts and plan.fused is None
         return out, PartConfigs(*(part.config for part in plan.parts)) if in_series else plan.config
+
+    def wrong_lse(self, expected: Tensor, launched: Launched) -> list[str]:
+        """A line if the log-sum-exp that was launched is not as expected."""
+        tolerance = CAPPED_TOLERANCE if self.case.features.softcap else LSE_TOLERANCE
+        lse = self.options["lse"]
+        if torch.allclose(lse, expected, rtol=tolerance, atol=tolerance):
+            return []
+        error = (lse - expected).abs().nan_to_num(torch.inf).max().item()
+        return [f"{self.case} {launched}: log-sum-exp off by {error:.1e}"]
 
 
 def parts_of(batch: Batch) -> Parts:

@@ -22,7 +22,7 @@ def expected_q_blocks(cu_prompts, context_lens, block_q):
     for seq, context_len in enumerate(context_lens):
         start, stop = cu_prompts[seq : seq + 2]
         for first in range(0, stop - start, block_q):
-            cost = context_len - (stop - start) + min(first + block_q, stop - start)
+            cost = max(1, context_len - (stop - start) + min(first + block_q, stop - start))
             number = (start - cu_prompts[0]) // block_q + seq + first // block_q
             found.append((-cost, number, [seq, first]))
     return [entry for _, _, entry in sorted(found)]
@@ -95,6 +95,11 @@ def test_schedules_are_those_of_brute_force(lens, num_decodes, roles, spare_toke
 def test_more_sequences_than_the_kernel_counts_at_a_time(num_decodes):
     query_lens = [1 + i % 3 * (i % 7) for i in range(600)]
     check(query_lens, [length + i * 37 % 500 for i, length in enumerate(query_lens)], num_decodes, ROLES)
+
+
+def test_a_query_without_keys_has_a_q_block():
+    """As a rank of context parallelism has none of a short sequence."""
+    check([1, 0, 1, 1, 1], [0, 0, 5, 1, 0], 0, ROLES)
 
 
 @pytest.mark.parametrize("count", [CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])

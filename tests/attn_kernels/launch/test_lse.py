@@ -10,6 +10,7 @@ from captured_server import HEADS, MAX_TOKENS, Server, batch_of, random_lens
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernel_cases import FP8, TOLERANCE, assert_close, make_config, random_batch, scores
+from key_shards import shard
 
 import attn_kernels
 from attn_kernels import merge_attention_states
@@ -140,36 +141,6 @@ def test_flash_attn_varlen_func_returns_it_too():
     values, logarithms = expected(batch)
     assert_close(out, values)
     assert_lse(lse, logarithms)
-
-
-def shard(batch, rank, ranks, interleave):
-    """The sequences of one rank of decode context parallelism: every ``ranks``-th run of keys is its own.
-
-    The keys are moved together, to pages of the rank's own.
-    """
-    page = batch.k_cache.shape[1]
-    own = [
-        torch.tensor([key for key in range(length) if key // interleave % ranks == rank], dtype=torch.long)
-        for length in batch.context_lens
-    ]
-    lens = tuple(map(len, own))
-    made = random_batch(
-        (batch.query_lens, lens),
-        batch.q.shape[1] // batch.k_cache.shape[2],
-        batch.k_cache.shape[2],
-        batch.q.shape[2],
-        block_size=page,
-        cache_dtype=None if batch.k_cache.dtype == batch.q.dtype else batch.k_cache.dtype,
-        dtype=batch.q.dtype,
-    )
-    for seq, keys in enumerate(own):
-        to = torch.arange(len(keys))
-        source = batch.block_table[seq, keys // page].long(), keys % page
-        target = made.block_table[seq, to // page].long(), to % page
-        for whole, part in ((batch.k_cache, made.k_cache), (batch.v_cache, made.v_cache)):
-            part.view(torch.uint8)[target] = whole.view(torch.uint8)[source]
-    made.q.copy_(batch.q)
-    return made
 
 
 @pytest.mark.parametrize(
