@@ -107,13 +107,16 @@ def test_a_new_plan_launches_directly_at_once(variant, recorder):
     plan = first.plan(config=make_config(variant), check=False)
     for _ in range(2):
         run(plan, layer_of(first))
+        run(plan, layer_of(first, lse=lse_of(first)))
     recorder.clear()
     plan = second.plan(config=make_config(variant), check=False)
     layer = layer_of(second, k_cache=first.k_cache, v_cache=first.v_cache)
-    run(plan, layer)
-    assert recorder.public == []
-    assert recorder.direct
-    check_direct(recorder, plan, layer)
+    for one in (layer, layer | {"lse": lse_of(second)}):
+        run(plan, one)
+        assert recorder.public == []
+        assert recorder.direct
+        check_direct(recorder, plan, one)
+        recorder.clear()
 
 
 def test_a_table_wider_than_32_bits_goes_through_triton(recorder):
@@ -148,6 +151,9 @@ MISTAKES = {
     "scale nan": lambda layer: {"softmax_scale": float("nan")},
     "scale of two": lambda layer: {"k_scale": torch.ones(2)},
     "sinks": lambda layer: {"sinks": torch.ones(3)},
+    "lse of more tokens": lambda layer: {"lse": torch.ones(8, 5)},
+    "lse in halves": lambda layer: {"lse": torch.ones(8, 4).half()},
+    "lse of strided heads": lambda layer: {"lse": torch.ones(8, 5)[:, :4]},
     "alibi on meta": lambda layer: {"alibi_slopes": torch.ones(8, device="meta")},
     "no tensor": lambda layer: {"v_cache": [1.0]},
 }
@@ -173,6 +179,7 @@ IN_PLACE = {
     "slope": lambda layer: layer["alibi_slopes"].resize_(7),
     "sinks' dtype": lambda layer: replace_data(layer["sinks"], layer["sinks"].half()),
     "scale": lambda layer: layer["k_scale"].set_(torch.ones(2)),
+    "lse": lambda layer: layer["lse"].resize_(8, 3),
 }
 
 
@@ -189,6 +196,7 @@ def test_a_tensor_that_changes_in_place_is_read_again(change, many_splits, recor
         alibi_slopes=torch.ones(8),
         sinks=torch.ones(8),
         k_scale=torch.ones(1),
+        lse=lse_of(batch),
     )
     for _ in range(3):
         run(plan, layer)
@@ -212,6 +220,7 @@ def test_mistakes_after_direct_launches_are_still_found(mistake, recorder):
     plan = batch.plan(config=make_config("qblock"))
     layer = layer_of(batch)
     vectors = {"sinks": torch.ones(8)}, {"alibi_slopes": torch.ones(8)}, {"k_scale": torch.ones(1)}
+    vectors = *vectors, {"lse": lse_of(batch)}
     for options in ({}, {"sliding_window": 1}, *vectors):
         for _ in range(2):
             run(plan, layer | options)
