@@ -46,6 +46,7 @@ class LaunchFeatures:
     strides: str = ""  # q and out: `fused` slices of a QKV product, `odd` gaps of 3 elements; "" contiguous
     fp8: bool = False
     lse: bool = False
+    images: int = 0  # at most so many in a sequence, whose tokens see each other
 
     @classmethod
     def draw(cls, rng: random.Random, *, fp8: bool) -> LaunchFeatures:
@@ -73,6 +74,7 @@ class LaunchFeatures:
             f"{self.scales} scales": bool(self.scales),
             f"{self.strides} strides": bool(self.strides),
             "lse": self.lse,
+            "images": bool(self.images),
         }
         return "+".join(name for name, given in flags.items() if given) or "no option"
 
@@ -221,6 +223,8 @@ class Poisoned:
         options = features.options(batch.layout, batch.dtype, device)
         if features.lse:
             options["lse"] = torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=device)
+        if features.images:
+            options["bidirectional_ranges"] = image_ranges(batch, features.images, case.seed).to(device)
         return cls(case, tensors, options, whole)
 
     def expect(self) -> Expected:
@@ -259,6 +263,17 @@ class Poisoned:
             return []
         error = (lse - expected).abs().nan_to_num(torch.inf).max().item()
         return [f"{self.case} {launched}: log-sum-exp off by {error:.1e}"]
+
+
+def image_ranges(batch: Batch, most: int, seed: int) -> Tensor:
+    """Random ranges of positions, most of a few hundred; some overlap, and some end past a sequence."""
+    rng = random.Random(f"images/{seed}")
+    ranges = torch.zeros(batch.num_seqs, most, 2, dtype=torch.int32)
+    for own, context in zip(ranges, batch.context_lens, strict=True):
+        for place in range(rng.randint(0, most)):
+            start = rng.randint(0, context)
+            own[place] = torch.tensor([start, start + rng.choice((3, 63, 255, 255, 2000))])
+    return ranges
 
 
 def parts_of(batch: Batch) -> Parts:
