@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from vllm import envs
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
 from vllm.v1.attention.backend import (
@@ -105,6 +106,7 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
             dtype=self.vllm_config.model_config.dtype,
             cache_dtype=FP8 if "scales" in impl.features else None,
             sliding_window=impl.sliding_window,
+            batch_invariant=bool(envs.VLLM_BATCH_INVARIANT),
         )
 
     def _compile(self, models: list[Model], features: set[frozenset[str]]) -> None:
@@ -233,6 +235,10 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
     @classmethod
     def supports_mm_prefix(cls) -> bool:
         return hasattr(CommonAttentionMetadata, "mm_req_doc_ranges")  # else it tells no builder
+
+    @classmethod
+    def supports_batch_invariance(cls) -> bool:
+        return True
 
     @classmethod
     def supports_device_cpu_query_lens_mismatch(cls) -> bool:

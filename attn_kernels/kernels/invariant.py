@@ -253,7 +253,7 @@ def _bind_num_splits(window: int | None, block_q: int) -> Callable[[Plan], int]:
     """A function from a plan to the programs of a Q-Block, of which few have keys within a window."""
     if window is None:
         return lambda plan: plan.num_splits
-    most = 1 + -(-(window + block_q - 2) // SPLIT_KEYS)
+    most = 1 + -(-(window + block_q - 1) // SPLIT_KEYS)
     return lambda plan: min(plan.num_splits, most)
 
 

@@ -1,7 +1,7 @@
 """The tensors of a batch on a device, with enough KV caches that no launch finds its cache in the L2."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -128,7 +128,13 @@ def stand_in(batch: Batch, device: torch.device) -> BatchTensors:
     return _assemble(batch, device, table, (KVSet(q, page, page.clone(), torch.empty_like(q)),))
 
 
-def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None, *, in_parts: bool = False) -> Plan:
+def plan_for(
+    tensors: BatchTensors,
+    config: LaunchConfig | None = None,
+    *,
+    in_parts: bool = False,
+    batch_invariant: bool = False,
+) -> Plan:
     """`attn_kernels.plan` of the batch, in parts on request and for configs that need them."""
     batch = tensors.batch
     in_parts = in_parts or (config is not None and needs_parts(config))
@@ -136,7 +142,7 @@ def plan_for(tensors: BatchTensors, config: LaunchConfig | None = None, *, in_pa
         tensors.cu_seqlens_q,
         tensors.seqused_k,
         tensors.block_table,
-        batch.model,
+        replace(batch.model, batch_invariant=batch_invariant),
         num_query_tokens=batch.num_query_tokens,
         num_kv_tokens=batch.num_kv_tokens,
         max_query_len=batch.max_query_len,

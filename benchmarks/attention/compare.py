@@ -11,6 +11,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ from attn_kernels.measure.batches import HeadLayout
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import (
     FASTEST_RIVAL,
+    ONE_SPLIT,
     RIVALS,
     Record,
     Records,
@@ -33,7 +35,17 @@ from benchmarks.attention.measure import (
 )
 from benchmarks.common import environment
 from benchmarks.common.compile_jobs import TRITON_PEERS, LaunchJob, chosen, vllm_jobs
-from benchmarks.common.implementations import PEERS, PEERS_FOLDER, Implementation, Ours, Sdpa, load_peers
+from benchmarks.common.implementations import (
+    PEERS,
+    PEERS_FOLDER,
+    Implementation,
+    Ours,
+    OursInvariant,
+    Peer,
+    Sdpa,
+    load_peers,
+    run_fa3,
+)
 from benchmarks.common.more_rivals import MORE_PEERS_FOLDER, MORE_RIVALS, load_more_peers
 from benchmarks.common.table import figure, geomean
 from triton_tune.processes.compile_ahead import Job, compile_in_parallel
@@ -49,6 +61,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--dtype", choices=("bfloat16", "float16"), help="element type (default bfloat16; float16 on cpu)")
     add("--repeats", type=int, help="graph replays that time an implementation (default 16; 2 on cpu)")
     add("--config", action="append", default=[], help="also time this config: qblock_M16_T64_W4_S3")
+    invariant = "also time ours with batch_invariant, and fa3 with one split, as vLLM has it in that mode"
+    add("--invariant", action="store_true", help=invariant)
     add("--skip", default="", help=f"leave out some of {','.join(RIVALS)}")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
     more = "folder that holds more_peers.py (default .more_peers)"
@@ -72,6 +86,12 @@ def load_rivals(args: argparse.Namespace, device: torch.device) -> tuple[list[Im
         rivals += more
         problems += more_problems
     return rivals, problems
+
+
+def invariant_of(rivals: Sequence[Implementation]) -> list[Implementation]:
+    """What gives a sequence the same bits in every batch."""
+    one_split = Peer(ONE_SPLIT, partial(run_fa3, num_splits=1), fp8_caches=True)
+    return [OursInvariant(), *([one_split] if any(rival.name == "fa3" for rival in rivals) else [])]
 
 
 def time_text(record: Record | None) -> str:
@@ -184,6 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jobs: list[Job] = [
         LaunchJob(batch, config) for batch in batches for config in (chosen(batch, device), *tried.values())
     ]
+    if args.invariant:
+        jobs += (LaunchJob(batch, chosen(batch, device, batch_invariant=True)) for batch in batches)
     jobs += (
         job for rival, peer in triton_peers if rival in names for job in vllm_jobs(batches, args.peers, peer)
     )
@@ -198,7 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(header(shown), flush=True)
 
     ours = [Ours(), *(Ours(config, name) for name, config in tried.items())]
-    settings = Settings(device, [*ours, *rivals], ceilings, args.repeats or (16 if on_gpu else 2))
+    invariant = invariant_of(rivals) if args.invariant else []
+    beside = [*tried, *(one.name for one in invariant)]
+    settings = Settings(device, [*ours, *invariant, *rivals], ceilings, args.repeats or (16 if on_gpu else 2))
     head = {"environment": facts, "ceilings": dataclasses.asdict(ceilings), "batches": name}
     deadline = started + (args.seconds_budget or float("inf"))
     done: list[Records] = []
@@ -211,12 +235,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             environment.raise_if_lost(device)
             broken += 1
             continue
-        print(batch_line(done[-1], shown, list(tried)), flush=True)
+        print(batch_line(done[-1], shown, beside), flush=True)
         if args.out:
             environment.write_atomically(args.out / "compare.json", document(head, done))
         if on_gpu:
             torch.cuda.empty_cache()
-    print("\n".join(mean_table(done, [*names, *([FASTEST_RIVAL] if names else []), *tried])))
+    print("\n".join(mean_table(done, [*names, *([FASTEST_RIVAL] if names else []), *beside])))
     left_out = len(batches) - len(done) - broken
     if left_out:
         print(f"no time left within {args.seconds_budget:.0f} s for {left_out} batches")

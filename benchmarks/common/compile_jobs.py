@@ -17,9 +17,9 @@ from benchmarks.common.implementations import NotApplicable, load_peers
 TRITON_PEERS = ("vllm_triton", "vllm_triton_33")  # of vLLM 0.24 and 0.33
 
 
-def chosen(batch: Batch, device: torch.device) -> Config:
+def chosen(batch: Batch, device: torch.device, batch_invariant: bool = False) -> Config:
     """The config that `plan` chooses for a batch."""
-    return plan_for(stand_in(batch, device)).config
+    return plan_for(stand_in(batch, device), batch_invariant=batch_invariant).config
 
 
 @dataclass(frozen=True)

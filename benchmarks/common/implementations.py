@@ -59,6 +59,17 @@ class Ours:
 
 
 @dataclass(frozen=True)
+class OursInvariant:
+    """Our kernels for a model with `batch_invariant`, whose batches are planned with their parts."""
+
+    name: str = "ours invariant"
+
+    def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
+        plan = plan_for(tensors, in_parts=True, batch_invariant=True)
+        return PreparedLaunches(launches_of(plan, tensors), lambda i: tensors.sets[i].out, str(plan.config))
+
+
+@dataclass(frozen=True)
 class Peer:
     """Another project's kernel, called with the arguments of `run_fa3`."""
 
@@ -196,8 +207,9 @@ def run_fa3(
     sliding_window: int | None = None,
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
+    num_splits: int = 0,
 ) -> None:
-    """Call FlashAttention-3 as vLLM 0.24 builds it.
+    """Call FlashAttention-3 as vLLM 0.24 builds it; 0 splits leave their number to it.
 
     Arguments go by keyword, because their order differs between builds. q and out are [num_query_tokens,
     num_query_heads, head_size]; the caches are [num_blocks, block_size, num_kv_heads, head_size]. With fp8
@@ -220,7 +232,7 @@ def run_fa3(
         softcap=softcap,
         s_aux=sinks,
         is_rotary_interleaved=True,
-        num_splits=0,
+        num_splits=num_splits,
         sm_margin=0,
         cp_world_size=1,
         cp_rank=0,

@@ -183,12 +183,19 @@ def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "prefill 1x24 heads 2/2",
         "--config",
         tried,
+        "--invariant",
         "--out",
         str(tmp_path),
     ]
     assert compare.main([*command, "--peers", str(tmp_path)]) == 0
     results = json.loads((tmp_path / "compare.json").read_text())["results"]
-    assert {one["implementation"] for one in results if one["ok"]} == {"ours", tried, "sdpa", "rival"}
+    assert {one["implementation"] for one in results if one["ok"]} == {
+        "ours",
+        "ours invariant",
+        tried,
+        "sdpa",
+        "rival",
+    }
     assert f"{tried}: " in capsys.readouterr().out
 
 

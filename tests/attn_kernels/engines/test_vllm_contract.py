@@ -123,6 +123,7 @@ PARAMETERS = {
     (BACKEND, "AttentionBackend", "supports_compute_capability"): "cls capability",
     (BACKEND, "AttentionBackend", "supports_sink"): "cls",
     (BACKEND, "AttentionBackend", "supports_mm_prefix"): "cls",
+    (BACKEND, "AttentionBackend", "supports_batch_invariance"): "cls",
     (*BUILDER, "__init__"): "self kv_cache_spec layer_names vllm_config device",
     (*BUILDER, "build"): "self common_prefix_len common_attn_metadata fast_build",
     (*BUILDER, "build_for_cudagraph_capture"): "self common_attn_metadata",
