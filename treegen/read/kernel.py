@@ -135,10 +135,10 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
                 "invariant_to", "is proved of Python modules alone, so in_kernel must be false"
             )
     with mistakes.collect():
-        asking = {f"regime {shown(r.name)}": {*r.split_on, *names_in(r.when)} for r in named_regimes}
-        asking |= {f"constraint {shown(rule.text)}": rule.names for rule in bounds}
-        for what, asked in asking.items():
-            for name in (one for one in steps if one in asked and one not in deciding):
+        asking = {f"regime {shown(r.name)}": [*r.split_on, *names_in(r.when)] for r in named_regimes}
+        asking |= {f"constraint {shown(rule.text)}": [*rule.names] for rule in bounds}
+        for what, questions in asking.items():
+            for name in (one for one in steps if one in questions and one not in deciding):
                 source = next(one for one in invariant_to if one in expr.with_parts([name], derived))
                 because = "" if source == name else f", which depends on {shown(source)}"
                 raise fields.error("invariant_to", f"the {what} asks about {shown(name)}{because}")

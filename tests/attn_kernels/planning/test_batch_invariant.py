@@ -52,7 +52,7 @@ def test_another_variant_is_refused(config):
 @pytest.mark.parametrize("config", ["qblock_M16_T16_W4_S2", "pod_M128_T64_W4_S2_K64"])
 def test_another_variant_in_the_environment_is_refused(config, monkeypatch):
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", config)
-    with pytest.raises(ValueError, match="^ATTN_KERNELS_CONFIG is .*batch_invariant"):
+    with pytest.raises(ValueError, match=r"^ATTN_KERNELS_CONFIG is .*batch_invariant"):
         plan_of(random_batch(((1,), (9,))))
 
 

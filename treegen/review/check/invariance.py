@@ -10,6 +10,7 @@ is a problem, too.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Collection, Iterator
 
 from treegen.core.errors import InputError
@@ -52,6 +53,7 @@ def check_invariance(spec: Spec) -> CheckReport:
 
 def decisions(tree: ast.Module, features: Collection[str]) -> Iterator[tuple[int, str, str]]:
     """The lines where one of these features decides, the feature, and how."""
+    tree = _OwnNames().visit(copy.deepcopy(tree))
     flow = _Flow(tree, features)
     found: dict[tuple[int, str, str], None] = {}
     for node in ast.walk(tree):
@@ -61,6 +63,22 @@ def decisions(tree: ast.Module, features: Collection[str]) -> Iterator[tuple[int
         if (hidden := _unfollowed(node)) is not None:
             found[hidden.lineno, ast.unparse(hidden).split("\n")[0], "may hide what decides"] = None
     yield from sorted(found)
+
+
+class _OwnNames(ast.NodeTransformer):
+    """Gives the variables of a comprehension names that nothing else has."""
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            first = node.generators[0].iter  # is computed outside
+            outside = set(ast.walk(first))
+            targets = [name for one in node.generators for name in ast.walk(one.target)]
+            own = {name.id for name in targets if isinstance(name, ast.Name)}
+            for name in ast.walk(node):
+                if isinstance(name, ast.Name) and name.id in own and name not in outside:
+                    name.id = f"{name.id} of {node.lineno}:{node.col_offset}"
+        return node
 
 
 def _unfollowed(node: ast.AST) -> ast.expr | ast.stmt | None:
@@ -187,8 +205,10 @@ class _Flow:
 
     def _assign(self, targets: list[ast.expr], value: ast.AST) -> None:
         for target in targets:
-            into = None if isinstance(target, ast.Name) else target  # values[num_seqs] = 1
-            if (feature := self.feature(value) or (into and self.feature(into))) is not None:
+            feature = self.feature(value)
+            if not isinstance(target, ast.Name):  # such as values[num_seqs] = 1
+                feature = feature or self.feature(target)
+            if feature is not None:
                 for node in ast.walk(target):
                     if isinstance(node, ast.Name):
                         self._features.setdefault(node.id, feature)
@@ -198,15 +218,12 @@ class _Flow:
     ) -> None:
         by_place = [*function.args.posonlyargs, *function.args.args]
         rest = [function.args.vararg] * (len(arguments) - len(by_place))
-        for parameter, value in zip([*by_place, *rest], arguments, strict=False):
+        given: list[tuple[ast.arg | None, ast.expr]] = [*zip([*by_place, *rest], arguments, strict=False)]
+        named = {one.arg: one for one in (*by_place, *function.args.kwonlyargs)}
+        given += [(named.get(one.arg or "", function.args.kwarg), one.value) for one in keywords]
+        for parameter, value in given:
             if parameter is not None and (feature := self.feature(value)) is not None:
                 self._features.setdefault(parameter.arg, feature)
-        names = {one.arg for one in (*by_place, *function.args.kwonlyargs)}
-        for keyword in keywords:
-            if keyword.arg is not None and (feature := self.feature(keyword.value)) is not None:
-                unnamed = function.args.kwarg
-                parameter = keyword.arg if keyword.arg in names or unnamed is None else unnamed.arg
-                self._features.setdefault(parameter, feature)
 
 
 def _returned(function: ast.FunctionDef) -> Iterator[ast.expr | None]:
