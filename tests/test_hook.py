@@ -127,7 +127,7 @@ def test_its_features_are_those_that_a_plan_passes() -> None:
     [
         (ANY, 256, 64, ()),
         ({"head_size": 128, "gqa_group_size": 16, "kv_element_size": 2}, 128, 16, ()),
-        ({"head_size": 1000, "gqa_group_size": 1000, "kv_element_size": 8}, 256, 64, ()),
+        ({"head_size": 1000, "gqa_group_size": 1000, "kv_element_size": 8}, 512, 64, ()),
         ({"head_size": -3, "gqa_group_size": 0, "kv_element_size": 1}, 1, 1, ("fp8",)),
         ({}, 256, 64, ()),
     ],

@@ -15,6 +15,7 @@ from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.core.errors import warn_if_untuned
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
+from attn_kernels.kernels.arguments import check_shared_memory
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from triton_tune.core.device import describe_device
 
@@ -47,7 +48,8 @@ class Choices:
     Made once a model and device, by ``choices_for``, and asked at every step. What chooses is the generated
     module of ``device_key``, of ``ATTN_KERNELS_DEVICE``, or the one nearest to the device; a config in
     ``ATTN_KERNELS_CONFIG`` takes its place. The first question finds it, and warns of a GPU that has no
-    module of its own. It raises ValueError about ``device_key`` or an environment variable.
+    module of its own. It raises ValueError about ``device_key``, an environment variable, or a head that is
+    too large for the device.
     """
 
     def __init__(self, model: Model, device: torch.device, device_key: str | None = None) -> None:
@@ -85,6 +87,8 @@ class Choices:
         elif forced is None and (mixed := _module_beside(MIXED, self.device, self.device_key)):
             way = logged(f"{mixed[0]} of {MIXED}", mixed[1].for_model(**constants), self.model)
             fused = configs_of(mixed[1])
+        for config in possible:
+            check_shared_memory(config, self.model, self.device)
         self._possible, self._of_any_model = list(dict.fromkeys(possible)), of_any_model
         self._choose = logged(source, step, self.model)
         self._choose_way, self._fused = way, [config for config in fused if config not in WITHOUT_KERNEL]

@@ -5,7 +5,7 @@ from torch import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16)
 FP8 = torch.float8_e4m3fn
-MAX_HEAD_SIZE = 256
+MAX_HEAD_SIZE = 512
 INT32_LIMIT = 2**31
 
 

@@ -19,7 +19,7 @@ class Model:
 
     num_query_heads: int  # a multiple of num_kv_heads (multi-head, grouped-query, multi-query)
     num_kv_heads: int
-    head_size: int  # elements, 1 to 256
+    head_size: int  # elements, 1 to 512
     block_size: int  # tokens a page of the caches holds, any number
     dtype: torch.dtype  # torch.float16 or torch.bfloat16: of the queries, the output and the caches
     cache_dtype: torch.dtype | None = None  # torch.float8_e4m3fn if the caches are fp8; else None

@@ -9,16 +9,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from triton import knobs
+from triton.runtime import driver
 
 from attn_kernels.core.config import Config
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Layer, OfLayer, OfPlan, Plan
 from attn_kernels.kernels.compile_params import CompileParams
+from triton_tune.core.device import describe_device
 
 LOG2_E = 1.4426950408889634
 VECTOR_BYTES = 16  # the widest access of one thread
 E4M3_CAPABILITY = (8, 9)  # Triton converts fp8 e4m3 on NVIDIA GPUs from this compute capability on
 LEAST_PAIRED = 32  # elements of a padded head, so that half of them fill a matrix instruction
 WIDEST_AS_GIVEN = 128  # columns of a head for which the tiles of the Hopper kernel fit without it
+WIDE_HEAD = 512  # columns of a head that large query tiles compute in halves
+LEAST_HALVED = 64  # rows of these: a thread of a usual config has no registers for all columns
 
 # Integers that never specialise a kernel, so that no step and no other model compiles it again. Strides are
 # in units of query_unit or cache_unit elements, which is all that a wide load must know of them.
@@ -119,8 +124,15 @@ def head_padded(head_size: int) -> int:
 def without_tma(config: Config, head_size: int) -> Config:
     """What a config launches where the Hopper kernel cannot: the same, with tiles that fit shared memory."""
     if config.tma and head_padded(head_size) > WIDEST_AS_GIVEN:
-        config = config._replace(tile_size=64, num_stages=2)
+        wide = head_padded(head_size) >= WIDE_HEAD
+        config = config._replace(tile_size=32 if wide else 64, num_stages=2)
     return config._replace(tma=0)
+
+
+def output_columns(block_m: int, head_size: int) -> int:
+    """Columns of the output that one program computes; each program multiplies whole queries and keys."""
+    columns = head_padded(head_size)
+    return columns // 2 if columns >= WIDE_HEAD and block_m >= LEAST_HALVED else columns
 
 
 def compile_options(config: Config, vendor: str) -> dict[str, int | bool]:
@@ -172,6 +184,7 @@ def launch_constants(
     const = CompileParams(
         head_size=head_size,
         head_padded=head_padded(head_size),
+        columns=output_columns(config.block_m, head_size),
         page_size=block_size,
         gqa_group_size=gqa_group_size,
         heads=min(gqa_group_size, config.block_m),
@@ -278,6 +291,29 @@ def ranges_of(layer: Layer) -> tuple[OfLayer | None, int | None]:
     """The arguments ``ranges_ptr`` and ``max_ranges``."""
     ranges = layer.bidirectional_ranges
     return (None, None) if ranges is None else (OfLayer("bidirectional_ranges"), ranges.shape[1])
+
+
+@cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have on a GPU."""
+    return int(driver.active.utils.get_device_properties(device.index or 0)["max_shared_mem"])
+
+
+def check_shared_memory(config: Config, model: Model, device: torch.device) -> None:
+    """Raise ValueError where the Q-Block kernel of a wide head needs more shared memory than a GPU has."""
+    head = head_padded(model.head_size)
+    if head < WIDE_HEAD or device.type == "cpu":
+        return
+    plain = without_tma(config, model.head_size)
+    columns = head + output_columns(plain.block_m, model.head_size)  # of a key and a value
+    needed = plain.tile_size * columns * model.kv_element_size * (plain.num_stages - 1)
+    if not torch.version.hip:
+        needed += plain.block_m * head * model.dtype.itemsize  # queries
+    if needed > shared_memory(device):
+        raise ValueError(
+            f"head_size is {model.head_size}, but a program may have {shared_memory(device)} bytes of shared "
+            f"memory on {describe_device(device)[0]}, and {config} needs at least {needed}"
+        )
 
 
 INTERPRETED_PROCESSORS = 3  # in Triton's interpreter

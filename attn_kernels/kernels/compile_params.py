@@ -14,6 +14,7 @@ class CompileParams:
 
     head_size: int  # elements of a head
     head_padded: int  # the power of two that holds them
+    columns: int  # of the output that one program computes: all of head_padded, or half of a wide head
     page_size: int  # tokens a page holds
     gqa_group_size: int  # query heads that share a KV head
     heads: int  # how many of these one program covers
@@ -39,6 +40,10 @@ class CompileParams:
     @property
     def head_splits(self) -> int:
         return -(-self.gqa_group_size // self.heads)
+
+    @property
+    def column_parts(self) -> int:
+        return self.head_padded // self.columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,7 @@ class QBlock(NamedTuple):
     kv_head: Any  # int64
     head_in_group: Any  # the first query head, among those of the KV head
     num_keys: Any  # of the sequence
+    first_column: Any  # of the output
 
 
 class QueryTile(NamedTuple):
@@ -130,5 +136,6 @@ class SequenceKeys(NamedTuple):
     k_slot: Any
     v_page: Any
     v_slot: Any
+    v_size: Any  # elements of a value, from the first column that the program computes on
     first: Any
     last: Any

@@ -193,14 +193,14 @@ def join_kernel(
         next_acc = tl.load(partial_ptr + (places * HEAD_PADDED)[:, None] + columns)
         acc, row_max, row_sum = join_states(acc, row_max, row_sum, next_acc, next_max, next_sum)
         places += 1
-    row = QBlock(seq, query, 1, token.to(tl.int64), block.context_len, head.to(tl.int64), 0)
+    row = QBlock(seq, query, 1, token.to(tl.int64), block.context_len, head.to(tl.int64), 0, block.num_keys, 0)
     out = (out_ptr, stride_out_token, stride_out_head)
     store_normalised(out, row, Scoring(0.0, 0.0, window, None, sinks_ptr), acc, row_max, row_sum, const)
 
 
 def of_one_row(const: CompileParams) -> CompileParams:
     """The ``const`` of ``join_kernel``."""
-    return replace(const, block_m=1, heads=1, gqa_group_size=1)
+    return replace(const, block_m=1, heads=1, gqa_group_size=1, columns=const.head_padded)
 
 
 def find_invariant_splits(
@@ -222,7 +222,8 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         heads = group(plan)
         groups = plan.model.num_kv_heads // heads
         splits = num_splits.value(plan)
-        return max_q_blocks(plan, const.block_q) * heads, groups * splits, const.head_splits
+        parts = const.head_splits * const.column_parts
+        return max_q_blocks(plan, const.block_q) * heads, groups * splits, parts
 
     def rows(plan: Plan) -> tuple[int, int]:
         return plan.num_query_tokens, plan.model.num_query_heads

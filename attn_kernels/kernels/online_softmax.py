@@ -1,7 +1,7 @@
 """The inner loop of every variant: online softmax of a query tile over keys and values in pages.
 
 Scores and the softmax state are float32 and in base 2. The state has three parts: ``acc`` [block_m,
-head_padded], the weighted sum of values; ``row_max`` [block_m], the largest score; ``row_sum`` [block_m], the
+columns], the weighted sum of values; ``row_max`` [block_m], the largest score; ``row_sum`` [block_m], the
 sum of weights. Of a paired cache, ``acc`` is two tensors: even and odd columns.
 """
 
@@ -12,8 +12,9 @@ from attn_kernels.kernels.compile_params import SequenceKeys
 
 
 @triton.jit
-def sequence_keys(cache, seq, kv_head, first, last, const: tl.constexpr):
-    unit: tl.constexpr = const.cache_unit // 2 if const.paired else const.cache_unit
+def sequence_keys(cache, seq, kv_head, first_column, first, last, const: tl.constexpr):
+    NUMBERS: tl.constexpr = 2 if const.paired else 1  # of an element
+    unit: tl.constexpr = const.cache_unit // NUMBERS
     k_ptr, stride_k_page, stride_k_slot, stride_k_head = cache.k
     v_ptr, stride_v_page, stride_v_slot, stride_v_head = cache.v
     if const.paired:
@@ -30,11 +31,12 @@ def sequence_keys(cache, seq, kv_head, first, last, const: tl.constexpr):
     return SequenceKeys(
         cache.table_ptr + seq.to(tl.int64) * cache.stride_table,
         k_ptr + kv_head * stride_k_head * unit,
-        v_ptr + kv_head * stride_v_head * unit,
+        v_ptr + (kv_head * stride_v_head * unit + first_column // NUMBERS),
         k_page,
         k_slot,
         v_page,
         v_slot,
+        const.head_size - first_column,
         first,
         last,
     )
@@ -72,8 +74,10 @@ def clamp_keys(keys, first, last, const: tl.constexpr):
 
 
 @triton.jit
-def tile_pointers(head_ptr, page_ids, tile_start, stride_page, stride_slot, const: tl.constexpr):
-    """Pointers [tile_size, head_padded] to a tile of one KV head; to pairs of a paired cache half as many.
+def tile_pointers(
+    head_ptr, page_ids, tile_start, stride_page, stride_slot, COLUMNS: tl.constexpr, const: tl.constexpr
+):
+    """Pointers [tile_size, COLUMNS] to a tile of one KV head; to pairs of a paired cache half as many.
 
     ``stride_page`` is int64, because a cache may exceed 2^31 elements. Offsets inside a page are int32.
     """
@@ -81,7 +85,7 @@ def tile_pointers(head_ptr, page_ids, tile_start, stride_page, stride_slot, cons
     PAGE_SIZE: tl.constexpr = const.page_size
     NUMBERS: tl.constexpr = 2 if head_ptr.dtype.element_ty.is_uint16() else 1  # of an element
     keys = tl.arange(0, TILE_SIZE)
-    columns = tl.arange(0, const.head_padded // NUMBERS)
+    columns = tl.arange(0, COLUMNS // NUMBERS)
     if PAGE_SIZE % TILE_SIZE == 0:
         tile_ptr = head_ptr + page_ids.to(tl.int64) * stride_page + (tile_start % PAGE_SIZE) * stride_slot
         pointers = tile_ptr + (keys[:, None] * stride_slot + columns[None, :])
@@ -93,21 +97,22 @@ def tile_pointers(head_ptr, page_ids, tile_start, stride_page, stride_slot, cons
 
 
 @triton.jit
-def load_tile(pointers, row_valid, dtype: tl.constexpr, const: tl.constexpr):
-    """Load a tile of keys or values as ``dtype``; rows that are not valid are zero.
+def load_tile(pointers, row_valid, size, dtype: tl.constexpr, const: tl.constexpr):
+    """Load a tile of keys or values of ``size`` elements as ``dtype``; rows that are not valid are zero.
 
     ``row_valid`` is None where every row is valid. Then the load has no mask if the head size is a power of
     two. The result of a paired cache is two tiles: even and odd columns.
     """
     NUMBERS: tl.constexpr = 2 if pointers.dtype.element_ty.is_uint16() else 1  # of an element
     cache_modifier: tl.constexpr = ".cg" if const.bypass_l1 else ""
+    columns = tl.arange(0, pointers.shape[1])
     if row_valid is not None:
-        mask = row_mask(row_valid, const, NUMBERS)
+        mask = row_mask(row_valid, size // NUMBERS, columns, const)
         tile = tl.load(pointers, mask=mask, other=0.0, cache_modifier=cache_modifier)
     elif const.head_size == const.head_padded:
         tile = tl.load(pointers, cache_modifier=cache_modifier)
     else:
-        mask = (tl.arange(0, const.head_padded // NUMBERS) < const.head_size // NUMBERS)[None, :]
+        mask = (columns < size // NUMBERS)[None, :]
         tile = tl.load(pointers, mask=mask, other=0.0, cache_modifier=cache_modifier)
     if NUMBERS == 2:
         return unpack_pairs(tile, const)
@@ -155,12 +160,11 @@ def decode_e4m3(bytes, dtype: tl.constexpr):
 
 
 @triton.jit
-def row_mask(row_valid, const: tl.constexpr, NUMBERS: tl.constexpr = 1):
-    """Mask of a tile: [rows, head_padded // NUMBERS] where a head has padding, else [rows, 1]."""
+def row_mask(row_valid, size, columns, const: tl.constexpr):
+    """Mask of a tile: [rows, columns], those below ``size``, where a head has padding, else [rows, 1]."""
     mask = row_valid[:, None]
     if const.head_size != const.head_padded:
-        columns = tl.arange(0, const.head_padded // NUMBERS)
-        mask = mask & (columns < const.head_size // NUMBERS)[None, :]
+        mask = mask & (columns < size)[None, :]
     return mask
 
 
@@ -201,18 +205,18 @@ def attend_tiles(
     offsets = tl.arange(0, TILE_SIZE)
     page_ids = load_page_ids(keys.table_ptr, start, keys.first, keys.last, const)
     for tile in tl.range(start, stop, TILE_SIZE, num_stages=NUM_STAGES):
-        k_ptrs = tile_pointers(keys.k_ptr, page_ids, tile, keys.k_page, keys.k_slot, const)
-        v_ptrs = tile_pointers(keys.v_ptr, page_ids, tile, keys.v_page, keys.v_slot, const)
+        k_ptrs = tile_pointers(keys.k_ptr, page_ids, tile, keys.k_page, keys.k_slot, const.head_padded, const)
+        v_ptrs = tile_pointers(keys.v_ptr, page_ids, tile, keys.v_page, keys.v_slot, const.columns, const)
         page_ids = load_page_ids(keys.table_ptr, tile + TILE_SIZE, keys.first, keys.last, const)
-        k = load_tile(k_ptrs, None, queries.q.dtype, const)
+        k = load_tile(k_ptrs, None, const.head_size, queries.q.dtype, const)
         if MASKED:
             # A zero weight does not hide a NaN beyond the keys, so values are zero there.
             v_valid = offsets <= keys.last - tile
             if const.windowed:
                 v_valid = v_valid & (offsets >= keys.first - tile)
-            v = load_tile(v_ptrs, v_valid, queries.q.dtype, const)
+            v = load_tile(v_ptrs, v_valid, keys.v_size, queries.q.dtype, const)
         else:
-            v = load_tile(v_ptrs, None, queries.q.dtype, const)
+            v = load_tile(v_ptrs, None, keys.v_size, queries.q.dtype, const)
         scores = compute_scores(queries, k, tile, scoring, ELEMENT, const)
         if MASKED:
             limits = tl.minimum(queries.last_keys, keys.last) - tile

@@ -177,7 +177,11 @@ def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     def programs(plan: Plan) -> tuple[int, int, int]:
         heads = group(plan)
         groups = plan.model.num_kv_heads // heads
-        return max_q_blocks(plan, const.block_q) * heads, groups * plan.num_splits, const.head_splits
+        return (
+            max_q_blocks(plan, const.block_q) * heads,
+            groups * plan.num_splits,
+            const.head_splits * const.column_parts,
+        )
 
     by_hopper = launches(plan.config, plan.device)
     partials = [None] * 3 if by_hopper else PARTIALS

@@ -81,7 +81,9 @@ def last_key_seen(ranges, seq, first, last, own):
 
 
 @triton.jit
-def make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head_in_group, block_q):
+def make_q_block(
+    cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head_in_group, block_q, first_column=0
+):
     """The QBlock number ``block_in_seq`` of a sequence; ``block_q`` query tokens make a block."""
     seq_start = tl.load(cu_seqlens_q_ptr + seq)
     query_len = tl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
@@ -98,6 +100,7 @@ def make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, he
         kv_head.to(tl.int64),
         head_in_group,
         context_len + query_len,
+        first_column,
     )
 
 
@@ -108,7 +111,7 @@ def find_q_block(
     """The QBlock number ``q_block`` of the batch, as ``find_sequence`` counts.
 
     Where one Q-Block holds the longest query, each sequence has one, of its own number. Programs along the
-    grid's third axis share the query heads of a KV head.
+    grid's third axis share the query heads of a KV head, and the output's columns.
     """
     BLOCK_Q: tl.constexpr = const.block_q
     seq = q_block
@@ -117,8 +120,10 @@ def find_q_block(
         base = tl.load(cu_seqlens_q_ptr)
         seq = find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
         block_in_seq = q_block - ((tl.load(cu_seqlens_q_ptr + seq) - base) // BLOCK_Q + seq)
-    head = tl.program_id(2) * const.heads
-    return make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, BLOCK_Q)
+    part = tl.program_id(2)
+    head = part // const.column_parts * const.heads
+    column = part % const.column_parts * const.columns
+    return make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head, BLOCK_Q, column)
 
 
 @triton.jit
@@ -157,7 +162,7 @@ def load_queries(q, block, scoring, const: tl.constexpr):
     valid = valid_rows(block, const)
     first, each = row_offsets(block, stride_token, stride_head, const)
     q_ptrs = q_ptr + first + (each[:, None] + columns[None, :])
-    rows = tl.load(q_ptrs, mask=row_mask(valid, const), other=0.0)
+    rows = tl.load(q_ptrs, mask=row_mask(valid, const.head_size, columns, const), other=0.0)
     first_position = block.context_len + block.first_query
     slopes = valid.to(tl.float32)  # unused without ALiBi
     if const.alibi:
@@ -217,8 +222,8 @@ def initial_state(const: tl.constexpr):
     exp2(-inf) = 0, and exp2(-inf + inf) never occurs.
     """
     BLOCK_M: tl.constexpr = const.block_m
-    HEAD_PADDED: tl.constexpr = const.head_padded
-    acc = tl.zeros([BLOCK_M, HEAD_PADDED], dtype=tl.float32)
+    COLUMNS: tl.constexpr = const.columns
+    acc = tl.zeros([BLOCK_M, COLUMNS], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], -1e38, dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     return acc, row_max, row_sum
@@ -255,7 +260,7 @@ def attend_cache(block, queries, cache, scoring, scales, start, stop, const: tl.
     # A sequence without cached keys uses none, but the id of its first page is looked up.
     last = tl.maximum(stop - 1, 0)
     first = tl.minimum(first_key(queries.first_position, scoring.window, const.windowed), last)
-    keys = sequence_keys(cache, block.seq, block.kv_head, first, last, const)
+    keys = sequence_keys(cache, block.seq, block.kv_head, block.first_column, first, last, const)
     scaled = Scoring(
         scoring.factor * scales.k,
         scoring.cap,
@@ -270,18 +275,18 @@ def attend_cache(block, queries, cache, scoring, scales, start, stop, const: tl.
         acc = tl.split(tl.reshape(acc, [acc.shape[0], acc.shape[1] // 2, 2]))
     acc, row_max, row_sum = attend_keys(acc, row_max, row_sum, queries, keys, scaled, start, stop, const)
     if const.paired:
-        acc = tl.reshape(tl.join(acc[0], acc[1]), [const.block_m, const.head_padded])
+        acc = tl.reshape(tl.join(acc[0], acc[1]), [const.block_m, const.columns])
     return acc * scales.v, row_max, row_sum
 
 
 @triton.jit
 def store_output(out, block, values, const: tl.constexpr):
-    """Write results [block_m, head_padded] to the output, in its dtype; ``out`` is like ``q`` there."""
+    """Write results [block_m, columns] to the output, in its dtype; ``out`` is like ``q`` there."""
     out_ptr, stride_token, stride_head = out
-    columns = tl.arange(0, const.head_padded)
+    columns = block.first_column + tl.arange(0, const.columns)
     first, each = row_offsets(block, stride_token, stride_head, const)
     out_ptrs = out_ptr + first + (each[:, None] + columns[None, :])
-    mask = row_mask(valid_rows(block, const), const)
+    mask = row_mask(valid_rows(block, const), const.head_size, columns, const)
     tl.store(out_ptrs, values.to(out_ptr.dtype.element_ty), mask=mask)
 
 

@@ -180,7 +180,7 @@ def store_partial(partials, block, split, num_splits, num_query_heads, state, co
     places = (tokens * num_query_heads + query_heads(block, const)) * num_splits + split
     tl.store(max_ptr + places, row_max, mask=valid)
     tl.store(sum_ptr + places, row_sum, mask=valid)
-    columns = tl.arange(0, const.head_padded)
+    columns = block.first_column + tl.arange(0, const.columns)
     partial_ptrs = partial_ptr + (places * const.head_padded)[:, None] + columns[None, :]
     tl.store(partial_ptrs, acc, mask=valid[:, None])
 

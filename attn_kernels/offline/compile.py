@@ -41,7 +41,7 @@ def compile_config(
     Args:
         config: with the attributes of ``LaunchConfig``.
         target: a key of ``attn_kernels.offline.resources.TARGETS``, such as ``sm_90`` or ``gfx942``.
-        head_size: 1 to 256. block_size: tokens a page holds.
+        head_size: 1 to 512. block_size: tokens a page holds.
         gqa_group_size: query heads that share a KV head.
         dtype: of queries, output and, without the feature "fp8", caches.
         features: what the launch has, of ``attn_kernels.offline.sources.FEATURES``.

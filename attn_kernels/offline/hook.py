@@ -23,14 +23,37 @@ from attn_kernels.offline.compile import ENDED, compile_config, compile_in_proce
 from attn_kernels.offline.resources import Resources, measure
 from attn_kernels.offline.sources import index_source
 
-LARGEST_HEAD = 256
+LARGEST_HEAD = 512
+UNBOUND_HEAD = 256  # the largest of configs that no constraint binds: plans refuse wider ones that do not fit
 LARGEST_GROUP = 64  # query heads a KV head: more are shared among programs of the fallback's tiles
 PAGE_SIZE = 16
 BF16_BYTES = 2
 # Shapes on both sides of every limit of the Hopper kernel, on a GPU of so many multiprocessors.
 MULTIPROCESSORS = 132
 SHAPES = {
-    "head_size": (32, 48, 63, 64, 65, 72, 80, 96, 104, 112, 128, 144, 160, 176, 192, 208, 256, 257, 272),
+    "head_size": (
+        32,
+        48,
+        63,
+        64,
+        65,
+        72,
+        80,
+        96,
+        104,
+        112,
+        128,
+        144,
+        160,
+        176,
+        192,
+        208,
+        256,
+        257,
+        272,
+        320,
+        512,
+    ),
     "block_size": (16, 24),
     "gqa_group_size": (1, 7, 128, 129),
     "num_kv_heads": (8, 28),
@@ -138,15 +161,15 @@ def _job_of(case: Any) -> HookJob | HookOutcome:
     return HookJob(
         case.target,
         config,
-        _size(case, "head_size", LARGEST_HEAD),
+        _size(case, "head_size", LARGEST_HEAD, UNBOUND_HEAD),
         _size(case, "gqa_group_size", LARGEST_GROUP),
         ("fp8",) if element < BF16_BYTES else (),
     )
 
 
-def _size(case: Any, name: str, most: int) -> int:
+def _size(case: Any, name: str, most: int, unbound: int | None = None) -> int:
     value = case.largest.get(name)
-    return most if value is None else max(1, min(value, most))
+    return unbound or most if value is None else max(1, min(value, most))
 
 
 def jobs_of_hopper(job: HookJob) -> list[HookJob]:

@@ -33,6 +33,8 @@ PROMPTS = (
 
 
 def model_class(head_size: int, kv_element_size: int) -> str:
+    if head_size > 256:
+        return "heads_512"
     if kv_element_size <= 1 and head_size <= 128:
         return "fp8_128"
     if kv_element_size <= 1:
@@ -75,13 +77,15 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
     gqa_group_size = num_query_heads // max(1, num_kv_heads)
     head_bytes = head_size * kv_element_size
     padded_head = (1 << max(0, head_size - 1).bit_length())
+    wide_head = head_size > 256
     can_tma = head_bytes % 32 == 0 and block_size % 16 == 0 and gqa_group_size <= 128 and head_size >= 64 and head_size <= 256
 
     def fits(config: Config) -> bool:
         return (
-            (head_size >= 64 and head_size <= 256 and kv_element_size >= 1 and kv_element_size <= 2)
+            (head_size >= 64 and head_size <= 512 and kv_element_size >= 1 and kv_element_size <= 2)
             and (config.block_m >= min(64, gqa_group_size))
-            and (config.tma == 1 or 4 * config.tile_size * padded_head * (config.num_stages - 1) + 2 * config.block_m * (padded_head + config.tile_size) <= 101_376)
+            and (config.tma == 1 or 4 * config.tile_size * (padded_head - 128 * wide_head * (config.block_m >= 64)) * (config.num_stages - 1) + 2 * config.block_m * (padded_head + config.tile_size) <= 101_376)
+            and (config.tma == 1 or wide_head == 0 or config.tile_size <= 8 * config.num_warps)
             and (config.tma == 0 or 1536 + head_size * (6 + kv_element_size) // 8 * 2 * (config.block_m + 2 * config.num_stages * config.tile_size) <= 101_376)
             and (config.tma == 0 or can_tma)
         )

@@ -15,6 +15,7 @@ from attn_kernels.choose import choices
 from attn_kernels.choose.choices import Choices, choices_for
 from attn_kernels.choose.mixed import SEPARATE, SINGLE, WITHOUT_KERNEL, needs_parts
 from attn_kernels.core.config import complete
+from attn_kernels.kernels import arguments
 from attn_kernels.kernels.registry import check_config
 from attn_kernels.testing.poisoned import make_batch
 from generated.unified_attention import MODULES
@@ -159,6 +160,24 @@ def test_an_unknown_device_key_is_refused():
     for call in (lambda: batch().plan(device_key="h100"), lambda: Choices(MODEL, GPU, "h100").possible()):
         with pytest.raises(ValueError, match="device_key is 'h100'"):
             call()
+
+
+@pytest.mark.filterwarnings("ignore::attn_kernels.AttnKernelsWarning")
+def test_a_gpu_without_the_shared_memory_of_a_wide_head_is_refused_by_name(gpu, monkeypatch):
+    """Query heads that share no KV head evenly enough leave the fallback, whose queries are 64 rows."""
+    gpu(("Small GPU", "sm_89", "nvidia"))
+    monkeypatch.setattr(arguments, "describe_device", lambda device: ("Small GPU", "sm_89", "nvidia"))
+    monkeypatch.setattr(arguments, "shared_memory", lambda device: 101376)
+    wide, half, fp8 = (
+        Model(64, 1, head_size, 16, torch.bfloat16, cache_dtype)
+        for head_size, cache_dtype in ((512, None), (256, None), (512, torch.float8_e4m3fn))
+    )
+    with pytest.raises(ValueError, match=r"head_size is 512.*Small GPU"):
+        Choices(wide, GPU).possible()
+    for model in (half, fp8):
+        Choices(model, GPU).possible()
+    monkeypatch.setattr(arguments, "shared_memory", lambda device: 166912)
+    Choices(wide, GPU).possible()
 
 
 def test_distinct_choices_are_logged_once(gpu, monkeypatch, caplog, generated_mixed):

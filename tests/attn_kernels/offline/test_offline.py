@@ -311,7 +311,7 @@ def test_features_are_compiled_in_their_order(monkeypatch, capsys):
         ("--all --block-size 0", "block_size"),
         ("--all --head 64", "--head"),
         ("--variant paged", "paged"),
-        ("--variant qblock --head-sizes 300", "head_size"),
+        ("--variant qblock --head-sizes 600", "head_size"),
         ("--variant qblock", "TRITON_INTERPRET"),
         ("--config qblock", "qblock"),
         ("--config paged_M16_T16", "paged"),

@@ -86,7 +86,7 @@ def int32(*values):
         ("num_query_heads", 5, ValueError),
         ("num_kv_heads", 0, ValueError),
         ("head_size", 0, ValueError),
-        ("head_size", 257, ValueError),
+        ("head_size", 513, ValueError),
         ("block_size", 0, ValueError),
         ("cache_dtype", torch.int8, TypeError),
         ("cache_dtype", "fp8", TypeError),

@@ -87,7 +87,7 @@ def test_batches_that_differ_in_anything_are_kept_apart(path: Path, other: dict[
     ({"page_size": 16}, "page_size"), ({"\u2028": 1}, "u2028"), ({"head_size": ...}, "head_size"),
     ({"head_size": 128.0}, "head_size"), ({"num_kv_heads": True}, "num_kv_heads"),
     ({"num_query_heads": None}, "num_query_heads"), ({"block_size": 0}, "block_size"),
-    ({"head_size": 257}, "head_size"), ({"num_kv_heads": 5}, "num_kv_heads"),
+    ({"head_size": 513}, "head_size"), ({"num_kv_heads": 5}, "num_kv_heads"),
     ({"block_size": 2**31}, "block_size"), ({"query_lens": 5}, "query_lens"),
     ({"query_lens": [1, 1, "512"]}, "query_lens[2]"), ({"query_lens": [1, True, 512]}, "query_lens[1]"),
     ({"query_lens": [1, -1, 512]}, "query_lens[1]"), ({"query_lens": [[2, 1, 1], 512]}, "query_lens[0]"),
