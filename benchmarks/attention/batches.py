@@ -114,6 +114,26 @@ def models() -> list[Batch]:
     ]
 
 
+def heads_512() -> list[Batch]:
+    """Heads of 512, as in the global layers of Gemma 4's E4B, 26B-A4B and 31B, and of 320."""
+    small, medium, large = HeadLayout(8, 2, 512), HeadLayout(16, 2, 512), HeadLayout(32, 4, 512)
+    heads_320, fp8 = HeadLayout(16, 4, 320), torch.float8_e4m3fn
+    step = mixed(32, 31 / 32, 8 * K, K)
+    return [
+        prefill(1, 2 * K).at(medium),
+        decode(16, 4 * K).at(small),
+        prefill(1, 8 * K).at(large),
+        decode(64, K).at(medium),
+        prefill(1, 8 * K).at(large, cache_dtype=fp8),
+        decode(16, 4 * K).at(small, cache_dtype=fp8),
+        decode(1, 32 * K).at(large),
+        step.at(medium),
+        step.at(medium, cache_dtype=fp8),
+        prefill(1, 2 * K).at(heads_320),
+        decode(16, 4 * K).at(heads_320),
+    ]
+
+
 def up_to(longest: int, count: int, rng: random.Random) -> tuple[int, ...]:
     """Draw `count` log-uniform lengths from an eighth of `longest` to `longest`."""
     return tuple(max(1, round(longest * math.exp(-rng.random() * math.log(SPREAD)))) for _ in range(count))
@@ -221,6 +241,7 @@ BATCH_SETS: dict[str, Callable[[], list[Batch]]] = {
     "core": core,
     "decode": decode_grid,
     "models": models,
+    "heads_512": heads_512,
     "steps": steps,
     "uneven": uneven,
     "tiny": tiny,

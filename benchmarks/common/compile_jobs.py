@@ -104,6 +104,6 @@ def vllm_jobs(batches: Iterable[Batch], folder: Path, peer: str) -> list[VllmJob
     """One job for batches that are alike, so that no two processes compile the same kernel."""
     alike: dict[Hashable, list[Batch]] = {}
     for batch in batches:
-        key = (batch.layout, batch.dtype, batch.block_size, batch.max_query_len > 1)
+        key = (batch.layout, batch.dtype, batch.cache_dtype, batch.block_size, batch.max_query_len > 1)
         alike.setdefault(key, []).append(batch)
     return [VllmJob(tuple(group), folder, peer) for group in alike.values()]

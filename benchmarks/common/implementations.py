@@ -77,9 +77,13 @@ class Peer:
     run: Callable[..., None]
     score_options: bool = True  # whether it takes them, by the names of `attn_kernels.run`
     fp8_caches: bool = False
+    fp8_queries: bool = False  # beside fp8 caches
+    largest_head: int = 512
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
         batch = tensors.batch
+        if batch.layout.head_size > self.largest_head:
+            raise NotApplicable(f"heads of at most {self.largest_head}")
         index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
         limits = (batch.max_query_len, batch.max_seq_len, tensors.softmax_scale)
         if tensors.options and not self.score_options:
@@ -88,8 +92,7 @@ class Peer:
             raise NotApplicable("loaded without fp8 caches")
 
         def launch(kv: KVSet) -> Launch:
-            # FlashAttention-3 multiplies queries with keys of the same type.
-            q = kv.q if batch.cache_dtype is None else kv.q.to(batch.cache_dtype)
+            q = kv.q.to(batch.cache_dtype) if batch.cache_dtype and self.fp8_queries else kv.q
             return lambda: self.run(q, kv.k_cache, kv.v_cache, kv.out, *index, *limits, **tensors.options)
 
         return PreparedLaunches([launch(kv) for kv in tensors.sets], lambda i: tensors.sets[i].out)
@@ -148,9 +151,10 @@ class Sdpa:
 
 # The peers of peers.py: its functions, and from what they return to an implementation.
 PEERS: dict[str, Callable[[Callable[..., None]], Peer]] = {
-    "fa3": lambda run: Peer("fa3", run_fa3, fp8_caches=True),
-    "vllm_triton": lambda run: Peer("vllm", run, score_options=False),
-    "vllm_triton_33": lambda run: Peer("vllm33", run),
+    # FlashAttention-3 multiplies queries with keys of the same type.
+    "fa3": lambda run: Peer("fa3", run_fa3, fp8_caches=True, fp8_queries=True, largest_head=256),
+    "vllm_triton": lambda run: Peer("vllm", run, score_options=False, fp8_caches=True),
+    "vllm_triton_33": lambda run: Peer("vllm33", run, fp8_caches=True),
 }
 
 
