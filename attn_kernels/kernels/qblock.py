@@ -215,5 +215,7 @@ VARIANT = Variant(
         ConfigGrid(M=(64,), T=(32,), W=(4,), S=(2,)),
         ConfigGrid(M=(128,), T=(64,), W=(8,), S=(3,)),
         ConfigGrid(M=(128,), T=(64, 128), W=(8,), S=(2, 3), D=(1,)),
+        ConfigGrid(M=(16, 32), T=(32,), W=(4,), S=(2,), wide_heads=True),
+        ConfigGrid(M=(128,), T=(32,), W=(8,), S=(2,), wide_heads=True),
     ),
 )

@@ -130,6 +130,7 @@ class ConfigGrid:
     P: tuple[int, ...] = (1,)
     D: tuple[int, ...] = (0,)
     K: tuple[int, ...] = (0,)
+    wide_heads: bool = False  # only for heads of more than 256 elements, on NVIDIA GPUs
 
     def configs(self, variant: str) -> Iterator[Config]:
         values = (self.M, self.T, self.W, self.S, self.P, self.D, self.K)

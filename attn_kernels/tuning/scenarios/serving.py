@@ -73,6 +73,12 @@ SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(32, 8, 128), scores=ScoreOptions(window=4 * K)): 20,  # Mistral
     Shape(HeadLayout(16, 8, 256), scores=ScoreOptions(window=4 * K, softcap=50.0)): 20,  # Gemma-2-9B
 }
+# These, too, but drawn by themselves: the scenarios of the shapes above stay as tables know them.
+WIDE_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(16, 2, 512)): 24,  # global layers of Gemma-4-26B-A4B
+    Shape(HeadLayout(32, 4, 512), cache_dtype=FP8): 16,  # of Gemma-4-31B
+    Shape(HeadLayout(16, 4, 320)): 12,
+}
 # The shapes of `other_models`. No table that a module is compiled from holds them: they judge.
 OTHER_SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(40, 8, 128)): 14,  # Qwen3-14B
@@ -87,6 +93,7 @@ OTHER_SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(40, 8, 128), cache_dtype=FP8): 8,
     Shape(HeadLayout(28, 4, 128), block_size=1): 6,
 }
+OTHER_WIDE_SHAPES = {Shape(HeadLayout(8, 2, 512)): 8}  # global layers of Gemma-4-E4B; also by themselves
 # Servers that know the parts of a mixed batch have a choice for each part. The others have one for the whole.
 SHARES = {
     "decode": 0.28,
@@ -277,9 +284,14 @@ def draw(
     return tuple(scenarios)
 
 
-def drawn_from(name: str, shapes: Mapping[Shape, int]) -> Callable[[int], tuple[Scenario, ...]]:
-    """A set that has each shape's number of scenarios, by its seed."""
-    return lambda seed: draw(name, seed, sum(shapes.values()), shapes)
+def drawn_from(name: str, *groups: Mapping[Shape, int]) -> Callable[[int], tuple[Scenario, ...]]:
+    """A set that has each shape's number of scenarios, by its seed. No group changes what others draw."""
+
+    def drawn(seed: int) -> tuple[Scenario, ...]:
+        sets = (draw(name, seed, sum(shapes.values()), shapes) for shapes in groups)
+        return tuple(itertools.chain.from_iterable(sets))
+
+    return drawn
 
 
 def tiny(seed: int) -> tuple[Scenario, ...]:
@@ -299,9 +311,9 @@ def tiny(seed: int) -> tuple[Scenario, ...]:
 QUICK_SHAPES = {Shape(HeadLayout(32, 8, 128)): 16, Shape(HeadLayout(28, 4, 128)): 8}
 # By name, from a seed (docs/scenarios.md).
 SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {
-    "serving": drawn_from("serving", SHAPES),
+    "serving": drawn_from("serving", SHAPES, WIDE_SHAPES),
     "quick": drawn_from("quick", QUICK_SHAPES),
     "tiny": tiny,
     "untuned": lambda seed: draw("untuned", seed, 48, SHAPES),
-    "other_models": drawn_from("other_models", OTHER_SHAPES),
+    "other_models": drawn_from("other_models", OTHER_SHAPES, OTHER_WIDE_SHAPES),
 }

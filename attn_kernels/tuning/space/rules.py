@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from attn_kernels.choose.mixed import WITHOUT_KERNEL, needs_parts
 from attn_kernels.core.config import Config
 from attn_kernels.kernels import hopper_limits
-from attn_kernels.kernels.arguments import head_padded
+from attn_kernels.kernels.arguments import WIDE_HEAD, head_padded, output_columns
 from attn_kernels.kernels.hopper_limits import hopper_module
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.splits import heads_of_tile, rows_of_q_block
 from attn_kernels.measure.batches import Batch
 from attn_kernels.tuning.scenarios.scenario import Shape
@@ -20,6 +21,7 @@ REGISTERS = "accumulators and scores exceed a thread's registers"
 DESCRIPTORS = "descriptors fall back to pointers here"
 HOPPER = "kernels for mixed batches need a Hopper GPU"
 STAGES = "more stages than pay on AMD"
+WIDE = "for heads of more than 256 elements"
 EMPTY_TILES = "query tiles mostly empty"
 SMALL_TILES = "query tiles too small for prompts"
 
@@ -28,10 +30,18 @@ WARP = 32  # threads, NVIDIA
 # Floats of accumulators and scores a thread. Of the configs compiled for sm_90, all with more spill at least
 # 38 registers, and some with fewer spill.
 MAX_FLOATS = 191
+MAX_KEYS = 8  # of a wide head's tile a warp: threads that point to more of them spill
 AMD_STAGES = 2
 EMPTY_FACTOR = 4  # rows of a tile over the rows that the longest query fills
 MANY_WAVES = 64  # query tiles a multiprocessor
 PROMPT_ROWS = 128  # rows of every sequence: then larger tiles read keys less often
+OF_WIDE_HEADS = frozenset(
+    config
+    for name, variant in VARIANTS.items()
+    for grid in variant.grids
+    if grid.wide_heads
+    for config in grid.configs(name)
+)
 
 
 @dataclass(frozen=True)
@@ -62,11 +72,16 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
         return STAGES
     if config.tma and not descriptors_serve(config, shape, gpu):
         return DESCRIPTORS
+    wide = head_padded(layout.head_size) >= WIDE_HEAD
+    if gpu.vendor == "nvidia" and config in OF_WIDE_HEADS and not wide:
+        return WIDE
     if gpu.vendor != "cpu" and not config.tma and shared_bytes(config, shape, gpu) > gpu.shared_bytes:
         return SHARED
     if gpu.vendor == "nvidia" and not config.tma:
-        head = head_padded(layout.head_size)
-        if config.block_m * (head + config.tile_size) > MAX_FLOATS * WARP * config.num_warps:
+        columns = output_columns(config.block_m, layout.head_size)
+        if config.block_m * (columns + config.tile_size) > MAX_FLOATS * WARP * config.num_warps:
+            return REGISTERS
+        if wide and config.tile_size > MAX_KEYS * config.num_warps:
             return REGISTERS
     return None
 
@@ -95,7 +110,8 @@ def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
     head, item = head_padded(shape.layout.head_size), shape.dtype.itemsize
     # Copies of less than 4 bytes are not asynchronous, so loops of them have no stages.
     staged = shape.layout.head_size * cache_element_size(shape) % 4 == 0
-    stage = 2 * config.tile_size * head * cache_element_size(shape) * staged  # K and V as cached
+    columns = head + output_columns(block_m, shape.layout.head_size)  # of K and of V
+    stage = config.tile_size * columns * cache_element_size(shape) * staged  # K and V as cached
     stages = stage * (config.num_stages - 1)
     queries = block_m * head * item
     if gpu.vendor == "amd":
@@ -105,7 +121,7 @@ def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
         return stages
     if gpu.arch == "sm_90" and block_m >= 64 and config.num_warps >= 4:
         # wgmma reads K and V from shared memory: one stage more, in the queries' type.
-        return stages + 2 * config.tile_size * head * item * staged + queries
+        return stages + config.tile_size * columns * item * staged + queries
     # Warps side by side along the keys exchange their weights.
     weights = block_m * config.tile_size * item if block_m < 64 and config.num_warps > 1 else 0
     return stages + queries + weights

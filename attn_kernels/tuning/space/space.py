@@ -33,7 +33,7 @@ def declared(vendor: str, *, batch_invariant: bool = False) -> tuple[Config, ...
             continue
         for grid in variant.grids:
             if vendor == "amd":
-                if grid.D != (0,):
+                if grid.D != (0,) or grid.wide_heads:
                     continue
                 grid = replace(grid, S=(1, 2) if len(grid.S) > 1 else (2,))
             configs += grid.configs(variant.name)

@@ -19,9 +19,18 @@ from attn_kernels.tuning.scenarios.scenario import (
     scenario_of,
     shape_of,
 )
-from attn_kernels.tuning.scenarios.serving import OTHER_SHAPES, SETS, SHAPES, affordable, is_held_out
+from attn_kernels.tuning.scenarios.serving import (
+    OTHER_SHAPES,
+    OTHER_WIDE_SHAPES,
+    SETS,
+    SHAPES,
+    WIDE_SHAPES,
+    affordable,
+    is_held_out,
+)
 from attn_kernels.tuning.scenarios.steps import STEP_SETS, STEP_SHAPES
 
+WITHOUT_WIDE = {"serving": "d79d069e0ba2", "other_models": "91ffe106ebda"}  # digests
 few_seeds = settings(max_examples=3, deadline=None, derandomize=True, database=None)
 seeds = st.integers(0, 10**6)
 
@@ -48,8 +57,8 @@ def test_lengths_determine_the_kind_of_a_batch(
 
 
 @pytest.mark.parametrize(("sets", "name", "golden"), [
-    (SETS, "serving", "d79d069e0ba2"), (SETS, "untuned", "b8c70b71ed74"),
-    (SETS, "other_models", "91ffe106ebda"), (SETS, "quick", "db9fc676f1c2"), (SETS, "tiny", "6723f8ba7c1e"),
+    (SETS, "serving", "0fc5ecfc9d01"), (SETS, "untuned", "b8c70b71ed74"),
+    (SETS, "other_models", "aaf4789d2c42"), (SETS, "quick", "db9fc676f1c2"), (SETS, "tiny", "6723f8ba7c1e"),
     (STEP_SETS, "steps", "b44fdb7983c8"), (STEP_SETS, "untuned_steps", "a2fc365e78bf"),
     (STEP_SETS, "tiny", "536177fc599f"),
 ])  # fmt: skip
@@ -126,26 +135,37 @@ def test_batches_keep_the_bounds_of_their_kind(seed: int) -> None:
             assert set(queries[:decodes]) == {1} and min(queries[decodes:]) >= 16
 
 
+def test_wide_heads_leave_the_other_scenarios_as_they_were() -> None:
+    """So tables grow by them; their draws, each by itself, share no id."""
+    for name, shapes in (("serving", SHAPES), ("other_models", OTHER_SHAPES)):
+        scenarios = SETS[name](0)
+        assert digest([s for s in scenarios if shape_of(s.batch) in shapes]) == WITHOUT_WIDE[name]
+        assert len({s.id for s in scenarios}) == len(scenarios)
+
+
 @given(seed=seeds)
 @few_seeds
 def test_serving_covers_every_kind_in_every_shape(seed: int) -> None:
     scenarios = SETS["serving"](seed)
-    assert Counter(shape_of(scenario.batch) for scenario in scenarios) == SHAPES
+    assert Counter(shape_of(scenario.batch) for scenario in scenarios) == SHAPES | WIDE_SHAPES
     cells = Counter((shape_of(scenario.batch), scenario.batch.kind) for scenario in scenarios)
     least = {kind: min(cells[shape, kind] for shape in SHAPES) for kind in KINDS}
     assert least.pop("mixed") >= 1 and min(least.values()) >= 2
+    assert {kind for shape, kind in cells if shape in WIDE_SHAPES} == set(KINDS)
     total = len(scenarios)
     parts = Counter(s.batch.kind == "decode" for s in scenarios if "part" in s.id.split("-"))
     kinds = Counter(s.batch.kind for s in scenarios if "part" not in s.id.split("-"))
     expected = {"decode": 0.42, "mixed": 0.05, "prefill": 0.14, "chunk": 0.12, "spec": 0.12}
-    assert all(abs(kinds[kind] - share * total) <= 1 for kind, share in expected.items())
-    assert all(abs(parts[decodes] - 0.075 * total) <= 1 for decodes in (True, False))
+    assert all(abs(kinds[kind] - share * total) <= 2 for kind, share in expected.items())
+    assert all(abs(parts[decodes] - 0.075 * total) <= 2 for decodes in (True, False))
 
 
 def test_judging_sets_and_quick_and_tiny_have_their_shapes() -> None:
     shapes = {name: Counter(shape_of(s.batch) for s in draw(0)) for name, draw in SETS.items()}
     assert shapes["untuned"].keys() <= SHAPES.keys() and shapes["untuned"].total() == 48
-    assert shapes["other_models"] == OTHER_SHAPES and not OTHER_SHAPES.keys() & SHAPES.keys()
+    assert (
+        shapes["other_models"] == OTHER_SHAPES | OTHER_WIDE_SHAPES and not OTHER_SHAPES.keys() & SHAPES.keys()
+    )
     assert (len(shapes["quick"]), shapes["quick"].total(), shapes["tiny"].total()) == (2, 24, 8)
     assert all({s.batch.kind for s in SETS[name](0)} == set(KINDS) for name in ("untuned", "quick", "tiny"))
 

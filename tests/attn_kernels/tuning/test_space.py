@@ -52,6 +52,7 @@ LAYOUTS = [
     "32/1/128",
     "64/1/128",
     "128/1/128",
+    "16/2/512",
 ]
 QUICK = SETS["quick"](0)
 
@@ -129,6 +130,11 @@ def test_a_shape_keeps_configs_of_every_variant(layout, cache_dtype, gpu):
     ("stream_k_M16_T64_W4_S2_D1", {"layout": "32/1/128"}, rules.ROWS),
     ("stream_k_M16_T64_W4_S2_D1", {"gpu": A100}, rules.DESCRIPTORS),
     ("stream_k_M16_T64_W4_S2_D1", {"cache_dtype": FP8}, None),
+    ("qblock_M128_T32_W8_S2", {"layout": "16/2/512"}, None),  # each program computes half of the columns
+    ("qblock_M128_T32_W8_S2", {"layout": "16/8/256"}, rules.WIDE),
+    ("qblock_M128_T32_W8_S3", {"layout": "16/2/512"}, rules.SHARED),
+    ("qblock_M64_T32_W4_S3", {"layout": "16/4/320"}, None),
+    ("qblock_M16_T64_W4_S3", {"layout": "16/2/512", "cache_dtype": FP8}, rules.REGISTERS),
     ("qblock_M16_T32_W4_S3", {"gpu": MI300X}, rules.STAGES),
     ("qblock_M16_T32_W4_S2", {"gpu": MI300X}, None),
     ("qblock_M64_T128_W4_S2", {"gpu": MI300X}, rules.SHARED),
@@ -151,6 +157,8 @@ NEAR_THE_LIMIT = [
     ("qblock_M16_T64_W4_S4", 256, []),  # fits
     ("qblock_M128_T64_W8_S3", 256, []),  # does not
     ("qblock_M64_T64_W4_S3", 128, ["fp8"]),  # fits
+    ("qblock_M128_T32_W8_S2", 512, []),  # fits
+    ("qblock_M64_T32_W4_S3", 512, ["fp8"]),  # fits
 ]
 
 
@@ -178,7 +186,7 @@ def test_configs_for_mixed_batches_are_a_space_of_their_own():
         assert reasons == dict.fromkeys(WITHOUT_KERNEL) | dict.fromkeys(of_kernels, rules.HOPPER)
 
 
-@pytest.mark.parametrize("head_size", [64, 96, 128, 144, 192, 256])
+@pytest.mark.parametrize("head_size", [64, 96, 128, 144, 192, 256, 320, 512])
 def test_what_descriptors_fall_back_to_fits_a_hopper_gpu(head_size):
     """Layers of unusual strides launch it, at every head size."""
     configs = [config for config in declared("nvidia") if config.tma]
