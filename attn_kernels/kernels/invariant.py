@@ -31,7 +31,9 @@ from attn_kernels.kernels.arguments import (
     SEQUSED_K,
     Specialisation,
     common_arguments,
+    lse_arguments,
     of_workspace,
+    ranges_of,
 )
 from attn_kernels.kernels.compile_params import CompileParams, PagedCache, QBlock, Scoring
 from attn_kernels.kernels.qblock import MAX_QUERY_LEN, bind_group
@@ -41,6 +43,7 @@ from attn_kernels.kernels.query_tile import (
     first_key,
     first_tile,
     initial_state,
+    last_key_seen,
     load_queries,
     load_scales,
     make_q_block,
@@ -57,11 +60,15 @@ JOIN_OPTIONS = {"num_warps": 1, "enable_fp_fusion": False}
 
 
 @triton.jit
-def find_ranges(block, window, split_keys, WINDOWED: tl.constexpr):
-    """The first range of keys that a QBlock sees, and how many it sees."""
+def find_ranges(block, images, window, split_keys, WINDOWED: tl.constexpr):
+    """The first range of keys that a QBlock sees, how many it sees, and where its keys end."""
     first_position = block.context_len + block.first_query
     first = first_key(first_position, window, WINDOWED) // split_keys
-    return first, tl.cdiv(first_position + block.num_queries, split_keys) - first
+    end = first_position + block.num_queries
+    if images[0] is not None:
+        last = last_key_seen(images, block.seq, first_position, end - 1, end - 1)
+        end = tl.minimum(last + 1, block.num_keys)
+    return first, tl.cdiv(end, split_keys) - first, end
 
 
 @triton.jit
@@ -93,6 +100,7 @@ def invariant_kernel(
     sinks_ptr,
     k_scale_ptr,
     v_scale_ptr,
+    lse_ptr,
     factor,
     cap,
     k_scale,
@@ -103,6 +111,7 @@ def invariant_kernel(
     stride_q_head,
     stride_out_token,
     stride_out_head,
+    stride_lse,
     stride_table,
     stride_k_page,
     stride_k_slot,
@@ -118,6 +127,8 @@ def invariant_kernel(
     num_kv_heads,
     heads_per_group,
     max_query_len,
+    ranges_ptr,
+    max_ranges,
     const: tl.constexpr,
 ):
     """As ``qblock_kernel``, whose grid it has, with ranges that begin at the same keys in every batch."""
@@ -127,11 +138,12 @@ def invariant_kernel(
     block = find_q_block(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, q_block, kv_head, max_query_len, const)
     if block.num_queries < 1:
         return
-    first, count = find_ranges(block, window, split_keys, const.windowed)
+    images = (ranges_ptr, max_ranges)
+    first, count, end = find_ranges(block, images, window, split_keys, const.windowed)
     whole = one_program(count, num_splits)
     if (split > 0) & (whole | (split >= count)):
         return
-    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr)
+    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr, images)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
     k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
     v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
@@ -140,7 +152,6 @@ def invariant_kernel(
     out = (out_ptr, stride_out_token, stride_out_head)
     queries = load_queries(q, block, scoring, const)
     begin = first_tile(queries.first_position, window, const.tile_size, const.windowed)
-    end = queries.first_position + block.num_queries
     acc, row_max, row_sum = initial_state(const)
     last = tl.where(whole, first + count, first + split + 1)
     for number in tl.range(first + split, last, num_stages=1):
@@ -151,7 +162,8 @@ def invariant_kernel(
     partials = (partial_ptr, max_ptr, sum_ptr)
     heads = num_kv_heads * const.gqa_group_size
     state = (acc, row_max, row_sum)
-    store_state(out, partials, block, split, whole, num_splits, heads, scoring, state, const)
+    lse = (lse_ptr, stride_lse)
+    store_state(out, lse, partials, block, split, whole, num_splits, heads, scoring, state, const)
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -163,6 +175,7 @@ def join_kernel(
     cu_seqlens_q_ptr,
     seqused_k_ptr,
     sinks_ptr,
+    lse_ptr,
     window,
     num_seqs,
     split_keys,
@@ -170,6 +183,9 @@ def join_kernel(
     block_q,
     stride_out_token,
     stride_out_head,
+    stride_lse,
+    ranges_ptr,
+    max_ranges,
     const: tl.constexpr,
 ):
     """Join the ranges of one query token and head, one after the other; ``const`` is of one row."""
@@ -181,7 +197,8 @@ def join_kernel(
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // block_q, head, 0, block_q)
     if query < 0 or query - block.first_query >= block.num_queries:  # a token of no sequence
         return
-    _, count = find_ranges(block, window, split_keys, const.windowed)
+    images = (ranges_ptr, max_ranges)
+    _, count, _ = find_ranges(block, images, window, split_keys, const.windowed)
     if one_program(count, num_splits):
         return
     places = (token.to(tl.int64) * tl.num_programs(1) + head) * num_splits + tl.arange(0, 1)
@@ -193,9 +210,12 @@ def join_kernel(
         next_acc = tl.load(partial_ptr + (places * HEAD_PADDED)[:, None] + columns)
         acc, row_max, row_sum = join_states(acc, row_max, row_sum, next_acc, next_max, next_sum)
         places += 1
-    row = QBlock(seq, query, 1, token.to(tl.int64), block.context_len, head.to(tl.int64), 0, block.num_keys, 0)
+    row = QBlock(
+        seq, query, 1, token.to(tl.int64), block.context_len, head.to(tl.int64), 0, block.num_keys, 0
+    )
     out = (out_ptr, stride_out_token, stride_out_head)
-    store_normalised(out, row, Scoring(0.0, 0.0, window, None, sinks_ptr), acc, row_max, row_sum, const)
+    scoring = Scoring(0.0, 0.0, window, None, sinks_ptr, images)
+    store_normalised(out, (lse_ptr, stride_lse), row, scoring, acc, row_max, row_sum, const)
 
 
 def of_one_row(const: CompileParams) -> CompileParams:
@@ -229,19 +249,24 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         return plan.num_query_tokens, plan.model.num_query_heads
 
     of_splits = (*PARTIALS, SPLIT_KEYS_OF_PLAN, num_splits)
-    of_grid = (plan.model.num_kv_heads, OfPlan(group), MAX_QUERY_LEN)
+    images = ranges_of(layer)
+    of_grid = (plan.model.num_kv_heads, OfPlan(group), MAX_QUERY_LEN, *images)
+    lse, lse_stride = lse_arguments(layer)
     to_join = (
         OfLayer("out"),
         *PARTIALS,
         CU_SEQLENS_Q,
         SEQUSED_K,
         None if layer.sinks is None else OfLayer("sinks"),
+        lse,
         layer.sliding_window or 0,
         NUM_SEQS,
         SPLIT_KEYS_OF_PLAN,
         num_splits,
         const.block_q,
         *(n // const.query_unit for n in layer.out.stride()[:2]),
+        lse_stride,
+        *images,
         of_one_row(const),
     )
     return (

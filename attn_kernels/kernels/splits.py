@@ -13,6 +13,7 @@ lengths that the host knows are maxima. Then one program finds ``k`` once a plan
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise, starmap
 
 import triton
@@ -285,7 +286,7 @@ def specialise_splits() -> tuple[Specialisation, ...]:
             str(splits),
             constants=EAGER,
             options=REDUCE_OPTIONS,
-            const_of=lambda const, splits=splits: ReduceParams.of(const, splits),
+            const_of=partial(ReduceParams.of, splits=splits),
         )
         for splits in JOINED_AT_ONCE
     )

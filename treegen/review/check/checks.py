@@ -207,6 +207,8 @@ def _allowed_though_refused(
     bounded = kernel.only(name for constraint in kernel.constraints for name in constraint.names)
     for launch, device in product(code.refused, devices):
         config = Config(launch.variant, tuple(launch.parameters.items()))
+        if launch.variant not in kernel.variants:  # a hook may serve several kernels
+            continue
         if device.arch != launch.target or (config, device.key) in found:
             continue
         known = {**dict.fromkeys(kernel.features, 1), **device.limits, **launch.parameters, **launch.features}
