@@ -27,7 +27,6 @@ class Workspace:
     """
 
     device: torch.device
-    max_query_tokens: int
     max_num_seqs: int
     max_head_size: int
     max_partials: int  # results of splits: query tokens times query heads times splits
@@ -83,7 +82,6 @@ class Workspace:
         first, second, both = (fresh.schedule(schedule_length, sizes) for _ in range(3))
         return cls(
             cu_parts[0].device,
-            max_query_tokens,
             max_num_seqs,
             head_size,
             max_partials,

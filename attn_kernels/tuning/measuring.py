@@ -17,6 +17,7 @@ from attn_kernels.measure.tensors import launches_of, materialise, plan_for, rot
 from attn_kernels.measure.timing import WallClockTimed
 from attn_kernels.testing.poisoned import poison_workspace
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, scenario_of, shape_of
+from attn_kernels.warmup.dummy_launch import LONG_CONTEXT
 from triton_tune.bench.timing import time_launches
 from triton_tune.bench.worker import DISAGREES
 from tuning_table.table import Cell, Failure
@@ -68,8 +69,7 @@ def sets_for(batch: Batch, device: torch.device) -> int:
     return min(MAX_SETS, rotation(batch, device, l2_multiple=L2_MULTIPLE))
 
 
-# No kernel depends on the lengths, but contexts have to be long to be split.
-LENGTHS = ((1, 2), (8192, 8192))
+LENGTHS = ((1, 2), (LONG_CONTEXT, LONG_CONTEXT))
 LENGTHS_OF_PARTS = 2 * ((1, MAX_DRAFT + 1),)
 
 

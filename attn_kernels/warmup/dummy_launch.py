@@ -36,7 +36,8 @@ from attn_kernels.planning.plan import plan
 FEATURES = ("window", "softcap", "alibi", "sinks", "scales", "lse", "ranges")
 
 LENGTHS = (1, 2)  # a decode and a prompt
-LONGEST = 32768  # as the plan is told, so that contexts are split and both kernels are launched
+# Of a context. No kernel depends on the lengths, but contexts have to be long to be split.
+LONG_CONTEXT = 32768
 PARTS = Parts(Lengths(1, 1, 1, 1, 1), Lengths(1, 2, 2, 2, 2))
 ALIGNMENT = 256  # bytes, of each cache
 LARGE = 2**31  # bytes; AMD kernels address less with 32-bit offsets
@@ -111,7 +112,7 @@ def _plan(launch: DummyLaunch, device: torch.device) -> Plan:
     def indices(values: object) -> Tensor:
         return torch.tensor(values, dtype=torch.int32, device=device)
 
-    longest = max(LENGTHS) if needs_parts(launch.config) else LONGEST
+    longest = max(LENGTHS) if needs_parts(launch.config) else LONG_CONTEXT
     pages = -(-longest // launch.model.block_size)
     return plan(
         indices([0, LENGTHS[0], sum(LENGTHS)]),

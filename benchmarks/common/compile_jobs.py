@@ -12,6 +12,7 @@ from attn_kernels import Config, plan
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import launches_of, plan_for, stand_in
+from attn_kernels.warmup.dummy_launch import LONG_CONTEXT
 from benchmarks.common.implementations import NotApplicable, load_peers
 
 TRITON_PEERS = ("vllm_triton", "vllm_triton_33")  # of vLLM 0.24 and 0.33
@@ -43,9 +44,8 @@ class LaunchJob:
         return self.config.block_m * self.config.tile_size * self.batch.layout.head_size
 
     def run(self, device: torch.device) -> None:
-        # No length is compiled into a kernel, but contexts have to be long to be split.
-        lengths = (1, MAX_DRAFT + 1)
-        small = dataclasses.replace(self.batch, name="small", query_lens=lengths, context_lens=(8192, 8192))
+        lengths, contexts = (1, MAX_DRAFT + 1), (LONG_CONTEXT, LONG_CONTEXT)
+        small = dataclasses.replace(self.batch, name="small", query_lens=lengths, context_lens=contexts)
         tensors = stand_in(small, device)
         launches_of(plan_for(tensors, self.config), tensors)[0]()
 
