@@ -76,22 +76,24 @@ class Choices:
         constants = self.model.features
         source, step = key, module.for_model(**constants)
         possible, of_any_model = _possible_of(module, constants), configs_of(module)
-        way, fused = _always(SEPARATE), list[Config]()
+        way, fused, fused_of_any_model = _always(SEPARATE), list[Config](), list[Config]()
         if forced is not None and not needs_parts(forced):
             source, step = CONFIG, _always(forced)
             possible = of_any_model = [forced]
         if forced is not None and needs_parts(forced):
             way, fused = logged(CONFIG, _always(forced), self.model), [forced]
+            fused_of_any_model = fused
         elif self.model.batch_invariant:
             pass  # each part has the same config: two launches give the bits of one
         elif forced is None and (mixed := _module_beside(MIXED, self.device, self.device_key)):
             way = logged(f"{mixed[0]} of {MIXED}", mixed[1].for_model(**constants), self.model)
-            fused = configs_of(mixed[1])
+            fused, fused_of_any_model = _launched_by(mixed[1], constants), configs_of(mixed[1])
         for config in possible:
             check_shared_memory(config, self.model, self.device)
-        self._possible, self._of_any_model = list(dict.fromkeys(possible)), of_any_model
+        self._possible = list(dict.fromkeys(possible))
+        self._of_any_model = [*of_any_model, *_with_kernel(fused_of_any_model)]
         self._choose = logged(source, step, self.model)
-        self._choose_way, self._fused = way, [config for config in fused if config not in WITHOUT_KERNEL]
+        self._choose_way, self._fused = way, _with_kernel(fused)
         self._resolved = True
 
     def config(self, lengths: Lengths) -> Config:
@@ -126,12 +128,12 @@ class Choices:
         return self._possible
 
     def for_any_model(self) -> list[Config]:
-        """List the configs of batches of any model on this device."""
+        """List the configs of batches of any model on this device, those of ``fused`` included."""
         self._resolve()
         return self._of_any_model
 
     def fused(self) -> list[Config]:
-        """List the configs of one launch for both parts of a mixed batch of any model."""
+        """List the configs of one launch for both parts of a mixed batch that ``way`` can return."""
         self._resolve()
         return self._fused
 
@@ -197,11 +199,22 @@ def _key_for(package: ModuleType, device: torch.device) -> str:
 
 def _possible_of(module: ModuleType, constants: Mapping[str, int]) -> list[Config]:
     """List what the rows of a generated module can launch on models with these constants."""
+    launched = _launched_by(module, constants)
     rows = [row for regime in module.configs(**constants) for row in regime]
     if all(hasattr(row, "variant") for row in rows):  # no constraint depends on the step
-        return list(map(complete, rows))
-    (fallback,) = configs_of(kernel_package(KERNEL).MODULES["default"])
-    return [config for row in rows for config in (*map(complete, row), fallback)]
+        return launched
+    return [*launched, *configs_of(kernel_package(KERNEL).MODULES["default"])]
+
+
+def _launched_by(module: ModuleType, constants: Mapping[str, int]) -> list[Config]:
+    """List what the rows launch on models with these constants, without a fallback for some steps."""
+    rows = [row for regime in module.configs(**constants) for row in regime]
+    configs = [config for row in rows for config in ((row,) if hasattr(row, "variant") else row)]
+    return list(dict.fromkeys(map(complete, configs)))
+
+
+def _with_kernel(ways: list[Config]) -> list[Config]:
+    return [config for config in ways if config not in WITHOUT_KERNEL]
 
 
 def configs_of(module: ModuleType) -> list[Config]:

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Launch, OfLayer, OfPlan
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, FilledLaunch, hooked, launch_filled
@@ -171,12 +172,22 @@ def _bind(
     return (BoundLaunch(launch, tensors),)
 
 
-def compile_store(
-    device: torch.device, dtype: torch.dtype, num_heads: int, head_size: int, block_size: int
-) -> None:
-    """Compile and load the kernels that layers with such caches launch."""
-    cache = torch.zeros(1, block_size, num_heads, head_size, dtype=dtype, device=device)
-    store = Store(cache, cache)
-    for num_tokens in (1, FEW + 1):
-        new = torch.zeros(num_tokens, num_heads, head_size, dtype=dtype, device=device)
-        store(new, new, torch.full((num_tokens,), -1, dtype=torch.int64, device=device))
+@dataclass(frozen=True)
+class StoreLaunch:
+    """Launches that compile and load the kernels of layers of a model; a ``Job``."""
+
+    model: Model
+    cost = 1
+
+    @property
+    def needs(self) -> frozenset[Hashable]:
+        return frozenset({self})
+
+    def run(self, device: torch.device) -> None:
+        model = self.model
+        shape = model.num_kv_heads, model.head_size
+        cache = torch.zeros(1, model.block_size, *shape, dtype=model.dtype, device=device)
+        store = Store(cache, cache)
+        for num_tokens in (1, FEW + 1):
+            new = torch.zeros(num_tokens, *shape, dtype=model.dtype, device=device)
+            store(new, new, torch.full((num_tokens,), -1, dtype=torch.int64, device=device))

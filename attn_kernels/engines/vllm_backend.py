@@ -28,7 +28,7 @@ from attn_kernels.core.errors import AttnKernelsWarning
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata, step_lengths
-from attn_kernels.engines.store import compile_store
+from attn_kernels.engines.store import StoreLaunch
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 from attn_kernels.engines.vllm_supported import (
     CACHE_DTYPES,
@@ -41,7 +41,7 @@ from attn_kernels.engines.vllm_supported import (
     image_ranges,
     refusals,
 )
-from attn_kernels.warmup.compile_ahead import compile_ahead
+from attn_kernels.warmup.compile_ahead import compile_launches, launches_of
 
 logger: logging.Logger = init_logger("vllm.attn_kernels")  # vLLM shows lines of its own loggers alone
 
@@ -115,9 +115,8 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
             return
         if self.vllm_config.model_config.is_mm_prefix_lm:
             features = features | {kind | {"ranges"} for kind in features}
-        done = compile_ahead(self.device, models, features=features, for_capture=True)
-        for model in models:
-            compile_store(self.device, model.dtype, model.num_kv_heads, model.head_size, model.block_size)
+        launches = launches_of(self.device, models, features=features, for_capture=True)
+        done = compile_launches([*launches, *map(StoreLaunch, models)], self.device)
         logger.info("attn_kernels: %s", done)
 
     def build(

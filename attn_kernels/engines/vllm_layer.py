@@ -62,7 +62,8 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
             "window": self.sliding_window is not None,
             "softcap": self.logits_soft_cap != 0.0,
             "alibi": self.alibi_slopes is not None,
-            "sinks": self.sinks is not None,
+            "sinks": self.sinks is not None and self.sinks.dtype != torch.float32,
+            "float32_sinks": self.sinks is not None and self.sinks.dtype == torch.float32,
             "scales": self._scaled,
         }
         return frozenset(word for word, present in words.items() if present)

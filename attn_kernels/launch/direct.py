@@ -19,6 +19,7 @@ from triton import knobs
 from triton.runtime.jit import JITFunction
 
 from attn_kernels.core.structures import Described, Launch, OfLayer, OfPlan, Plan
+from triton_tune.processes.needed_kernels import launch as launch_kernel
 
 VARIABLE = "ATTN_KERNELS_LAUNCH"
 CHOICES = ("direct", "public")
@@ -186,7 +187,7 @@ def launch_through_triton(plan: Plan, bound: tuple[BoundLaunch, ...], tensors: T
             launch = bound_launch.launch
             arguments = [_resolve(argument, plan, tensors) for argument in launch.arguments]
             compiled = launch_kernel(launch.kernel, launch.grid(plan), arguments, launch.options)
-            if not bound_launch.tried:
+            if compiled is not None and not bound_launch.tried:
                 bound_launch.set_compiled(compiled if direct else None, plan)
 
 
@@ -199,11 +200,6 @@ def _resolve(argument: Any, plan: Plan, tensors: Tensors) -> Any:
     if isinstance(argument, Described):
         return argument.describe(tensors[argument.name])
     return argument
-
-
-def launch_kernel(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Any) -> Any:
-    """Launch by Triton's dispatch; return the compiled kernel, or None from the interpreter."""
-    return kernel[grid](*arguments, **options)
 
 
 def _prepare(kernel: Any, device: torch.device) -> None:

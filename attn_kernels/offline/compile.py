@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 import triton
-from triton.compiler import ASTSource
 
 from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.core.errors import brief
 from attn_kernels.offline.resources import TARGETS, Resources, measure
 from attn_kernels.offline.sources import FEATURES, CompileShape, KernelSource, sources
 from triton_tune.processes.compile_ahead import follow_parent
+from triton_tune.processes.needed_kernels import source_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -62,13 +62,7 @@ def compile_config(
 
 def compile_source(source: KernelSource, target: str) -> Any:
     """Triton's compiled kernel; its ``asm`` holds every stage (``ttgir``, ``ptx`` or ``amdgcn``)."""
-    arguments = (source.kernel, source.signature, source.constants, source.attributes)
-    if type(source.kernel).__name__ == "GluonJITFunction":
-        from triton.experimental.gluon._runtime import GluonASTSource
-
-        ast = GluonASTSource(*arguments)
-    else:
-        ast = ASTSource(*arguments)
+    ast = source_of(source.kernel, source.signature, source.constants, source.attributes)
     return triton.compile(ast, target=TARGETS[target], options=source.options)
 
 

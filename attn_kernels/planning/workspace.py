@@ -66,7 +66,7 @@ class Workspace:
         checks.check_int("max_num_seqs", max_num_seqs, 1)
         device, models = torch.device(device), models_of(models)
         choices = choices_for(models[0], device, device_key)
-        launched = [*map(checked, configs), *choices.for_any_model(), *choices.fused()]
+        launched = [*map(checked, configs), *choices.for_any_model()]
         needed = [VARIANTS[config.variant].scratch_maxima(config, device) for config in launched]
         fragments = max((maxima.fragment_rows for maxima in needed), default=0)
         num_query_heads = max(model.num_query_heads for model in models)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -14,14 +14,22 @@ from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.errors import brief
 from attn_kernels.core.model import Model, models_of
 from attn_kernels.kernels.hopper_limits import launches as hopper_launches
-from attn_kernels.warmup.dummy_launch import FEATURES, LARGE, DummyLaunch
-from triton_tune.processes.compile_ahead import CompileAhead, JobFailure, default_workers, minimal, run_jobs
+from attn_kernels.warmup.dummy_launch import FEATURES, DummyLaunch
+from triton_tune.processes.compile_ahead import (
+    CompileAhead,
+    CompileCounts,
+    Job,
+    default_workers,
+    minimal,
+    run_jobs,
+)
+from triton_tune.processes.host_lock import compile_lock
+from triton_tune.processes.needed_kernels import NeededKernel, only_found
 
 logger = logging.getLogger("attn_kernels")
 
-CONTEXT_BYTES = 1 << 30  # GPU memory that a process takes at most
-QUICK_S = 0.5  # loading a compiled kernel takes less, compiling one takes more
-MAX_SLOW = 2  # launches that may take longer before processes start; the first in a process always does
+FEW = 2  # kernels that this process compiles sooner than others start
+PRELOAD = ("attn_kernels.warmup.compile_ahead", "attn_kernels.kernels.hopper")
 
 
 @dataclass(frozen=True)
@@ -30,13 +38,15 @@ class CompiledAhead:
 
     launches: int  # launches that differ in their compiled kernels
     failures: tuple[str, ...]  # a line with the reason for each that fails, as will batches that need it
-    processes: int  # that compiled; 0 if Triton's cache held nearly all, or none could be started
+    compiled: int  # kernels that processes compiled; each launch needs several, and launches share some
+    processes: int  # that compiled; 0 if Triton's cache held nearly all
     processes_seconds: float  # from the start of the first of them to the end of the last
     seconds: float
 
     def __str__(self) -> str:
         ready = self.launches - len(self.failures)
-        compiled = f"{self.processes} processes compiled for {self.processes_seconds:.1f} s of them"
+        compiled = f"{self.compiled} kernels compiled in {self.processes} processes "
+        compiled += f"for {self.processes_seconds:.1f} s of them"
         summary = f"{ready} of {self.launches} launches ready in {self.seconds:.1f} s, "
         summary += compiled if self.processes else "no process started"
         return "\n".join([summary, *(f"failed: {failure}" for failure in self.failures)])
@@ -56,8 +66,9 @@ def compile_ahead(
     """Compile and load every kernel that a model's batches can launch on a device.
 
     Afterwards, ``plan`` and ``run`` of such batches compile and load no kernel in this process. Kernels
-    compile in parallel processes that share Triton's cache on disk; then each is launched here, on a few
-    tokens. Kernels that the cache holds already are only loaded.
+    compile in parallel processes that share Triton's cache on disk and use no GPU; then each is launched
+    here, on a few tokens. Kernels that the cache holds already are only loaded. Of several processes that
+    call this at once with one cache, such as the ranks of a server, one compiles and the others wait.
 
     Do not call this while a CUDA graph is captured.
 
@@ -70,8 +81,8 @@ def compile_ahead(
         device_key: the generated module that chooses, if ``plan`` is given one.
         configs: further configs, if ``plan`` is given any.
         for_capture: add the kernels of plans ``for_capture``.
-        workers: processes that compile, 0 for none. None: as many as there are processors and memory for.
-        progress: called with the number of launches done and of all.
+        workers: processes that compile, 0 for none. None: one less than there are processors.
+        progress: called with the numbers of kernels that processes have compiled and will compile.
 
     Returns:
         The outcome. A launch that fails raises nothing; it is listed there and logged as a warning.
@@ -79,27 +90,15 @@ def compile_ahead(
     Raises:
         TypeError, ValueError: as ``plan``; an unknown feature; a wrong environment variable.
     """
-    began = time.monotonic()
     if workers is not None:
         check_int("workers", workers, 0)
     device = torch.device(device)
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
-    launches = minimal(
-        launches_of(
-            device, models, features=features, device_key=device_key, configs=configs, for_capture=for_capture
-        )
+    launches = launches_of(
+        device, models, features=features, device_key=device_key, configs=configs, for_capture=for_capture
     )
-
-    def advance(done: int) -> None:
-        logger.info("compile_ahead: %d of %d launches", done, len(launches))
-        progress(done, len(launches))
-
-    failures, processes, processes_s = _compile_and_load(launches, device, workers, advance)
-    for failure in failures:
-        logger.warning("compile_ahead: %s", failure)
-    seconds = time.monotonic() - began
-    return CompiledAhead(len(launches), tuple(failures), processes, processes_s, seconds)
+    return compile_launches(launches, device, workers=workers, progress=progress)
 
 
 def launches_of(
@@ -135,36 +134,54 @@ def _checked_kind(words: Iterable[str]) -> frozenset[str]:
     return kind
 
 
-def _compile_and_load(
-    launches: list[DummyLaunch], device: torch.device, workers: int | None, advance: Callable[[int], None]
-) -> tuple[list[str], int, float]:
-    """Compile and load; return a line for each failure, how many processes compiled, and their seconds."""
-    failures: list[JobFailure] = []
-    waiting, slow, workers = list(launches), 0, _workers(device, workers)
-    while waiting and (slow < MAX_SLOW or not workers):
-        began = time.monotonic()
-        failures += run_jobs([waiting.pop()], device)  # the last would compile fastest
-        slow += time.monotonic() - began > QUICK_S
-        advance(len(launches) - len(waiting))
-    if not waiting:
-        return list(map(_line, failures)), 0, 0.0
-    loaded, began = len(launches) - len(waiting), time.monotonic()
-    with CompileAhead(device, workers) as processes:
-        done = processes.compile(waiting, progress=lambda count, _: advance(loaded + count))
-    processes_s = time.monotonic() - began
-    failures += run_jobs([launch for launch in waiting if launch not in done.broken], device)
-    lines = [*map(_line, failures), *(f"{launch}: compiling it ended its process" for launch in done.broken)]
-    return lines, min(workers, done.jobs), processes_s
+def compile_launches(
+    launches: Iterable[Job],
+    device: torch.device,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> CompiledAhead:
+    """Compile in processes what Triton's cache lacks of the kernels of launches; then make each launch.
+
+    Arguments are those of ``compile_ahead``, which says what it returns and logs.
+    """
+    began = time.monotonic()
+    launches, needed = minimal(launches), dict[Job, dict[str, NeededKernel]]()
+    if device.type != "cpu":
+        needed = {launch: _needed_of(launch, device) for launch in launches}
+    kernels = {key: kernel for found in needed.values() for key, kernel in found.items()}
+
+    def advance(done: int, total: int) -> None:
+        logger.info("compile_ahead: %d of %d kernels compiled", done, total)
+        progress(done, total)
+
+    done, processes, processes_began = CompileCounts(), 0, time.monotonic()
+    workers = default_workers() if workers is None else workers
+    if workers and len(_missing(kernels.values())) > FEW:
+        with compile_lock():  # of ranks that start together, the first compiles and the others wait
+            missing = _missing(kernels.values())
+            if missing:
+                with CompileAhead(device, workers, on_gpu=False, preload=PRELOAD) as compiling:
+                    done = compiling.compile(missing, progress=advance)
+                processes = min(workers, done.jobs)
+    processes_s = time.monotonic() - processes_began if processes else 0.0
+    broken = frozenset().union(*(kernel.needs for kernel in done.broken))
+    given_up = [launch for launch, found in needed.items() if broken & found.keys()]
+    failures = run_jobs((launch for launch in launches if launch not in given_up), device)
+    lines = [f"{failure.job}: {brief(failure.error)}" for failure in failures]
+    lines += [f"{launch}: compiling it ended its process" for launch in given_up]
+    for line in lines:
+        logger.warning("compile_ahead: %s", line)
+    seconds = time.monotonic() - began
+    return CompiledAhead(len(launches), tuple(lines), done.jobs, processes, processes_s, seconds)
 
 
-def _line(failure: JobFailure) -> str:
-    return f"{failure.job}: {brief(failure.error)}"
+def _needed_of(launch: Job, device: torch.device) -> dict[str, NeededKernel]:
+    """The kernels of a launch that are not loaded, by key; as far as it goes, where the launch fails."""
+    with only_found() as found:
+        run_jobs([launch], device)  # its failures come again when it is made
+    return {key: replace(kernel, cost=launch.cost) for key, kernel in found.items()}
 
 
-def _workers(device: torch.device, wished: int | None) -> int:
-    if device.type == "cpu":
-        return 0
-    if wished is not None:
-        return wished
-    free, _ = torch.cuda.mem_get_info(device)
-    return min(default_workers(), free // (CONTEXT_BYTES + (LARGE if torch.version.hip else 0)))
+def _missing(kernels: Iterable[NeededKernel]) -> list[NeededKernel]:
+    return [kernel for kernel in kernels if not kernel.is_cached]

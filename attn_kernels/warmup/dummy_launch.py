@@ -31,9 +31,9 @@ from attn_kernels.launch.merge import merge_attention_states
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
-# Keyword arguments of ``run`` that a kind of layer has. "scales": as tensors, not numbers; "sinks": of either
-# dtype.
-FEATURES = ("window", "softcap", "alibi", "sinks", "scales", "lse", "ranges")
+# Keyword arguments of ``run`` that a kind of layer has. "sinks": of the queries' dtype;
+# "float32_sinks": of that; "scales": as tensors, not numbers.
+FEATURES = ("window", "softcap", "alibi", "sinks", "float32_sinks", "scales", "lse", "ranges")
 
 LENGTHS = (1, 2)  # a decode and a prompt
 # Of a context. No kernel depends on the lengths, but contexts have to be long to be split.
@@ -155,7 +155,8 @@ def _options(launch: DummyLaunch, device: torch.device) -> Iterator[dict[str, An
         options["bidirectional_ranges"] = torch.zeros(len(LENGTHS), 1, 2, dtype=torch.int32, device=device)
     if "sinks" in features:
         options["sinks"] = torch.zeros(model.num_query_heads, dtype=model.dtype, device=device)
-        yield options | {"sinks": options["sinks"].float()}
+    if "float32_sinks" in features:
+        options["sinks"] = torch.zeros(model.num_query_heads, dtype=torch.float32, device=device)
     yield options
-    if launch.config.tma and "scales" not in features:
-        yield options | {"v_scale": 2.0}  # the kernel with descriptors leaves it to the one without
+    if launch.config.tma and model.kv_element_size == 1 and "scales" not in features:
+        yield options | {"v_scale": 2.0}  # an argument of the Hopper kernel where it is not 1

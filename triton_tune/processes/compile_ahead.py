@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -131,14 +131,15 @@ def without_main() -> Iterator[None]:
             facts["daemon"] = daemon
 
 
-def follow_parent(own_ptxas: bool = False) -> None:
+def follow_parent(environment: Mapping[str, str] | None = None) -> None:
     """End this process when its parent ends, and keep a terminal's interrupts from it and its compilers.
 
-    own_ptxas: Triton takes its own ptxas here.
+    environment: all variables of this process from now on. A fork server may have begun with others.
     """
     os.setsid()
-    if own_ptxas:
-        os.environ.pop(PTXAS, None)
+    if environment is not None:
+        os.environ.clear()
+        os.environ.update(environment)
     parent = multiprocessing.parent_process()
 
     def follow() -> None:
@@ -177,13 +178,24 @@ class CompileCounts:
 
 
 class CompileAhead:
-    """Processes that compile. They are kept from call to call, as each takes seconds to start.
+    """Processes that compile. They are kept from call to call.
 
-    Does nothing without a GPU, or with no workers.
+    Importing torch takes seconds, so one process does it, a fork server, which has no GPU context, and the
+    others are its forks. Does nothing on the CPU, or with no workers.
+
+    on_gpu: whether jobs use the device. preload: further modules that the fork server imports.
     """
 
-    def __init__(self, device: torch.device, workers: int | None = None) -> None:
-        self._device = device
+    def __init__(
+        self,
+        device: torch.device,
+        workers: int | None = None,
+        *,
+        on_gpu: bool = True,
+        preload: Iterable[str] = (),
+    ) -> None:
+        self._device, self._job_device = device, device if on_gpu else torch.device("cpu")
+        self._preload = tuple(preload)
         self.workers = default_workers() if workers is None else workers
         self._known: frozenset[Hashable] = frozenset()
         self._pool: ProcessPoolExecutor | None = None
@@ -209,7 +221,7 @@ class CompileAhead:
 
     @property
     def _idle(self) -> bool:
-        return self._device.type != "cuda" or self.workers == 0
+        return self._device.type == "cpu" or self.workers == 0
 
     def compile(
         self,
@@ -267,15 +279,19 @@ class CompileAhead:
     def _submit(self, job: Job) -> Future[int]:
         with without_interrupts(), without_main():  # processes are started as jobs come in
             try:
-                return self._start().submit(_failures, job, self._device)
+                return self._start().submit(_failures, job, self._job_device)
             except BrokenExecutor:  # a process died since the last call
                 self.close()
-                return self._start().submit(_failures, job, self._device)
+                return self._start().submit(_failures, job, self._job_device)
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            begin = partial(follow_parent, ptxas_differs(self._device))
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload([__name__, *self._preload])
+            environment = dict(os.environ)
+            if ptxas_differs(self._device):  # Triton takes its own there
+                environment.pop(PTXAS, None)
+            begin = partial(follow_parent, environment)
             self._pool = ProcessPoolExecutor(self.workers, context, initializer=begin)
         return self._pool
 

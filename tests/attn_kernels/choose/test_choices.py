@@ -259,6 +259,8 @@ def generated_mixed(monkeypatch):
         module.choose = steps[key]
         module.for_model = lambda step=steps[key], **constants: step
     modules["nvidia_h200"].POD, modules["nvidia_h200"].SEPARATE = POD, SEPARATE
+    modules["nvidia_h200"].configs = lambda **constants: (((POD, SEPARATE), (SEPARATE,)),)
+    modules["default"].configs = lambda **constants: (((SEPARATE,),),)
     package = ModuleType("generated.mixed_attention")
     package.MODULES = modules
     package.for_device = lambda name, arch, vendor: (

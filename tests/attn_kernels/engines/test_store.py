@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from attn_kernels.core.model import Model
 from attn_kernels.engines import store as module
 from attn_kernels.engines.store import FEW, Store
 
@@ -74,5 +75,5 @@ def test_launches_are_kept_for_all_layers_alike() -> None:
             assert Store(k_cache, v_cache)(new, new, torch.arange(tokens))
     (launches,) = module._launches.values()
     assert len(launches.bound) == 1
-    module.compile_store(new.device, new.dtype, 2, 16, 16)
+    module.StoreLaunch(Model(2, 2, 16, 16, new.dtype)).run(new.device)
     assert len(launches.bound) == 2  # of few tokens and of many

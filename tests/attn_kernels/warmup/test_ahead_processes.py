@@ -7,9 +7,12 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -22,6 +25,7 @@ from attn_kernels.warmup.dummy_launch import DummyLaunch
 from triton_tune.processes import compile_ahead as processes
 
 BF16 = torch.bfloat16
+GPU = torch.device("meta")  # any but the CPU
 MODELS = [Model(32, 8, 128, 16, BF16), Model(28, 4, 128, 16, BF16)]
 NAMES = ("32/8/128", "28/4/128")
 CHOICES = [Choices(model, torch.device("cpu"), "nvidia_h100") for model in MODELS]
@@ -34,22 +38,38 @@ FAILING, DEADLY = str(SHARED[0]), str(SHARED[-1])  # the largest is never compil
 
 @pytest.fixture
 def ran(monkeypatch):
-    """Launches in this process, in order; none does anything. Those of slow tiles take a second."""
-    found = SimpleNamespace(jobs=[], slow_tiles=set())
-    clock = SimpleNamespace(now=0.0)
+    """Launches in this process, in order; none does anything."""
+    jobs = []
+    monkeypatch.setattr(DummyLaunch, "run", lambda job, device: jobs.append(job))
+    return SimpleNamespace(jobs=jobs)
 
-    def run(job, device):
-        found.jobs.append(job)
-        clock.now += 1.0 if job.config.tile_size in found.slow_tiles else 0.001
 
-    monkeypatch.setattr(DummyLaunch, "run", run)
-    monkeypatch.setattr(ahead.time, "monotonic", lambda: clock.now)
-    return found
+@dataclass(frozen=True)
+class Kernel:
+    """Stands for a ``NeededKernel``."""
+
+    key: str
+    cost: int = 1
+    cached: ClassVar[set[str]] = set()
+
+    @property
+    def needs(self):
+        return frozenset({self.key})
+
+    @property
+    def is_cached(self):
+        return self.key in self.cached
+
+    def run(self, device):
+        self.cached.add(self.key)
 
 
 @pytest.fixture
-def pool(monkeypatch):
-    """Launches that were handed to processes; one job kills its process."""
+def pool(monkeypatch, tmp_path):
+    """Kernels that were handed to processes. Each launch needs its config's kernel, and one that all share.
+
+    One kernel kills its process.
+    """
     handed = []
 
     class Pool(ThreadPoolExecutor):
@@ -63,53 +83,71 @@ def pool(monkeypatch):
             if self.broken:
                 raise BrokenProcessPool("a process died")
             future: Future[int] = Future()
-            if str(job.config) == DEADLY:
+            if job.key == DEADLY:
                 self.broken = True
                 future.set_exception(BrokenProcessPool("a process died"))
             else:
-                handed.append(job)
+                handed.append(job.key)
+                job.run(None)
                 future.set_result(0)
             return future
 
+    def needed_of(launch, device):
+        keys = str(launch.config), "shared"
+        return {key: Kernel(key, launch.cost if key != "shared" else 0) for key in keys}
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(processes, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(processes.CompileAhead, "_idle", False)
-    monkeypatch.setattr(ahead, "_workers", lambda device, wished: 3 if wished is None else wished)
+    monkeypatch.setattr(ahead, "_needed_of", needed_of)
+    monkeypatch.setattr(ahead, "default_workers", lambda: 3)
+    monkeypatch.setattr(Kernel, "cached", set())
     return handed
 
 
-def compile_h100(**how):
-    return compile_ahead("cpu", MODELS, device_key="nvidia_h100", **how)
+def compile_h100(device="cpu", **how):
+    return compile_ahead(device, MODELS, device_key="nvidia_h100", **how)
 
 
 def test_what_the_cache_holds_is_loaded_without_processes(ran, pool):
-    seen = []
-    done = compile_h100(progress=lambda *counts: seen.append(counts))
+    Kernel.cached |= {str(config) for configs in POSSIBLE for config in configs} - {FAILING}
+    done = compile_h100(GPU)  # two are missing, "shared" and this one
     assert pool == []
     assert len(ran.jobs) == len(set(ran.jobs)) == done.launches == ALL
-    assert (done.processes, done.failures) == (0, ())
-    assert seen == [(count, ALL) for count in range(1, ALL + 1)]
+    assert (done.compiled, done.processes, done.failures) == (0, 0, ())
 
 
-def test_what_it_lacks_is_compiled_in_processes_and_then_loaded(ran, pool):
-    ran.slow_tiles |= {32, 64, 128}
+def test_each_kernel_that_it_lacks_is_compiled_once_in_processes_and_then_loaded(ran, pool):
+    Kernel.cached.add(FAILING)
     seen = []
-    done = compile_h100(configs=[Config("qblock", 16, 16)], progress=lambda *counts: seen.append(counts))
+    done = compile_h100(GPU, progress=lambda *counts: seen.append(counts))
+    lacking = {str(config) for configs in POSSIBLE for config in configs} - {FAILING}
+    assert sorted(pool) == sorted({*lacking, "shared"} - {DEADLY})
     assert len(ran.jobs) == len(set(ran.jobs)) == done.launches - 2  # without what kills its process
-    here = sum(job.config.tile_size == 16 for job in ran.jobs) + 2  # the quick ones, then two slow ones
-    assert [job.config.tile_size for job in ran.jobs[: here - 2]] == [16] * (here - 2)
-    assert set(pool) == set(ran.jobs[here:])
-    assert done.processes == 3
+    assert (done.compiled, done.processes) == (len(pool) + 1, 3)
     for line, name in zip(sorted(done.failures), sorted(NAMES), strict=True):
         assert line.startswith(f"{DEADLY} heads {name} page 16 bfloat16: ")
-    assert seen[-1] == (ALL + 2, ALL + 2)
-    assert seen == sorted(set(seen))
+    assert seen == [(count, done.compiled) for count in range(1, done.compiled + 1)]
+
+
+def test_the_longest_kernels_are_compiled_first(ran, pool):
+    compile_h100(GPU, workers=1)
+    assert pool[-1] == "shared" and pool[0] != FAILING
+
+
+def test_a_rank_waits_for_the_one_that_compiles_and_compiles_nothing_itself(ran, pool, monkeypatch):
+    @contextmanager
+    def lock():  # while it waits, the other rank compiles
+        Kernel.cached |= {"shared", *(str(config) for configs in POSSIBLE for config in configs)}
+        yield
+
+    monkeypatch.setattr(ahead, "compile_lock", lock)
+    done = compile_h100(GPU)
+    assert pool == [] and (done.processes, len(ran.jobs)) == (0, ALL)
 
 
 def test_a_failure_is_reported_and_stops_nothing_else(ran, monkeypatch, caplog):
-    made = DummyLaunch.run
-
     def run(job, device):
-        made(job, device)
+        ran.jobs.append(job)
         if str(job.config) == FAILING and "window" in job.features:
             raise RuntimeError("no such instruction\nat all")
 
@@ -147,16 +185,6 @@ def test_only_a_forced_config_is_compiled(ran, new_process, monkeypatch):
     assert {str(job.config) for job in ran.jobs} == {"qblock_M16_T16_W4_S2"}
 
 
-@pytest.mark.parametrize(
-    "free, wished, workers",
-    [(80 << 30, None, 15), ((3 << 30) + 5, None, 3), (1 << 20, None, 0), (1 << 20, 4, 4)],
-)
-def test_processes_are_as_many_as_there_is_room_for(free, wished, workers, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 << 30))
-    monkeypatch.setattr(processes.os, "sched_getaffinity", lambda process: range(16))
-    assert ahead._workers(torch.device("cuda", 0), wished) == workers
-
-
 SCRIPT = """
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -166,7 +194,7 @@ print("the script runs", flush=True)
 
 def start():
     with without_main():
-        pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=follow_parent)
+        pool = ProcessPoolExecutor(1, multiprocessing.get_context("forkserver"), initializer=follow_parent)
         result = pool.submit(abs, -3)
     print("result", result.result(), flush=True)
     pool.shutdown()

@@ -1,6 +1,5 @@
 """Processes that compile ahead, of which one may die, and their keys of Triton's cache."""
 
-import os
 from collections.abc import Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -16,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 
 from triton_tune.processes import compile_ahead as compiling
-from triton_tune.processes.compile_ahead import PTXAS, CompileAhead, ptxas_differs
+from triton_tune.processes.compile_ahead import PTXAS, CompileAhead, ptxas_differs, without_main
 
 CPU = torch.device("cpu")
 
@@ -121,14 +120,17 @@ def test_only_a_ptxas_of_another_version_is_kept_from_new_processes(
     for path, differs in ((fake, True), (own, False), (tmp_path / "none", False)):
         monkeypatch.setenv(PTXAS, str(path))
         assert ptxas_differs(device) == differs
-    monkeypatch.setattr(compiling.os, "setsid", lambda: None)
-    for own_ptxas in (False, True):
-        compiling.follow_parent(own_ptxas)
-        assert (PTXAS in os.environ) != own_ptxas
 
 
-def test_processes_begin_with_the_right_ptxas(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "ptxas_differs", lambda device: True)
-    monkeypatch.setattr(compiling, "ProcessPoolExecutor", lambda *_, initializer: initializer)
-    begin: Any = CompileAhead(device, 1)._start()
-    assert (begin.func, begin.args) == (compiling.follow_parent, (True,))
+@pytest.mark.parametrize("differs", [False, True])
+def test_processes_have_the_variables_of_now_and_the_right_ptxas(
+    differs: bool, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork server has those of its start."""
+    monkeypatch.setattr(compiling, "ptxas_differs", lambda device: differs)
+    for value in ("first", "second"):
+        monkeypatch.setenv("OF_NOW", value)
+        monkeypatch.setenv(PTXAS, "another")
+        with CompileAhead(device, 1) as processes, without_main():
+            variables = processes._start().submit(eval, "dict(__import__('os').environ)").result()
+        assert (variables["OF_NOW"], PTXAS in variables) == (value, not differs)

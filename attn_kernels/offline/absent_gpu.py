@@ -1,0 +1,46 @@
+"""A stand-in for a GPU that this machine lacks, so that launches find the kernels that they need there."""
+
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+from triton.runtime import driver
+
+from attn_kernels.kernels import hopper_limits
+from attn_kernels.kernels.hopper_limits import hopper_module
+from attn_kernels.launch import direct
+from attn_kernels.offline.resources import TARGETS
+
+STAND_IN = torch.device("meta")  # whose tensors have shapes and no memory
+
+
+@contextlib.contextmanager
+def absent_gpu(target: str, name: str, multiprocessors: int) -> Iterator[torch.device]:
+    """Yield a device that this process takes for a GPU until the end of this context; nothing runs on it.
+
+    target: a key of ``TARGETS``. name: as the GPU's driver tells it, such as "NVIDIA H100".
+    """
+    gpu = TARGETS[target]
+    major, minor = divmod(gpu.arch, 10) if gpu.backend == "cuda" else (9, 4)
+    properties = SimpleNamespace(
+        name=name, major=major, minor=minor, gcnArchName=target, multi_processor_count=multiprocessors
+    )
+    active = SimpleNamespace(
+        get_current_target=lambda: gpu, get_current_device=lambda: 0, get_current_stream=lambda device: 0
+    )
+    serves, before = target == "sm_90", driver._active
+    with contextlib.ExitStack() as stack:
+        replace = lambda *what: stack.enter_context(mock.patch.object(*what))  # noqa: E731
+        replace(torch.cuda, "get_device_properties", lambda device: properties)
+        replace(torch.cuda, "get_device_capability", lambda device: (major, minor))
+        replace(torch.version, "hip", None if gpu.backend == "cuda" else "stand-in")
+        replace(hopper_limits, "hopper_for", lambda device: hopper_module() if serves else None)
+        driver.set_active(active)
+        direct.forget()
+        try:
+            yield STAND_IN
+        finally:
+            driver.set_active(before)
+            direct.forget()
