@@ -17,15 +17,15 @@ STAND_IN = torch.device("meta")  # whose tensors have shapes and no memory
 
 
 @contextlib.contextmanager
-def absent_gpu(target: str, name: str, multiprocessors: int) -> Iterator[torch.device]:
+def absent_gpu(target: str, multiprocessors: int) -> Iterator[torch.device]:
     """Yield a device that this process takes for a GPU until the end of this context; nothing runs on it.
 
-    target: a key of ``TARGETS``. name: as the GPU's driver tells it, such as "NVIDIA H100".
+    target: a key of ``TARGETS``.
     """
     gpu = TARGETS[target]
     major, minor = divmod(gpu.arch, 10) if gpu.backend == "cuda" else (9, 4)
     properties = SimpleNamespace(
-        name=name, major=major, minor=minor, gcnArchName=target, multi_processor_count=multiprocessors
+        name=target, major=major, minor=minor, gcnArchName=target, multi_processor_count=multiprocessors
     )
     active = SimpleNamespace(
         get_current_target=lambda: gpu, get_current_device=lambda: 0, get_current_stream=lambda device: 0

@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import torch
@@ -146,34 +146,61 @@ def compile_launches(
     Arguments are those of ``compile_ahead``, which says what it returns and logs.
     """
     began = time.monotonic()
-    launches, needed = minimal(launches), dict[Job, dict[str, NeededKernel]]()
-    if device.type != "cpu":
-        needed = {launch: _needed_of(launch, device) for launch in launches}
-    kernels = {key: kernel for found in needed.values() for key, kernel in found.items()}
-
-    def advance(done: int, total: int) -> None:
-        logger.info("compile_ahead: %d of %d kernels compiled", done, total)
-        progress(done, total)
-
-    done, processes, processes_began = CompileCounts(), 0, time.monotonic()
-    workers = default_workers() if workers is None else workers
-    if workers and len(_missing(kernels.values())) > FEW:
-        with compile_lock():  # of ranks that start together, the first compiles and the others wait
-            missing = _missing(kernels.values())
-            if missing:
-                with CompileAhead(device, workers, on_gpu=False, preload=PRELOAD) as compiling:
-                    done = compiling.compile(missing, progress=advance)
-                processes = min(workers, done.jobs)
-    processes_s = time.monotonic() - processes_began if processes else 0.0
-    broken = frozenset().union(*(kernel.needs for kernel in done.broken))
-    given_up = [launch for launch, found in needed.items() if broken & found.keys()]
+    launches = minimal(launches)
+    on_disk = Filled({}) if device.type == "cpu" else fill_cache(launches, device, workers, progress, FEW)
+    broken = frozenset[Hashable]().union(*(kernel.needs for kernel in on_disk.counts.broken))
+    given_up = [launch for launch, found in on_disk.needed.items() if broken & found.keys()]
     failures = run_jobs((launch for launch in launches if launch not in given_up), device)
     lines = [f"{failure.job}: {brief(failure.error)}" for failure in failures]
     lines += [f"{launch}: compiling it ended its process" for launch in given_up]
     for line in lines:
         logger.warning("compile_ahead: %s", line)
-    seconds = time.monotonic() - began
-    return CompiledAhead(len(launches), tuple(lines), done.jobs, processes, processes_s, seconds)
+    return CompiledAhead(
+        launches=len(launches),
+        failures=tuple(lines),
+        compiled=on_disk.counts.jobs,
+        processes=on_disk.processes,
+        processes_seconds=on_disk.seconds,
+        seconds=time.monotonic() - began,
+    )
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The outcome of ``fill_cache``."""
+
+    needed: Mapping[Job, Mapping[str, NeededKernel]]  # kernels of each launch, by key
+    counts: CompileCounts = field(default_factory=CompileCounts)
+    processes: int = 0
+    seconds: float = 0.0  # from the start of the first process to the end of the last
+
+
+def fill_cache(
+    launches: Iterable[Job],
+    device: torch.device,
+    workers: int | None,
+    progress: Callable[[int, int], None],
+    few: int = 0,
+) -> Filled:
+    """Compile in processes what Triton's cache lacks of the kernels of launches, if it is more than a few."""
+    needed = {launch: _needed_of(launch, device) for launch in launches}
+    kernels = {key: kernel for found in needed.values() for key, kernel in found.items()}
+    workers = default_workers() if workers is None else workers
+
+    def advance(done: int, total: int) -> None:
+        logger.info("compile_ahead: %d of %d kernels compiled", done, total)
+        progress(done, total)
+
+    if not workers or len(_missing(kernels.values())) <= few:
+        return Filled(needed)
+    with compile_lock():  # of ranks that start together, the first compiles and the others wait
+        missing = _missing(kernels.values())
+        if not missing:
+            return Filled(needed)
+        began = time.monotonic()
+        with CompileAhead(device, workers, on_gpu=False, preload=PRELOAD) as compiling:
+            counts = compiling.compile(missing, progress=advance)
+        return Filled(needed, counts, min(workers, counts.jobs), time.monotonic() - began)
 
 
 def _needed_of(launch: Job, device: torch.device) -> dict[str, NeededKernel]:
