@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
-from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
+from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from torch import Tensor
 
-from attn_kernels.core.checks import DTYPES, FP8
+from attn_kernels.core.checks import FP8
 from attn_kernels.core.model import Model
 from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata
+from attn_kernels.engines.sglang_supported import check_layer, check_runner
 from attn_kernels.launch.run import run
 from attn_kernels.warmup.compile_ahead import compile_ahead
 
-PAGE_MULTIPLE = 16  # tokens
 CHUNK_TOKENS = 8192  # of one pass, where SGLang has no limit
 
 logger = logging.getLogger("sglang.attn_kernels")
@@ -230,35 +230,3 @@ def features_of(layer: Any, scaled: bool) -> frozenset[str]:
     """Return a layer's features, as ``compile_ahead`` names them; sinks are known at a layer's first call."""
     words = {"window": window_of(layer) is not None, "softcap": bool(layer.logit_cap), "scales": scaled}
     return frozenset(word for word, present in words.items() if present)
-
-
-def check_runner(runner: Any, pool: Any) -> None:
-    """Check a model runner of SGLang. Raises ValueError about what is not supported."""
-    if runner.use_mla_backend:
-        raise ValueError("attn_kernels: MLA is not supported")
-    if runner.model_config.is_encoder_decoder:
-        raise ValueError("attn_kernels: encoders and cross-attention are not supported")
-    if runner.spec_algorithm.is_speculative():
-        raise ValueError("attn_kernels: speculative decoding is not supported")
-    if runner.dtype not in DTYPES:
-        raise ValueError(f"attn_kernels: dtype is {runner.dtype}, but float16 or bfloat16 is needed")
-    if pool.dtype not in (runner.dtype, FP8):
-        needed = f"{runner.dtype} or {FP8}"
-        raise ValueError(f"attn_kernels: the cache's dtype is {pool.dtype}, but {needed} is needed")
-    if runner.page_size % PAGE_MULTIPLE:
-        needed = f"a multiple of {PAGE_MULTIPLE} is needed (--page-size {PAGE_MULTIPLE})"
-        raise ValueError(f"attn_kernels: page_size is {runner.page_size}, but {needed}")
-    if getattr(pool, "swa_layer_nums", 0):
-        needed = "one cache for all layers is needed (--disable-hybrid-swa-memory)"
-        raise ValueError(f"attn_kernels: layers with windows have a cache of their own, but {needed}")
-
-
-def check_layer(layer: Any) -> None:
-    """Check one layer of a model. Raises ValueError about what is not supported."""
-    if layer.attn_type != AttentionType.DECODER or layer.is_cross_attention:
-        raise ValueError(f"attn_kernels: attention type is {layer.attn_type}, but decoder is needed")
-    if layer.v_head_dim != layer.head_dim:
-        needed = f"that of keys, {layer.head_dim}, is needed"
-        raise ValueError(f"attn_kernels: v_head_dim is {layer.v_head_dim}, but {needed}")
-    if layer.xai_temperature_len > 0:
-        raise ValueError("attn_kernels: xai_temperature_len is not supported")

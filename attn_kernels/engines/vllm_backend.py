@@ -33,6 +33,7 @@ from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 from attn_kernels.engines.vllm_supported import (
     CACHE_DTYPES,
     MIN_CAPABILITY,
+    PAGE_MULTIPLE,
     SAME_NAMES,
     cache_dtype_fits,
     check_parallel,
@@ -192,7 +193,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[Any]:
-        return [MultipleOf(16)]
+        return [MultipleOf(PAGE_MULTIPLE)]
 
     @staticmethod
     def get_kv_cache_shape(

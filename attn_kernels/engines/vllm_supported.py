@@ -10,6 +10,7 @@ from torch import Tensor
 from attn_kernels.core.checks import DTYPES, MAX_HEAD_SIZE
 from attn_kernels.engines.planner import StepMetadata
 
+PAGE_MULTIPLE = 16  # tokens
 HEAD_MULTIPLE = 8  # elements: 16 bytes, on which compiling ahead relies
 CACHE_DTYPES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3")  # vLLM's words
 FP8_WORDS = ("fp8", "fp8_e4m3")
@@ -23,8 +24,11 @@ NEEDED: Mapping[str, tuple[str, str]] = {
     ),
     "dtype not supported": ("dtype", "torch.float16 or torch.bfloat16 is needed"),
     "kv_cache_dtype not supported": ("kv_cache_dtype", f"one of {', '.join(CACHE_DTYPES)} is needed"),
-    "block_size not supported": ("block_size", "a multiple of 16 is needed"),
-    "compute capability not supported": ("device_capability", "8.0 or newer is needed"),
+    "block_size not supported": ("block_size", f"a multiple of {PAGE_MULTIPLE} is needed"),
+    "compute capability not supported": (
+        "device_capability",
+        f"{MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]} or newer is needed",
+    ),
 }
 
 
