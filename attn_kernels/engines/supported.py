@@ -123,7 +123,9 @@ def refused_by_vllm() -> Iterator[tuple[str, str]]:
         if method not in answered:
             yield words, vllm.refusals([f"{words} not supported"], {})[0]
     spec = SimpleNamespace(head_size=128, head_size_v=64)
-    checks = {"values of another head size": partial(vllm.check_spec, spec, torch.bfloat16)}
+    checks: dict[str, Callable[[], object]] = {
+        "values of another head size": partial(vllm.check_spec, spec, torch.bfloat16)
+    }
     for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
         checks[name.removesuffix("_size").replace("_", " ")] = partial(
             vllm.check_parallel, SimpleNamespace(**{name: 2})

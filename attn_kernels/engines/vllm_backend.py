@@ -42,7 +42,7 @@ from attn_kernels.engines.vllm_supported import (
     image_ranges,
     refusals,
 )
-from attn_kernels.warmup.compile_ahead import compile_launches, launches_of
+from attn_kernels.warmup.compile_ahead import compile_launches, expect_compiling, launches_of
 
 logger: logging.Logger = init_logger("vllm.attn_kernels")  # vLLM shows lines of its own loggers alone
 
@@ -185,6 +185,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def get_impl_cls() -> type[AttnKernelsImpl]:
+        expect_compiling()  # vLLM asks for each layer, before it loads weights
         return AttnKernelsImpl
 
     @staticmethod

@@ -19,7 +19,7 @@ from triton import knobs
 from triton.runtime.jit import JITFunction
 
 from attn_kernels.core.structures import Described, Launch, OfLayer, OfPlan, Plan
-from triton_tune.processes.needed_kernels import launch as launch_kernel
+from triton_tune.processes import needed_kernels
 
 VARIABLE = "ATTN_KERNELS_LAUNCH"
 CHOICES = ("direct", "public")
@@ -200,6 +200,9 @@ def _resolve(argument: Any, plan: Plan, tensors: Tensors) -> Any:
     if isinstance(argument, Described):
         return argument.describe(tensors[argument.name])
     return argument
+
+
+launch_kernel = needed_kernels.launch  # by Triton's dispatch
 
 
 def _prepare(kernel: Any, device: torch.device) -> None:

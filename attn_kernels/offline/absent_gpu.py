@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import torch
@@ -20,6 +21,8 @@ STAND_IN = torch.device("meta")  # whose tensors have shapes and no memory
 def absent_gpu(target: str, multiprocessors: int) -> Iterator[torch.device]:
     """Yield a device that this process takes for a GPU until the end of this context; nothing runs on it.
 
+    A process has one target, because facts about devices are kept.
+
     target: a key of ``TARGETS``.
     """
     gpu = TARGETS[target]
@@ -32,11 +35,14 @@ def absent_gpu(target: str, multiprocessors: int) -> Iterator[torch.device]:
     )
     serves, before = target == "sm_90", driver._active
     with contextlib.ExitStack() as stack:
-        replace = lambda *what: stack.enter_context(mock.patch.object(*what))  # noqa: E731
-        replace(torch.cuda, "get_device_properties", lambda device: properties)
-        replace(torch.cuda, "get_device_capability", lambda device: (major, minor))
-        replace(torch.version, "hip", None if gpu.backend == "cuda" else "stand-in")
-        replace(hopper_limits, "hopper_for", lambda device: hopper_module() if serves else None)
+        replaced: list[tuple[Any, str, Any]] = [
+            (torch.cuda, "get_device_properties", lambda device: properties),
+            (torch.cuda, "get_device_capability", lambda device: (major, minor)),
+            (torch.version, "hip", None if gpu.backend == "cuda" else "stand-in"),
+            (hopper_limits, "hopper_for", lambda device: hopper_module() if serves else None),
+        ]
+        for one in replaced:
+            stack.enter_context(mock.patch.object(*one))
         driver.set_active(active)
         direct.forget()
         try:

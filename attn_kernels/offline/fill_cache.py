@@ -66,13 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError("TRITON_INTERPRET is set, but compiling needs a process without it")
         if options.jobs < 1:
             raise ValueError(f"--jobs is {options.jobs}, but at least 1 is needed")
-        heads = options.heads.split("/")
-        if len(heads) != 3 or not all(number.isdecimal() for number in heads):
+        heads = [int(number) for number in options.heads.split("/") if number.isdecimal()]
+        if len(heads) != 3 or options.heads.count("/") != 2:
             raise ValueError(
                 f"--heads is {options.heads!r:.40}, but three numbers such as 32/8/128 are needed"
             )
         cache_dtype = FP8 if options.fp8_cache else None
-        model = Model(*map(int, heads), options.page, DTYPES[options.dtype], cache_dtype)
+        model = Model(heads[0], heads[1], heads[2], options.page, DTYPES[options.dtype], cache_dtype)
         kinds = [tuple(filter(None, words.split(","))) for words in options.features or [""]]
         with absent_gpu(options.target, options.multiprocessors) as device, warnings.catch_warnings():
             warnings.simplefilter("ignore", AttnKernelsWarning)  # the stand-in has no name

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 
 import torch
@@ -22,8 +23,9 @@ from triton_tune.processes.compile_ahead import (
     default_workers,
     minimal,
     run_jobs,
+    start_fork_server,
 )
-from triton_tune.processes.host_lock import compile_lock
+from triton_tune.processes.host_lock import compile_lock, lock_path
 from triton_tune.processes.needed_kernels import NeededKernel, only_found
 
 logger = logging.getLogger("attn_kernels")
@@ -99,6 +101,13 @@ def compile_ahead(
         device, models, features=features, device_key=device_key, configs=configs, for_capture=for_capture
     )
     return compile_launches(launches, device, workers=workers, progress=progress)
+
+
+@cache
+def expect_compiling() -> None:
+    """Let the processes of ``compile_ahead`` import torch while a model loads, if Triton's cache is new."""
+    if torch.cuda.is_available() and not lock_path().exists():
+        start_fork_server(PRELOAD)
 
 
 def launches_of(

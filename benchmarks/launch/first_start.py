@@ -3,8 +3,8 @@
     python -m benchmarks.launch.first_start [--models llama3_8b gpt_oss_20b gemma2_9b] [--fp8]
 
 Each rank is a process that has imported torch and has a GPU context. Two ranks begin at the same time and
-share an empty cache, as at the first start of a host. They share a GPU if there is only one. `seconds` is that
-of the slower rank.
+share an empty cache, as at the first start of a host. They share a GPU if there is only one. `seconds` is
+that of the slower rank.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A server's first start: one rank compiles for all, and a cache that was filled without a GPU is complete."""
+"""First starts of servers: one rank compiles for all, and a cache filled without a GPU is complete."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import forkserver
 from types import ModuleType
 from typing import Protocol, Self, TypeVar
 
@@ -168,6 +169,13 @@ def ptxas_differs(device: torch.device) -> bool:
     return version not in make_backend(GPUTarget("cuda", 10 * major + minor, 32)).hash()
 
 
+def start_fork_server(preload: Iterable[str]) -> None:
+    """Start the process that imports torch, these modules and Triton, if none runs; do not wait for it."""
+    forkserver.set_forkserver_preload([__name__, *preload])
+    with without_interrupts():
+        forkserver.ensure_running()
+
+
 @dataclass
 class CompileCounts:
     """The outcome of ``CompileAhead.compile``."""
@@ -286,8 +294,8 @@ class CompileAhead:
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:
+            start_fork_server(self._preload)
             context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload([__name__, *self._preload])
             environment = dict(os.environ)
             if ptxas_differs(self._device):  # Triton takes its own there
                 environment.pop(PTXAS, None)

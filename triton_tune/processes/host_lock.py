@@ -11,6 +11,11 @@ from triton import knobs
 logger = logging.getLogger("triton_tune")
 
 
+def lock_path() -> Path:
+    """The file that is locked, beside the folders of Triton's cache; there once a process has compiled."""
+    return Path(knobs.cache.dir) / "compile_ahead.lock"
+
+
 @contextlib.contextmanager
 def compile_lock() -> Iterator[None]:
     """Hold the lock; wait while another process holds it.
@@ -18,7 +23,7 @@ def compile_lock() -> Iterator[None]:
     The system frees it when its holder ends, however it ends. Where a lock cannot be had, as in a folder that
     cannot be written, nothing is locked: processes may then compile the same kernels.
     """
-    path = Path(knobs.cache.dir) / "compile_ahead.lock"
+    path = lock_path()
     with contextlib.ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
