@@ -176,6 +176,16 @@ def start_fork_server(preload: Iterable[str]) -> None:
         forkserver.ensure_running()
 
 
+def _forget_fork_server() -> None:
+    """Drop a parent's fork server in its forked child; Python would wait for it as for a child of its own."""
+    server = forkserver._forkserver
+    server._forkserver_pid = server._forkserver_address = server._forkserver_alive_fd = None  # type: ignore[attr-defined]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_fork_server)
+
+
 @dataclass
 class CompileCounts:
     """The outcome of ``CompileAhead.compile``."""

@@ -199,20 +199,24 @@ def start():
     print("result", result.result(), flush=True)
     pool.shutdown()
 
+start()
 process = multiprocessing.get_context("fork").Process(target=start, daemon=True)
 process.start()
 process.join()
 """
 
 
-def test_processes_run_no_script_anew_and_daemons_may_start_them(tmp_path):
+def test_processes_run_no_script_anew_and_forks_and_daemons_may_start_them(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(
         [sys.executable, path], capture_output=True, text=True, timeout=120, env=environment
     )
-    assert (done.returncode, done.stdout.split("\n")) == (0, ["the script runs", "result 3", ""]), done.stderr
+    assert (done.returncode, done.stdout.split("\n")) == (
+        0,
+        ["the script runs", "result 3", "result 3", ""],
+    ), done.stderr
 
 
 def test_a_handler_of_interrupts_that_is_not_pythons_stays(monkeypatch):
