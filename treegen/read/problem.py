@@ -155,7 +155,8 @@ def _columns(kernel: KernelSpec, table: Table, translation: Translation | None) 
     columns = {}
     for place, column in enumerate(table.feature_names):
         name = rename.get(column, column)
-        numbers = _spec_integers(kernel, table, column, name)
+        known = name in kernel.features or name in kernel.derived  # words of other columns need no integers
+        numbers = _spec_integers(kernel, table, column, name) if known else None
         found = table.features[:, place]
         columns[name] = found if numbers is None else np.array([numbers(v) for v in found.tolist()], np.int64)
     if translation is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
@@ -110,11 +111,22 @@ def title(problem: Problem) -> str:
 
 
 def _ignored(problem: Problem) -> list[str]:
-    """The columns that are no feature; none for a table whose columns a translation picks."""
+    """The columns that are no feature, unless they are constant or equal to one.
+
+    None for a table whose columns a translation picks.
+    """
     if problem.table.kernel in problem.kernel.translations:
         return []
+    columns = dict(zip(problem.table.feature_names, problem.table.features.T, strict=True))
+    known = [columns[name] for name in problem.names if name in columns]
     what = "of scenarios.csv is no feature of the spec, and is ignored; add it to features"
-    return [f"column {name} {what}" for name in problem.table.feature_names if name not in problem.names]
+    return [
+        f"column {name} {what}"
+        for name, column in columns.items()
+        if name not in problem.names
+        and np.ptp(column) > 0
+        and not any(np.array_equal(column, other) for other in known)
+    ]
 
 
 def _fitted(problem: Problem, heuristic: Heuristic) -> Quality:

@@ -61,16 +61,19 @@ def gpu_of(device: Mapping[str, Any]) -> Gpu:
 
 def device_section(gpu: Gpu) -> list[str]:
     """The lines below `devices:`, with comments."""
+    lines = [f"  {quoted(gpu.key)}:"]
     if gpu.arch == "cpu":
-        return ["  cpu:", "    vendor: cpu  # Triton's interpreter"]
-    lines = [
-        f"  {quoted(gpu.key)}:",
-        f"    names: [{quoted(gpu.name)}]  # as the driver reports it; also longer names that begin so",
-    ]
-    if gpu.arch:
-        arch = f"    arch: {quoted(gpu.arch)}  # the first device of an architecture serves its other GPUs"
-        lines.append(arch)
-    lines.append(f"    vendor: {quoted(gpu.vendor)}")
+        lines.append("    vendor: cpu  # Triton's interpreter")
+    else:
+        lines.append(
+            f"    names: [{quoted(gpu.name)}]  # as the driver reports it; also longer names that begin so"
+        )
+        if gpu.arch:
+            arch = (
+                f"    arch: {quoted(gpu.arch)}  # the first device of an architecture serves its other GPUs"
+            )
+            lines.append(arch)
+        lines.append(f"    vendor: {quoted(gpu.vendor)}")
     limits = []
     if gpu.arch in SHARED_MEMORY:
         source = f"bytes a block; what {gpu.arch} has by its vendor's manual"

@@ -30,7 +30,7 @@ PLAIN: dict[str, Any] = {
     "scenarios": {f"s{m}": (2**m, 64 << m % 3, m % 2) for m in range(8)},
 }
 H100 = "NVIDIA H100 80GB HBM3"
-CPU = {"name": "cpu (Triton interpreter)", "arch": "cpu"}
+CPU = {"name": "cpu (Triton interpreter)", "arch": "cpu", "multiprocessors": 1}
 
 
 def table(folder: Path, *, rows: bool = True, **changes: Any) -> Path:
@@ -54,9 +54,14 @@ def test_a_spec_that_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     spec = read_spec(Path("treegen.yaml"))
     kernel = spec.kernels["matmul"]
     assert (spec.output.name, list(spec.devices)) == ("mine", ["nvidia_h100", "cpu"])
+    assert "waves" in kernel.derived and spec.devices["cpu"].limits == {"multiprocessors": 1}
     assert spec.devices["nvidia_h100"].limits == {"shared_memory": 232448, "multiprocessors": 132}
     assert spec.devices["cpu"].vendor == "cpu" and not spec.devices["cpu"].names
-    assert kernel.features == ("M", "N", "dtype") and list(kernel.derived) == ["tiles_M", "tiles_N", "tiles"]
+    assert kernel.features == ("M", "N", "dtype") and list(kernel.derived)[:3] == [
+        "tiles_M",
+        "tiles_N",
+        "tiles",
+    ]
     assert kernel.values == {"dtype": {0: "float16", 1: "float32"}}
     assert {name: p.letters for name, p in kernel.parameters.items()} == {
         "BLOCK_M": "M",
@@ -86,12 +91,13 @@ def test_a_table_without_rows_and_one_with_variants(
     assert kernel.variants == ("qblock", "split") and kernel.fallback.variant == "split"
 
 
-def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(tmp_path: Path) -> None:
+def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scenarios = {f"s{m}": (2**m, 4096, 0, 2**m, 64 << m % 3) for m in range(8)}
-    configs = tuple({"id": f"c{size}", "BK": size, "block_v": 32} for size in (16, 64, 64 * 4))
+    configs = tuple({"id": f"c{size}", "BK": size, "block_v": 32} for size in (16, 32, 64))
     table(
         tmp_path / "data/a",
-        rows=False,
         features=("K", "H", "dtype", "K2", "V"),
         values={"dtype": ["float16"]},
         scenarios=scenarios,
@@ -101,13 +107,15 @@ def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(tmp_path:
     kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
     assert kernel.features == ("K", "V") and not kernel.values
     assert {name: to_text(formula) for name, formula in kernel.derived.items()} == {
-        "tiles_K": "(K + 63) // 64",
+        "tiles_K": "(K + 31) // 32",
         "tiles_V": "(V + 31) // 32",
         "tiles": "tiles_K * tiles_V",
         "waves": "(tiles + max(1, multiprocessors) - 1) // max(1, multiprocessors)",
     }
     text = Path("treegen.yaml").read_text()
     assert "H is always 4096; dtype is always float16; K2 equals K" in text
+    assert main(["build"]) == 0  # of the table's words, no feature has any
+    assert "column" not in capsys.readouterr().out
 
 
 def test_tables_are_added_to_a_spec_that_keeps_its_comments(
@@ -116,6 +124,7 @@ def test_tables_are_added_to_a_spec_that_keeps_its_comments(
     table(tmp_path / "data/h100")
     table(tmp_path / "data/h200", device={"name": "NVIDIA H200", "arch": "sm_90", "multiprocessors": 132})
     table(tmp_path / "data/cpu", device=CPU)
+    table(tmp_path / "data/unknown", device={"name": "NVIDIA L4", "arch": "sm_89"})
     table(tmp_path / "data/other", kernel="other")
     assert main(["init", "data/h100", "--spec", "my specs.yaml"]) == 0
     assert "`treegen build --spec 'my specs.yaml'`" in capsys.readouterr().out
@@ -125,14 +134,14 @@ def test_tables_are_added_to_a_spec_that_keeps_its_comments(
     add = ("init", "--spec", str(spec), "--add")
     assert "data/h100" in refusal(tmp_path, *add, "data/h100")
     assert "--output" in refusal(tmp_path, *add, "data/h200", "--output", "mine")
-    # The CPU states no multiprocessors, and the kernel's waves need them.
-    assert "multiprocessors" in refusal(tmp_path, *add, "data/cpu")
-    assert main([*add, "data/h200", "data/other"]) == 0
+    # This table states no multiprocessors, and the kernel's waves need them.
+    assert "multiprocessors" in refusal(tmp_path, *add, "data/unknown")
+    assert main([*add, "data/h200", "data/other", "data/cpu"]) == 0
     after = spec.read_text()
     found = read_spec(spec)
-    assert list(found.devices) == ["nvidia_h100", "nvidia_h200"]
+    assert list(found.devices) == ["nvidia_h100", "nvidia_h200", "cpu"]
     assert {k.name: list(k.tables) for k in found.kernels.values()} == {
-        "matmul": ["nvidia_h100", "nvidia_h200"],
+        "matmul": ["nvidia_h100", "nvidia_h200", "cpu"],
         "other": ["nvidia_h100"],
     }
     lines = iter(after.splitlines())
