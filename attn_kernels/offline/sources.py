@@ -37,7 +37,9 @@ ARGUMENTS_OF_FEATURES = {
     "ranges_ptr": "ranges",
     "max_ranges": "ranges",
 }
-HOPPER_FEATURES = ARGUMENTS_OF_FEATURES | {"window": "window", "cap": "softcap"}
+HOPPER_FEATURES = {
+    name: feature for name, feature in ARGUMENTS_OF_FEATURES.items() if feature != "ranges"
+} | {"window": "window", "cap": "softcap"}
 HOPPER_FLOATS = ("factor", "cap", "v_scale")
 FLOATS = ("factor", "cap", "k_scale", "v_scale", "row_cost", "least_splits")
 SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr", "lse_ptr")

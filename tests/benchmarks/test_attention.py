@@ -28,7 +28,7 @@ from benchmarks.attention.measure import (
     time_ratio,
     with_fastest_rival,
 )
-from benchmarks.common.implementations import PreparedLaunches
+from benchmarks.common.implementations import NotApplicable, Peer, PreparedLaunches
 from benchmarks.common.in_parts import OursInParts, OursSeparate, split, split_tensors
 from benchmarks.common.more_rivals import MORE_RIVALS, load_more_peers
 
@@ -172,6 +172,19 @@ def test_rivals_that_do_not_load_are_a_line_each(tmp_path: Path, monkeypatch: py
     assert [peer.name for peer in loaded] == [name for name in MORE_RIVALS if name not in ("fi_fa2", "fa4")]
     assert len(problems) == 1 and "fa4" in problems[0]
     assert load_more_peers(tmp_path / "none")[0] == []
+
+
+def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes() -> None:
+    """Beside fp8 caches, FlashAttention-3 needs fp8 queries, and vLLM's kernel takes them as they are."""
+    fp8 = torch.float8_e4m3fn
+    batch = decode(2, 40).at(HeadLayout(2, 1, 512), cache_dtype=fp8)
+    asked = []
+    for fp8_queries in (True, False):
+        peer = Peer("a", lambda q, *_: asked.append(q.dtype), fp8_caches=True, fp8_queries=fp8_queries)
+        peer.prepare(materialise(batch, CPU, num_sets=1)).launches[0]()
+    assert asked == [fp8, batch.dtype]
+    with pytest.raises(NotApplicable, match="256"):
+        Peer("b", lambda *_: None, largest_head=256).prepare(materialise(batch, CPU, num_sets=1))
 
 
 def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from attn_kernels.kernels import arguments, hopper_limits
 from attn_kernels.kernels.arguments import ONE_PROGRAM_OPTIONS
 from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.kernels.schedule import bind_schedule
-from attn_kernels.kernels import splits
+from attn_kernels.kernels import invariant, splits
 from attn_kernels.offline.__main__ import ALL
 from attn_kernels.offline.resources import TARGETS
 from attn_kernels.offline.sources import CACHE_POINTERS, FEATURES, CompileShape, index_source, sources
@@ -46,7 +46,7 @@ def record(kernel, key, signature, device, constants, options, attributes, warmu
 
 compiled, gpu = [], AbsentGPU()
 driver.set_active(gpu)
-splits.ROW_COST = 0.001  # contexts have many
+splits.ROW_COST, invariant.SPLIT_KEYS = 0.001, 32  # contexts have many
 JITFunction._do_compile, direct._prepare = record, lambda kernel, device: None
 
 CHOICES = {
@@ -86,11 +86,11 @@ for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
     batch = make_batch((1, 3), (7, 200), cache_dtype=cache_dtype, **shape)
     choices = {key: value for feature in features for key, value in CHOICES[feature].items()}
     batch.plan(config=config, for_capture=True)  # finds the splits of a graph on the device
-    split_keys = compiled.pop()
+    once_a_plan, compiled[:] = [*compiled], []
     for num_splits in splits.JOINED_AT_ONCE:
         plan = dataclasses.replace(batch.plan(config=config), num_splits=num_splits, launches={})
         run(plan, batch.q, batch.k_cache, batch.v_cache, **choices)
-    compiled.insert(1, split_keys)
+    compiled[1:1] = once_a_plan
     expected = sources(config, CompileShape(name, 20, 16, 6, batch.q.dtype, features)).values()
     assert [kernel for kernel, *_ in compiled] == [source.kernel for source in expected], (config, compiled)
     for (kernel, signature, constants, options, attributes), source in zip(compiled, expected):
@@ -150,7 +150,7 @@ def test_launches_compile_what_is_compiled_offline(tmp_path):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr[-4000:]
-    configs = 4 * 5 * 2 * 4  # targets, sets of features, configs, kernels
+    configs = 4 * 5 * (2 * 4 + 2)  # targets, sets of features; two configs of four kernels, one of two
     schedules = 3 * 2  # configs, batches
     divisions = 4 * 2  # targets, alignments
     assert len(result.stdout.split()) == configs + schedules + divisions

@@ -53,7 +53,8 @@ def check_invariance(spec: Spec) -> CheckReport:
 
 def decisions(tree: ast.Module, features: Collection[str]) -> Iterator[tuple[int, str, str]]:
     """The lines where one of these features decides, the feature, and how."""
-    tree = _OwnNames().visit(copy.deepcopy(tree))
+    tree = copy.deepcopy(tree)
+    _OwnNames().visit(tree)
     flow = _Flow(tree, features)
     found: dict[tuple[int, str, str], None] = {}
     for node in ast.walk(tree):
