@@ -161,7 +161,7 @@ def split_range(block, ranges, window, split_keys, num_splits, tile_size, WINDOW
     stop = first_position + block.num_queries
     if ranges[0] is not None:
         last = last_key_seen(ranges, block.seq, first_position, stop - 1, stop - 1)
-        stop = tl.minimum(last + 1, block.num_keys)
+        stop = tl.minimum(last, block.num_keys - 1) + 1
     tiles = tl.cdiv(stop - start, tile_size)
     split_tiles = tl.maximum((split_keys + tile_size // 2) // tile_size, 1)
     splits = tl.maximum((tiles + split_tiles // 2) // split_tiles, 1)

@@ -224,9 +224,8 @@ def gemma3() -> Any:
     return model
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize("padding", [(0, 0), (3, 0)], ids=str)
-def test_tokens_of_an_image_see_each_other(padding: tuple[int, ...], cache: str) -> None:
+@pytest.mark.parametrize("cache, padding", [("dynamic", (0, 0)), ("static", (3, 0))])
+def test_tokens_of_an_image_see_each_other(cache: str, padding: tuple[int, ...]) -> None:
     """Images may be longer than the window, which then hides their first tokens."""
     model = gemma3()
     ids, mask = prompts(padding)
