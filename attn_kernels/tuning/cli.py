@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--kernel",
-        choices=["unified_attention", "mixed_attention"],
+        choices=["unified_attention", "mixed_attention", "invariant_attention"],
         default="unified_attention",
         help="the kernel of treegen.yaml whose table this is (default: unified_attention)",
     )

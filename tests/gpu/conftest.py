@@ -51,5 +51,6 @@ def device() -> torch.device:
 def compiled(request: pytest.FixtureRequest, device: torch.device) -> None:
     """Compile in parallel what the chosen tests of a module launch; their parameter `case` has `jobs()`."""
     items = (item for item in request.session.items if getattr(item, "module", None) is request.module)
-    cases = [item.callspec.params["case"] for item in items if hasattr(item, "callspec")]
+    drawn = (item.callspec.params for item in items if hasattr(item, "callspec"))
+    cases = [params["case"] for params in drawn if "case" in params]
     print(compile_in_parallel([job for case in cases for job in case.jobs()], device))
