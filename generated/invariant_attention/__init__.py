@@ -2,19 +2,22 @@
 
 from collections.abc import Callable
 
-from . import default
+from . import default, nvidia_h100
 from .config import Config
 
 __all__ = ["MODULES", "Config", "for_device"]
 
 MODULES = {
     "default": default,
+    "nvidia_h100": nvidia_h100,
 }
 
 _Choose = Callable[..., Config]
 _BY_NAME: dict[str, _Choose] = {
+    "NVIDIA H100": nvidia_h100.choose,
 }
 _BY_ARCH: dict[str, _Choose] = {
+    "sm_90": nvidia_h100.choose,
 }
 _BY_VENDOR: dict[str, _Choose] = {
 }
