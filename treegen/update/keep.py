@@ -214,6 +214,20 @@ class _Editor:
                 best = self._best(cell.scenarios)
                 self._take(self._with_cell(cell.regime, cell.row, cell.model_class, best))
                 self.cells += 1
+        for number, regime in enumerate(self.heuristic.regimes):
+            for place, scenarios in self._costs.known.rows(number, regime.tree):
+                if len(scenarios):
+                    self._replace_vanished(number, place, scenarios)
+
+    def _replace_vanished(self, number: int, place: int, scenarios: Ints) -> None:
+        """Replace a row's configs that are not in the table where no scenario shows it, too."""
+        known = self._costs.problem.configs
+        row = self.heuristic.regimes[number].rows[place]
+        main = row.config if row.config in known else self._best(scenarios)
+        others = {name: config for name, config in row.others.items() if config in known and config != main}
+        if (main, others) != (row.config, row.others):
+            self._take(self._with_row(number, place, lambda old: replace(old, config=main, others=others)))
+            self.cells += 1
 
     def _edit(self) -> bool:
         taken = self._most_saving(self._other_cells())  # first: a cell's line tells why it changed

@@ -91,7 +91,7 @@ def _committed(device: str) -> tuple[Problem, Heuristic]:
 Load = Callable[[Problem], tuple[Problem, Heuristic]]
 TABLES: dict[str, Load] = {
     "planted": lambda base: (base, fit(base)),
-    "nvidia_h100": lambda base: _committed("nvidia_h100"),
+    "nvidia_h200": lambda base: _committed("nvidia_h200"),
 }
 
 
