@@ -40,6 +40,8 @@ OPTIONS = {  # of ``run``, where its own name does not say it
     "softcap": "soft caps",
     "alibi_slopes": "ALiBi slopes",
     "sinks": "sinks",
+    "lse": "log-sum-exps",
+    "bidirectional_ranges": "images whose tokens see each other",
     "k_scale": "fp8 caches (e4m3) with one scale a layer",
 }
 PLAIN = {"plan", "q", "k_cache", "v_cache", "out", "softmax_scale", "v_scale"}  # of ``run``: all engines
