@@ -173,15 +173,26 @@ def _columns(tables: Sequence[RecordedTable]) -> dict[str, dict[tuple[int, str],
 
 
 def _left_out(columns: Mapping[str, Mapping[tuple[int, str], int | str]]) -> dict[str, str]:
-    """Why features are left out that are the same everywhere, or equal to another; none if all would be."""
+    """Why features are left out that are always the same, or tell what another does; none if all would be."""
     found: dict[str, str] = {}
     for name, column in columns.items():
-        twin = next((n for n in columns if n not in found and columns[n] == column), name)
+        twin = next((n for n in columns if n not in found and _tell_the_same(columns[n], column)), name)
         if len(values := set(column.values())) == 1:
             found[name] = f"{name} is always {values.pop()}"
         elif twin != name:  # an earlier one
-            found[name] = f"{name} equals {twin}"
+            found[name] = f"{name} {'equals' if columns[twin] == column else 'follows from'} {twin}"
     return found if len(found) < len(columns) else {}
+
+
+def _tell_the_same(
+    one: Mapping[tuple[int, str], int | str], other: Mapping[tuple[int, str], int | str]
+) -> bool:
+    """Whether columns are equal, or each word of one goes with a word of the other, as a type with a flag."""
+    if one == other:
+        return True
+    pairs = {(one[s], other[s]) for s in one} if one.keys() == other.keys() else set()
+    words = all(isinstance(value, str) for pair in pairs for value in pair)
+    return words and len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs) > 0
 
 
 def _derived(

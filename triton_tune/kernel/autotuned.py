@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton.runtime.autotuner import Autotuner
+from triton.runtime.autotuner import Autotuner, Heuristics
 
 from triton_tune.core.errors import TuningError
 from triton_tune.launch.known_configs import OWN
@@ -136,10 +136,23 @@ class AutotunedKernel:
         params = getattr(_jitted(self.tuner), "params", ())
         constants = {p.name for p in params if p.is_constexpr}
         plain = {p.name for p in params if p.do_not_specialize}
-        return tuple(
+        arguments = self.arguments(launch)
+        computed = [self._computed({**arguments, **c.config.all_kwargs()}) for c in self.configs.values()]
+        given = (
             repr(value) if name in constants else _special(value, plain=name in plain)
-            for name, value in sorted(self.arguments(launch).items())
+            for name, value in sorted(arguments.items())
         )
+        return (*given, repr(computed))
+
+    def _computed(self, arguments: dict[str, Any]) -> list[Any]:
+        """What `@triton.heuristics` below the autotuner computes: constants, in an order of their own."""
+        found, kernel = [], self.tuner.fn
+        while isinstance(kernel, Heuristics):
+            for name, rule in kernel.values.items():
+                arguments[name] = rule(arguments)
+                found.append(arguments[name])
+            kernel = kernel.fn
+        return found
 
 
 def _jitted(kernel: Any) -> Any:

@@ -118,6 +118,21 @@ def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(
     assert "column" not in capsys.readouterr().out
 
 
+def test_words_that_stand_for_each_other_are_one_feature(tmp_path: Path) -> None:
+    scenarios = {f"s{m}": (2**m, m % 2, 1 - m % 2, m % 3 % 2) for m in range(8)}
+    table(
+        tmp_path / "data/a",
+        features=("K", "USE_GATE", "gate_dtype", "OTHER"),
+        values={name: ["false", "true"] for name in ("USE_GATE", "OTHER")}
+        | {"gate_dtype": ["float32", "none"]},
+        scenarios=scenarios,
+    )
+    assert main(["init", "data/a"]) == 0
+    kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
+    assert kernel.features == ("K", "USE_GATE", "OTHER")  # a gate that is there has an element type
+    assert "gate_dtype follows from USE_GATE" in Path("treegen.yaml").read_text()
+
+
 def test_tables_are_added_to_a_spec_that_keeps_its_comments(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
 ) -> None:

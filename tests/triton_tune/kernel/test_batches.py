@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+import triton.language as tl
 from torch.utils._pytree import tree_map
 from triton.runtime.jit import JITFunction
 
@@ -170,3 +171,16 @@ def test_parameters_of_configs_are_integers() -> None:
         "maxnreg": 0,
     }
     assert second.parameters["maxnreg"] == 128 and second.parameters["num_ctas"] == 1
+
+
+@triton.autotune([triton.Config({"BLOCK": block}) for block in (16, 64)], key=["N"])
+@triton.heuristics({"EVEN": lambda args: args["N"] % args["BLOCK"] == 0})
+@triton.jit
+def with_computed_constant(x_ptr, N, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.store(x_ptr + tl.arange(0, BLOCK), 0.0)
+
+
+def test_shapes_share_a_compiled_kernel_only_with_the_same_computed_constants() -> None:
+    kernel = AutotunedKernel(with_computed_constant)
+    even, as_even, partly = (kernel.specialisation(Launch((ONES, n), {}, (1,))) for n in (64, 128, 80))
+    assert even == as_even != partly  # the last is no multiple of the larger block
