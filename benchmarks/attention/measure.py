@@ -14,12 +14,10 @@ from attn_kernels.measure.tensors import BatchTensors, materialise, rotation
 from attn_kernels.measure.timing import Launch, Timed, Timing, prepare, time_together
 from benchmarks.common.environment import raise_if_lost
 from benchmarks.common.implementations import Implementation, NotApplicable, PreparedLaunches
-from benchmarks.common.more_rivals import MORE_RIVALS
 from triton_tune.core.device import exceeds_device
 
-RIVALS = ("vllm", "vllm33", "fa3", "sdpa", *MORE_RIVALS)
+RIVALS = ("vllm", "vllm33", "fa3", "sdpa")
 ONE_SPLIT = "fa3 one split"  # as vLLM launches FlashAttention-3 if VLLM_BATCH_INVARIANT is 1
-FASTEST_RIVAL = "rival"  # the implementation of a batch's fastest right rival, whose `config` names it
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Record:
     num_query_tokens: int
     num_kv_tokens: int
     kv_sets: int
-    implementation: str  # a rival, `ours` (the generated module's choice), a config of ours, FASTEST_RIVAL
+    implementation: str  # a rival, `ours` (the generated module's choice), or a config of ours
     config: str = ""
     time_us: float | None = None  # a launch, the median of all replays; so are the rates
     noise_us: float | None = None
@@ -92,19 +90,9 @@ def time_ratio(records: Records, numerator: str, denominator: str = "ours") -> f
     return above.time_us / below.time_us
 
 
-def with_fastest_rival(records: Records) -> Records:
-    """Add FASTEST_RIVAL, if any rival was timed and right."""
-    right = [record for name, record in records.items() if name in RIVALS and record.ok and record.time_us]
-    if not right:
-        return records
-    fastest = min(right, key=lambda record: record.time_us or 0.0)
-    named = dataclasses.replace(fastest, implementation=FASTEST_RIVAL, config=fastest.implementation)
-    return {**records, FASTEST_RIVAL: named}
-
-
 def ours_failed(records: Records, ours_name: str = "ours") -> bool:
     """Whether any launch of ours was wrong or failed."""
-    ours = [record for name, record in records.items() if name not in (*RIVALS, ONE_SPLIT, FASTEST_RIVAL)]
+    ours = [record for name, record in records.items() if name not in (*RIVALS, ONE_SPLIT)]
     return any(record.failed for record in ours) or not records[ours_name].ok
 
 
@@ -195,7 +183,7 @@ def measure_batch(batch: Batch, settings: Settings) -> Records:
     for implementation in settings.implementations:
         measured.launch_and_capture(implementation.name, implementation, tensors, expected)
     measured.time_all()
-    return with_fastest_rival(measured.records)
+    return measured.records
 
 
 def measure_ceilings(device: torch.device) -> Ceilings:

@@ -26,11 +26,9 @@ from benchmarks.attention.measure import (
     measure_batch,
     ours_failed,
     time_ratio,
-    with_fastest_rival,
 )
-from benchmarks.common.implementations import NotApplicable, Peer, PreparedLaunches
+from benchmarks.common.implementations import NotApplicable, Peer, PreparedLaunches, load_peers
 from benchmarks.common.in_parts import OursInParts, OursSeparate, split, split_tensors
-from benchmarks.common.more_rivals import MORE_RIVALS, load_more_peers
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
@@ -89,17 +87,6 @@ def test_geometric_means_by_kind_and_heads() -> None:
         ["heads", "28/4/128", "1.414", "(2)"],
         ["all", "2.000", "(3)"],
     ]
-
-
-def test_the_fastest_right_rival_is_named() -> None:
-    known = {**records(ours=10.0, fa3=30.0, fi_fa3=None), "fi_fa3": record("fi_fa3", 20.0)}
-    known = with_fastest_rival({**known, "fa4": record("fa4", 2.0, ok=False)})
-    assert known["rival"].config == "fi_fa3"
-    assert time_ratio(known, "rival") == 2.0
-    assert compare.batch_line(known, ["fa3", "rival"], []).split()[-3:] == ["3.00", "2.00", "fi_fa3"]
-    (fastest,) = json.loads(compare.document({}, [known]))["summary"]
-    assert (fastest["rival"], fastest["rival_over_ours"]) == ("fi_fa3", 2.0)
-    assert "rival" not in with_fastest_rival(records(ours=10.0))
 
 
 def test_ratios_of_parts_are_to_the_longer_one_and_worst_is_largest() -> None:
@@ -163,15 +150,14 @@ def test_both_parts_are_written(implementation: OursSeparate | OursInParts) -> N
 
 
 def test_rivals_that_do_not_load_are_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = "flashinfer_decode = flashinfer_xqa = flashinfer_prefill = flashinfer_batch_attention = "
-    text = f"{names}flashinfer_split = flashinfer_pod = lambda *_: print\ndef fa4(): raise OSError('none')\n"
-    (tmp_path / "more_peers.py").write_text(text)
+    (tmp_path / "peers.py").write_text("def fa3(): raise OSError('none')\ndef vllm_triton(): return print\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "more_peers", raising=False)
-    loaded, problems = load_more_peers(tmp_path, ["fi_fa2"])
-    assert [peer.name for peer in loaded] == [name for name in MORE_RIVALS if name not in ("fi_fa2", "fa4")]
-    assert len(problems) == 1 and "fa4" in problems[0]
-    assert load_more_peers(tmp_path / "none")[0] == []
+    monkeypatch.setitem(sys.modules, "peers", None)  # after this test it is gone again
+    monkeypatch.delitem(sys.modules, "peers")
+    loaded, problems = load_peers(tmp_path)
+    assert [peer.name for peer in loaded] == ["vllm"]
+    assert len(problems) == 1 and "fa3" in problems[0]
+    assert load_peers(tmp_path / "none")[0] == []
 
 
 def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes() -> None:
@@ -207,7 +193,6 @@ def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "ours invariant",
         tried,
         "sdpa",
-        "rival",
     }
     assert f"{tried}: " in capsys.readouterr().out
 
