@@ -33,13 +33,12 @@ from benchmarks.attention.measure import (
     time_ratio,
 )
 from benchmarks.common import environment
-from benchmarks.common.compile_jobs import TRITON_PEERS, LaunchJob, chosen, vllm_jobs
+from benchmarks.common.compile_jobs import TRITON_PEERS, LaunchJob, PlanJob, chosen, vllm_jobs
 from benchmarks.common.implementations import (
     PEERS,
     PEERS_FOLDER,
     Implementation,
     Ours,
-    OursInvariant,
     Peer,
     Sdpa,
     load_peers,
@@ -61,6 +60,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--config", action="append", default=[], help="also time this config: qblock_M16_T64_W4_S3")
     invariant = "also time ours with batch_invariant, and fa3 with one split, as vLLM has it in that mode"
     add("--invariant", action="store_true", help=invariant)
+    parts = "also time ours with the parts of mixed batches; --batches steps has many"
+    add("--parts", action="store_true", help=parts)
     add("--skip", default="", help=f"leave out some of {','.join(RIVALS)}")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
     add("--out", type=Path, help="folder for compare.json")
@@ -82,7 +83,8 @@ def load_rivals(args: argparse.Namespace, device: torch.device) -> tuple[list[Im
 def invariant_of(rivals: Sequence[Implementation]) -> list[Implementation]:
     """What gives a sequence the same bits in every batch."""
     one_split = Peer(ONE_SPLIT, partial(run_fa3, num_splits=1), fp8_caches=True)
-    return [OursInvariant(), *([one_split] if any(rival.name == "fa3" for rival in rivals) else [])]
+    ours = Ours(name="ours invariant", in_parts=True, batch_invariant=True)
+    return [ours, *([one_split] if any(rival.name == "fa3" for rival in rivals) else [])]
 
 
 def time_text(record: Record | None) -> str:
@@ -185,6 +187,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     if args.invariant:
         jobs += (LaunchJob(batch, chosen(batch, device, batch_invariant=True)) for batch in batches)
+    if args.parts:
+        jobs += (PlanJob(batch, in_parts=True) for batch in batches)
     jobs += (
         job for rival, peer in triton_peers if rival in names for job in vllm_jobs(batches, args.peers, peer)
     )
@@ -197,9 +201,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(header(names), flush=True)
 
     ours = [Ours(), *(Ours(config, name) for name, config in tried.items())]
-    invariant = invariant_of(rivals) if args.invariant else []
-    beside = [*tried, *(one.name for one in invariant)]
-    settings = Settings(device, [*ours, *invariant, *rivals], ceilings, args.repeats or (16 if on_gpu else 2))
+    more: list[Implementation] = [Ours(name="ours in parts", in_parts=True)] if args.parts else []
+    more += invariant_of(rivals) if args.invariant else []
+    beside = [*tried, *(one.name for one in more)]
+    settings = Settings(device, [*ours, *more, *rivals], ceilings, args.repeats or (16 if on_gpu else 2))
     head = {"environment": facts, "ceilings": dataclasses.asdict(ceilings), "batches": name}
     deadline = started + (args.seconds_budget or float("inf"))
     done: list[Records] = []

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 
-from attn_kernels import Config
+from attn_kernels import Config, Plan
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for
 from attn_kernels.measure.timing import Launch
@@ -49,21 +49,18 @@ class Ours:
 
     config: Config | None = None
     name: str = "ours"
+    in_parts: bool = False  # whether `plan` is told the decodes and the prompts of a batch
+    batch_invariant: bool = False  # of the model
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
-        plan = plan_for(tensors, self.config)
-        return PreparedLaunches(launches_of(plan, tensors), lambda i: tensors.sets[i].out, str(plan.config))
+        plan = plan_for(tensors, self.config, in_parts=self.in_parts, batch_invariant=self.batch_invariant)
+        return PreparedLaunches(launches_of(plan, tensors), lambda i: tensors.sets[i].out, configs_text(plan))
 
 
-@dataclass(frozen=True)
-class OursInvariant:
-    """Our kernels for a model with `batch_invariant`, whose batches are planned with their parts."""
-
-    name: str = "ours invariant"
-
-    def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
-        plan = plan_for(tensors, in_parts=True, batch_invariant=True)
-        return PreparedLaunches(launches_of(plan, tensors), lambda i: tensors.sets[i].out, str(plan.config))
+def configs_text(plan: Plan) -> str:
+    """Return the config of a plan's one launch, or those of its parts."""
+    parts = (plan,) if plan.fused is not None else plan.parts or (plan,)
+    return " + ".join(str(part.config) for part in parts)
 
 
 @dataclass(frozen=True)
