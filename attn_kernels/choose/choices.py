@@ -34,7 +34,7 @@ def checked(config: LaunchConfig) -> Config:
     return full_config
 
 
-def check_invariance(model: Model, name: str, config: Config) -> None:
+def check_batch_invariant(model: Model, name: str, config: Config) -> None:
     """Raise ValueError about a config, by what named it, whose bits depend on the batch if they may not."""
     if not model.batch_invariant or config in WITHOUT_KERNEL or VARIANTS[config.variant].batch_invariant:
         return
@@ -68,11 +68,12 @@ class Choices:
         if self._resolved:
             return
         forced = overrides().config if self.device_key is None else None
-        key, module = _unified_module(self.device, self.device_key)
+        key = _unified_key(self.device, self.device_key)  # refuses names, and warns, for any model
+        module = kernel_package(KERNEL).MODULES[key]
         if self.model.batch_invariant:
             key, module = _invariant_module(self.device, self.device_key)
         if forced is not None:
-            check_invariance(self.model, CONFIG, forced)
+            check_batch_invariant(self.model, CONFIG, forced)
         constants = self.model.features
         source, step = key, module.for_model(**constants)
         possible, of_any_model = _possible_of(module, constants), configs_of(module)
@@ -87,7 +88,7 @@ class Choices:
             pass  # each part has the same config: two launches give the bits of one
         elif forced is None and (mixed := _module_beside(MIXED, self.device, self.device_key)):
             way = logged(f"{mixed[0]} of {MIXED}", mixed[1].for_model(**constants), self.model)
-            fused, fused_of_any_model = _launched_by(mixed[1], constants), configs_of(mixed[1])
+            fused, fused_of_any_model = _launched_by(_rows(mixed[1], constants)), configs_of(mixed[1])
         for config in possible:
             check_shared_memory(config, self.model, self.device)
         self._possible = list(dict.fromkeys(possible))
@@ -145,8 +146,8 @@ def _always(config: Config) -> Choose:
     return lambda **features: config
 
 
-def _unified_module(device: torch.device, device_key: str | None) -> tuple[str, ModuleType]:
-    """Return the generated module that is named or serves a device, with its key. Raises ValueError."""
+def _unified_key(device: torch.device, device_key: str | None) -> str:
+    """Return the key of the generated module that is named or serves a device. Raises ValueError."""
     package = kernel_package(KERNEL)
     key = overrides().device_key if device_key is None else device_key
     if key is None:
@@ -160,7 +161,7 @@ def _unified_module(device: torch.device, device_key: str | None) -> tuple[str, 
     if not hasattr(package.MODULES[key], "for_model"):
         wrote = f"an earlier treegen wrote {heuristics_package()}.{KERNEL}"
         raise ValueError(f"{wrote}: run 'treegen build' again")
-    return key, package.MODULES[key]
+    return key
 
 
 def _invariant_module(device: torch.device, device_key: str | None) -> tuple[str, ModuleType]:
@@ -199,16 +200,18 @@ def _key_for(package: ModuleType, device: torch.device) -> str:
 
 def _possible_of(module: ModuleType, constants: Mapping[str, int]) -> list[Config]:
     """List what the rows of a generated module can launch on models with these constants."""
-    launched = _launched_by(module, constants)
-    rows = [row for regime in module.configs(**constants) for row in regime]
+    rows = _rows(module, constants)
     if all(hasattr(row, "variant") for row in rows):  # no constraint depends on the step
-        return launched
-    return [*launched, *configs_of(kernel_package(KERNEL).MODULES["default"])]
+        return _launched_by(rows)
+    return [*_launched_by(rows), *configs_of(kernel_package(KERNEL).MODULES["default"])]
 
 
-def _launched_by(module: ModuleType, constants: Mapping[str, int]) -> list[Config]:
-    """List what the rows launch on models with these constants, without a fallback for some steps."""
-    rows = [row for regime in module.configs(**constants) for row in regime]
+def _rows(module: ModuleType, constants: Mapping[str, int]) -> list[Any]:
+    return [row for regime in module.configs(**constants) for row in regime]
+
+
+def _launched_by(rows: list[Any]) -> list[Config]:
+    """List what rows launch, without a fallback for some steps."""
     configs = [config for row in rows for config in ((row,) if hasattr(row, "variant") else row)]
     return list(dict.fromkeys(map(complete, configs)))
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from attn_kernels.choose.choices import Choices, check_invariance, checked, choices_for
+from attn_kernels.choose.choices import Choices, check_batch_invariant, checked, choices_for
 from attn_kernels.choose.mixed import SEPARATE, SINGLE, needs_parts
 from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.core import checks
@@ -119,7 +119,7 @@ def plan(
     step = Step(cu_seqlens_q, seqused_k, block_table, choices, scratch, for_capture, max_page_id)
     given = None if config is None else checked(config)
     if given is not None:
-        check_invariance(model, "config", given)
+        check_batch_invariant(model, "config", given)
     if given is not None and not needs_parts(given):
         if device_key is not None:
             raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")

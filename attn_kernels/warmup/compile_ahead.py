@@ -156,7 +156,7 @@ def compile_launches(
     """
     began = time.monotonic()
     launches = minimal(launches)
-    on_disk = Filled({}) if device.type == "cpu" else fill_cache(launches, device, workers, progress, FEW)
+    on_disk = Filled({}) if device.type == "cpu" else fill_cache(launches, device, workers, progress)
     broken = frozenset[Hashable]().union(*(kernel.needs for kernel in on_disk.counts.broken))
     given_up = [launch for launch, found in on_disk.needed.items() if broken & found.keys()]
     failures = run_jobs((launch for launch in launches if launch not in given_up), device)
@@ -189,9 +189,8 @@ def fill_cache(
     device: torch.device,
     workers: int | None,
     progress: Callable[[int, int], None],
-    few: int = 0,
 ) -> Filled:
-    """Compile in processes what Triton's cache lacks of the kernels of launches, if it is more than a few."""
+    """Compile in processes what Triton's cache lacks of the kernels of launches, if it is more than FEW."""
     needed = {launch: _needed_of(launch, device) for launch in launches}
     kernels = {key: kernel for found in needed.values() for key, kernel in found.items()}
     workers = default_workers() if workers is None else workers
@@ -200,7 +199,7 @@ def fill_cache(
         logger.info("compile_ahead: %d of %d kernels compiled", done, total)
         progress(done, total)
 
-    if not workers or len(_missing(kernels.values())) <= few:
+    if not workers or len(_missing(kernels.values())) <= FEW:
         return Filled(needed)
     with compile_lock():  # of ranks that start together, the first compiles and the others wait
         missing = _missing(kernels.values())

@@ -7,7 +7,6 @@ generator that the batch's name seeds.
 import math
 import random
 from collections.abc import Callable, Sequence
-from itertools import starmap
 
 import torch
 
@@ -154,13 +153,6 @@ def step_of_prompts(decodes: int, prompts: int, longest: int, layout: HeadLayout
     return Batch(name, "mixed", (1,) * decodes + lengths, contexts + lengths, layout)
 
 
-def prompts_up_to(count: int, longest: int) -> Batch:
-    """Whole prompts of uneven length."""
-    name = f"prompts {count} to {short(longest)}"
-    lengths = up_to(longest, count, random.Random(name))
-    return Batch(name, "prefill", lengths, lengths)
-
-
 # Decodes, their longest context, the chunk and its context: a fixed table of steps of 4 to 256 decodes,
 # chunks of 256 to 4K and contexts of 1K to 64K. Each step has at most 4 GiB of keys and values.
 GRID: dict[HeadLayout, Sequence[tuple[int, int, int, int]]] = {
@@ -211,13 +203,6 @@ def steps() -> list[Batch]:
     return [*llama, *(step(*sizes, layout) for layout, rows in GRID.items() for sizes in rows)]
 
 
-def uneven() -> list[Batch]:
-    """Whole prompts of uneven length, and even ones to compare with."""
-    drawn = starmap(prompts_up_to, ((16, 2 * K), (8, 4 * K), (4, 8 * K), (32, K)))
-    even = starmap(prefill, ((8, 2 * K), (4, 2 * K), (1, 8 * K), (2, 4 * K)))
-    return [*drawn, *even]
-
-
 def tiny() -> list[Batch]:
     """Batches of a few tokens, for Triton's interpreter."""
     shapes = [
@@ -231,21 +216,13 @@ def tiny() -> list[Batch]:
     return [*(batch.at(HeadLayout(4, 2, 32)) for batch in shapes), prefill(1, 24).at(HeadLayout(2, 2, 32))]
 
 
-def tiny_steps() -> list[Batch]:
-    """Steps of a few tokens, for Triton's interpreter."""
-    small = HeadLayout(4, 2, 32)
-    return [step(3, 40, 12, 30, small), step_of_prompts(2, 2, 24, small)]
-
-
 BATCH_SETS: dict[str, Callable[[], list[Batch]]] = {
     "core": core,
     "decode": decode_grid,
     "models": models,
     "heads_512": heads_512,
     "steps": steps,
-    "uneven": uneven,
     "tiny": tiny,
-    "tiny_steps": tiny_steps,
 }
 
 

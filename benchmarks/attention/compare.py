@@ -1,4 +1,4 @@
-"""Check and time our kernels beside those of FlashAttention, vLLM, FlashInfer and PyTorch.
+"""Check and time our kernels beside those of FlashAttention, vLLM and PyTorch.
 
 python -m benchmarks.attention.compare [--batches core] [--config CONFIG] [--out FOLDER]
 
@@ -22,7 +22,6 @@ from attn_kernels.kernels.registry import check_config
 from attn_kernels.measure.batches import HeadLayout
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import (
-    FASTEST_RIVAL,
     ONE_SPLIT,
     RIVALS,
     Record,
@@ -34,19 +33,17 @@ from benchmarks.attention.measure import (
     time_ratio,
 )
 from benchmarks.common import environment
-from benchmarks.common.compile_jobs import TRITON_PEERS, LaunchJob, chosen, vllm_jobs
+from benchmarks.common.compile_jobs import TRITON_PEERS, LaunchJob, PlanJob, chosen, vllm_jobs
 from benchmarks.common.implementations import (
     PEERS,
     PEERS_FOLDER,
     Implementation,
     Ours,
-    OursInvariant,
     Peer,
     Sdpa,
     load_peers,
     run_fa3,
 )
-from benchmarks.common.more_rivals import MORE_PEERS_FOLDER, MORE_RIVALS, load_more_peers
 from benchmarks.common.table import figure, geomean
 from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 
@@ -63,10 +60,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--config", action="append", default=[], help="also time this config: qblock_M16_T64_W4_S3")
     invariant = "also time ours with batch_invariant, and fa3 with one split, as vLLM has it in that mode"
     add("--invariant", action="store_true", help=invariant)
+    parts = "also time ours with the parts of mixed batches; --batches steps has many"
+    add("--parts", action="store_true", help=parts)
     add("--skip", default="", help=f"leave out some of {','.join(RIVALS)}")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
-    more = "folder that holds more_peers.py (default .more_peers)"
-    add("--more-peers", type=Path, default=MORE_PEERS_FOLDER, help=more)
     add("--out", type=Path, help="folder for compare.json")
     environment.add_device_options(parser)
     return parser.parse_args(arguments)
@@ -80,18 +77,14 @@ def load_rivals(args: argparse.Namespace, device: torch.device) -> tuple[list[Im
             environment.stop(f"--skip {name}: the rivals are {', '.join(RIVALS)}")
     on_gpu = device.type == "cuda"
     peers, problems = load_peers(args.peers, tuple(PEERS) if on_gpu else TRITON_PEERS)
-    rivals = [peer for peer in (*peers, Sdpa()) if peer.name not in skipped]
-    if on_gpu:
-        more, more_problems = load_more_peers(args.more_peers, skipped)
-        rivals += more
-        problems += more_problems
-    return rivals, problems
+    return [peer for peer in (*peers, Sdpa()) if peer.name not in skipped], problems
 
 
 def invariant_of(rivals: Sequence[Implementation]) -> list[Implementation]:
     """What gives a sequence the same bits in every batch."""
     one_split = Peer(ONE_SPLIT, partial(run_fa3, num_splits=1), fp8_caches=True)
-    return [OursInvariant(), *([one_split] if any(rival.name == "fa3" for rival in rivals) else [])]
+    ours = Ours(name="ours invariant", in_parts=True, batch_invariant=True)
+    return [ours, *([one_split] if any(rival.name == "fa3" for rival in rivals) else [])]
 
 
 def time_text(record: Record | None) -> str:
@@ -117,14 +110,12 @@ def header(rivals: Sequence[str]) -> str:
 
 
 def batch_line(records: Records, rivals: Sequence[str], tried: Sequence[str]) -> str:
-    """The line of a batch, and notes on what its figures do not show; the fastest rival's name at the end."""
+    """The line of a batch, and notes on what its figures do not show."""
     ours = records["ours"]
     text = f"{ours.batch:23} {ours.layout:8} {time_text(ours):>8} {ours.config:31}"
     text += f" {rate_text(ours):>9} {figure(ours.roofline_share, '.0%'):>5}"
     text += "".join(f" {time_text(records.get(rival)):>8}" for rival in rivals) + " |"
     text += "".join(f" {figure(time_ratio(records, rival), '.2f'):>6}" for rival in rivals)
-    if FASTEST_RIVAL in rivals and FASTEST_RIVAL in records:
-        text += f" {records[FASTEST_RIVAL].config}"
     notes = [] if ours.block_size == 16 else [f"pages of {ours.block_size}"]
     notes += ["one KV set: cache not cold"] if ours.kv_sets < 2 else []
     notes += [
@@ -162,19 +153,9 @@ def mean_table(batches: Sequence[Records], names: Sequence[str]) -> list[str]:
 
 
 def document(head: dict[str, object], batches: Sequence[Records]) -> str:
-    """compare.json: the head, each batch's fastest rival, and all records."""
-    fastest = [
-        {
-            "batch": records["ours"].batch,
-            "layout": records["ours"].layout,
-            "rival": records[FASTEST_RIVAL].config,
-            "rival_over_ours": time_ratio(records, FASTEST_RIVAL),
-        }
-        for records in batches
-        if FASTEST_RIVAL in records
-    ]
+    """compare.json: the head, and all records."""
     rows = [dataclasses.asdict(record) for records in batches for record in records.values()]
-    return json.dumps({**head, "summary": fastest, "results": rows}, indent=1) + "\n"
+    return json.dumps({**head, "results": rows}, indent=1) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -206,6 +187,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     if args.invariant:
         jobs += (LaunchJob(batch, chosen(batch, device, batch_invariant=True)) for batch in batches)
+    if args.parts:
+        jobs += (PlanJob(batch, in_parts=True) for batch in batches)
     jobs += (
         job for rival, peer in triton_peers if rival in names for job in vllm_jobs(batches, args.peers, peer)
     )
@@ -214,15 +197,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(environment.ceilings_line(ceilings))
     if not on_gpu:
         print("times on a CPU mean nothing: this run only tests the command")
-    shown = [name for name in names if name not in MORE_RIVALS]
-    shown += [FASTEST_RIVAL] if len(shown) < len(names) else []
     print("times in us a launch; R/o: rival's time over ours")
-    print(header(shown), flush=True)
+    print(header(names), flush=True)
 
     ours = [Ours(), *(Ours(config, name) for name, config in tried.items())]
-    invariant = invariant_of(rivals) if args.invariant else []
-    beside = [*tried, *(one.name for one in invariant)]
-    settings = Settings(device, [*ours, *invariant, *rivals], ceilings, args.repeats or (16 if on_gpu else 2))
+    more: list[Implementation] = [Ours(name="ours in parts", in_parts=True)] if args.parts else []
+    more += invariant_of(rivals) if args.invariant else []
+    beside = [*tried, *(one.name for one in more)]
+    settings = Settings(device, [*ours, *more, *rivals], ceilings, args.repeats or (16 if on_gpu else 2))
     head = {"environment": facts, "ceilings": dataclasses.asdict(ceilings), "batches": name}
     deadline = started + (args.seconds_budget or float("inf"))
     done: list[Records] = []
@@ -235,12 +217,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             environment.raise_if_lost(device)
             broken += 1
             continue
-        print(batch_line(done[-1], shown, beside), flush=True)
+        print(batch_line(done[-1], names, beside), flush=True)
         if args.out:
             environment.write_atomically(args.out / "compare.json", document(head, done))
         if on_gpu:
             torch.cuda.empty_cache()
-    print("\n".join(mean_table(done, [*names, *([FASTEST_RIVAL] if names else []), *beside])))
+    print("\n".join(mean_table(done, [*names, *beside])))
     left_out = len(batches) - len(done) - broken
     if left_out:
         print(f"no time left within {args.seconds_budget:.0f} s for {left_out} batches")

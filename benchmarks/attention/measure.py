@@ -14,12 +14,10 @@ from attn_kernels.measure.tensors import BatchTensors, materialise, rotation
 from attn_kernels.measure.timing import Launch, Timed, Timing, prepare, time_together
 from benchmarks.common.environment import raise_if_lost
 from benchmarks.common.implementations import Implementation, NotApplicable, PreparedLaunches
-from benchmarks.common.more_rivals import MORE_RIVALS
 from triton_tune.core.device import exceeds_device
 
-RIVALS = ("vllm", "vllm33", "fa3", "sdpa", *MORE_RIVALS)
+RIVALS = ("vllm", "vllm33", "fa3", "sdpa")
 ONE_SPLIT = "fa3 one split"  # as vLLM launches FlashAttention-3 if VLLM_BATCH_INVARIANT is 1
-FASTEST_RIVAL = "rival"  # the implementation of a batch's fastest right rival, whose `config` names it
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Record:
     num_query_tokens: int
     num_kv_tokens: int
     kv_sets: int
-    implementation: str  # a rival, `ours` (the generated module's choice), a config of ours, FASTEST_RIVAL
+    implementation: str  # a rival, `ours` (the generated module's choice), or a config of ours
     config: str = ""
     time_us: float | None = None  # a launch, the median of all replays; so are the rates
     noise_us: float | None = None
@@ -84,28 +82,18 @@ class Record:
 Records = dict[str, Record]  # of one batch, by implementation
 
 
-def time_ratio(records: Records, numerator: str, denominator: str = "ours") -> float | None:
-    """One implementation's time over another's; None unless both were timed and right."""
-    above, below = records.get(numerator), records.get(denominator)
+def time_ratio(records: Records, name: str) -> float | None:
+    """An implementation's time over ours; None unless both were timed and right."""
+    above, below = records.get(name), records.get("ours")
     if not (above and below and above.ok and below.ok and above.time_us and below.time_us):
         return None
     return above.time_us / below.time_us
 
 
-def with_fastest_rival(records: Records) -> Records:
-    """Add FASTEST_RIVAL, if any rival was timed and right."""
-    right = [record for name, record in records.items() if name in RIVALS and record.ok and record.time_us]
-    if not right:
-        return records
-    fastest = min(right, key=lambda record: record.time_us or 0.0)
-    named = dataclasses.replace(fastest, implementation=FASTEST_RIVAL, config=fastest.implementation)
-    return {**records, FASTEST_RIVAL: named}
-
-
-def ours_failed(records: Records, ours_name: str = "ours") -> bool:
+def ours_failed(records: Records) -> bool:
     """Whether any launch of ours was wrong or failed."""
-    ours = [record for name, record in records.items() if name not in (*RIVALS, ONE_SPLIT, FASTEST_RIVAL)]
-    return any(record.failed for record in ours) or not records[ours_name].ok
+    ours = [record for name, record in records.items() if name not in (*RIVALS, ONE_SPLIT)]
+    return any(record.failed for record in ours) or not records["ours"].ok
 
 
 @dataclass(frozen=True)
@@ -118,60 +106,25 @@ class Settings:
     repeats: int  # graph replays that time an implementation
 
 
-@dataclass(frozen=True)
-class Captured:
-    """An implementation that was launched once and captured, and what its output must be."""
-
-    tensors: BatchTensors
-    expected: Expected
-    prepared: PreparedLaunches
-    timed: Timed
-
-
-class Measured:
-    """The records of implementations that are first checked and captured one by one, then timed together."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.records: Records = {}
-        self._settings = settings
-        self._captured: dict[str, Captured] = {}
-
-    def launch_and_capture(
-        self, name: str, implementation: Implementation, tensors: BatchTensors, expected: Expected
-    ) -> None:
-        """Check one launch onto an output of NaN and capture the launches; the record says what failed."""
-        record = Record.of(tensors.batch, len(tensors.sets), name)
-        try:
-            prepared = implementation.prepare(tensors)
-            record = dataclasses.replace(record, config=prepared.config)
-            tensors.sets[0].out.fill_(torch.nan)
-            prepared.launches[0]()
-            record = with_check(record, prepared, expected)
-            timed = prepare(prepared.launches, tensors.device)
-        except NotApplicable as error:
-            record = dataclasses.replace(record, note=str(error))
-        except Exception as error:
-            if exceeds_device(error):
-                record = dataclasses.replace(record, note=f"too large for this device: {brief(error)}")
-            else:
-                raise_if_lost(tensors.device)
-                record = dataclasses.replace(record, ok=False, note=f"FAILED: {brief(error)}")
-        else:
-            self._captured[name] = Captured(tensors, expected, prepared, timed)
-        self.records[name] = record
-
-    def time_all(self) -> None:
-        """Time all that was captured, and check the output of each once more."""
-        timings = time_together(
-            {name: entry.timed for name, entry in self._captured.items()}, self._settings.repeats
-        )
-        for name, entry in self._captured.items():
-            entry.tensors.sets[0].out.fill_(torch.nan)
-            entry.timed.sample(1)
-            record = self.records[name]
-            if record.ok:
-                record = with_check(record, entry.prepared, entry.expected)
-            self.records[name] = record.timed(entry.tensors.batch, timings[name], self._settings.ceilings)
+def launch_and_capture(
+    implementation: Implementation, tensors: BatchTensors, expected: Expected
+) -> tuple[Record, tuple[PreparedLaunches, Timed] | None]:
+    """Check one launch onto an output of NaN and capture the launches; the record says what failed."""
+    record = Record.of(tensors.batch, len(tensors.sets), implementation.name)
+    try:
+        prepared = implementation.prepare(tensors)
+        record = dataclasses.replace(record, config=prepared.config)
+        tensors.sets[0].out.fill_(torch.nan)
+        prepared.launches[0]()
+        record = with_check(record, prepared, expected)
+        return record, (prepared, prepare(prepared.launches, tensors.device))
+    except NotApplicable as error:
+        return dataclasses.replace(record, note=str(error)), None
+    except Exception as error:
+        if exceeds_device(error):
+            return dataclasses.replace(record, note=f"too large for this device: {brief(error)}"), None
+        raise_if_lost(tensors.device)
+        return dataclasses.replace(record, ok=False, note=f"FAILED: {brief(error)}"), None
 
 
 def with_check(record: Record, prepared: PreparedLaunches, expected: Expected) -> Record:
@@ -188,14 +141,23 @@ def with_check(record: Record, prepared: PreparedLaunches, expected: Expected) -
 
 
 def measure_batch(batch: Batch, settings: Settings) -> Records:
-    """Check and time every implementation on a batch."""
+    """Check every implementation on a batch, time all together, and check the output of each once more."""
     tensors = materialise(batch, settings.device, num_sets=rotation(batch, settings.device))
     expected = expect(tensors)
-    measured = Measured(settings)
+    records, captured = Records(), dict[str, tuple[PreparedLaunches, Timed]]()
     for implementation in settings.implementations:
-        measured.launch_and_capture(implementation.name, implementation, tensors, expected)
-    measured.time_all()
-    return with_fastest_rival(measured.records)
+        name = implementation.name
+        records[name], launches = launch_and_capture(implementation, tensors, expected)
+        if launches is not None:
+            captured[name] = launches
+    timings = time_together({name: timed for name, (_, timed) in captured.items()}, settings.repeats)
+    for name, (prepared, timed) in captured.items():
+        tensors.sets[0].out.fill_(torch.nan)
+        timed.sample(1)
+        if records[name].ok:
+            records[name] = with_check(records[name], prepared, expected)
+        records[name] = records[name].timed(batch, timings[name], settings.ceilings)
+    return records
 
 
 def measure_ceilings(device: torch.device) -> Ceilings:

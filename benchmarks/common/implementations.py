@@ -2,24 +2,21 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 
-from attn_kernels import Config
+from attn_kernels import Config, Plan
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for
 from attn_kernels.measure.timing import Launch
 
 PEERS_FOLDER = Path(__file__).resolve().parents[2] / ".peers"
-Loaded = TypeVar("Loaded")
 DENSE_MEMORY_SHARE = 0.6  # of the free memory, for sdpa's dense copies
 
 
@@ -52,21 +49,18 @@ class Ours:
 
     config: Config | None = None
     name: str = "ours"
+    in_parts: bool = False  # whether `plan` is told the decodes and the prompts of a batch
+    batch_invariant: bool = False  # of the model
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
-        plan = plan_for(tensors, self.config)
-        return PreparedLaunches(launches_of(plan, tensors), lambda i: tensors.sets[i].out, str(plan.config))
+        plan = plan_for(tensors, self.config, in_parts=self.in_parts, batch_invariant=self.batch_invariant)
+        return PreparedLaunches(launches_of(plan, tensors), lambda i: tensors.sets[i].out, configs_text(plan))
 
 
-@dataclass(frozen=True)
-class OursInvariant:
-    """Our kernels for a model with `batch_invariant`, whose batches are planned with their parts."""
-
-    name: str = "ours invariant"
-
-    def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
-        plan = plan_for(tensors, in_parts=True, batch_invariant=True)
-        return PreparedLaunches(launches_of(plan, tensors), lambda i: tensors.sets[i].out, str(plan.config))
+def configs_text(plan: Plan) -> str:
+    """Return the config of a plan's one launch, or those of its parts."""
+    parts = (plan,) if plan.fused is not None else plan.parts or (plan,)
+    return " + ".join(str(part.config) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -158,37 +152,26 @@ PEERS: dict[str, Callable[[Callable[..., None]], Peer]] = {
 }
 
 
-def load_each(
-    folder: Path, module: str, loaders: Mapping[str, Callable[[ModuleType], Loaded]]
-) -> tuple[list[Loaded], list[str]]:
-    """Load rivals from `module` in `folder`; return also a line for each that failed, or for all."""
-    missing = f"{', '.join(loaders)} left out"
-    if not (folder / f"{module}.py").exists():
-        return [], [f"{missing}: no {module}.py in {folder}"]
-    sys.path.insert(0, str(folder))
-    try:
-        peers = importlib.import_module(module)
-    except Exception as error:
-        return [], [f"{missing}: {brief(error)}"]
-    loaded: list[Loaded] = []
-    problems = []
-    for name, load in loaders.items():
-        try:
-            loaded.append(load(peers))  # loads the rival's library
-        except Exception as error:
-            problems.append(f"{name} left out: {brief(error)}")
-    return loaded, problems
-
-
 def load_peers(
     folder: Path, names: Sequence[str] = ("fa3", "vllm_triton")
 ) -> tuple[list[Implementation], list[str]]:
-    """Load some of PEERS from `folder`; return a line for each that failed."""
-
-    def load(name: str, peers: ModuleType) -> Implementation:
-        return PEERS[name](getattr(peers, name)())
-
-    return load_each(folder, "peers", {name: partial(load, name) for name in names})
+    """Load some of PEERS from `folder`; return also a line for each that failed, or for all."""
+    missing = f"{', '.join(names)} left out"
+    if not (folder / "peers.py").exists():
+        return [], [f"{missing}: no peers.py in {folder}"]
+    sys.path.insert(0, str(folder))
+    try:
+        peers = importlib.import_module("peers")
+    except Exception as error:
+        return [], [f"{missing}: {brief(error)}"]
+    loaded: list[Implementation] = []
+    problems = []
+    for name in names:
+        try:
+            loaded.append(PEERS[name](getattr(peers, name)()))  # loads the rival's library
+        except Exception as error:
+            problems.append(f"{name} left out: {brief(error)}")
+    return loaded, problems
 
 
 FA3_UNUSED = (

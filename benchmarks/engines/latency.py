@@ -6,7 +6,7 @@ A row is one batch of equal prompts, from the call of `generate` to its last tok
 Llama-3.1-8B and random weights. Each backend and mode is a process of its own. `graphs` is vLLM's default,
 with torch.compile and CUDA graphs; `eager` is without both. With `--together --kv-gib 20`, the backends of a
 mode start beside one another and then take turns, row by row, so drift of the GPU touches all of them.
-Writes results.jsonl, latency.md and latency.png.
+Writes results.jsonl and latency.md.
 """
 
 import itertools
@@ -16,8 +16,7 @@ from typing import Any
 
 from benchmarks.engines.command import modes_of, numbers, parser_of, report
 from benchmarks.engines.engine_process import Job
-from benchmarks.engines.tables import SIZES, latency_lines, plot_latency
-from benchmarks.engines.turns import read
+from benchmarks.engines.tables import SIZES, latency_lines
 
 CAPTURE_SIZES = [1, 2, 4, 8, 16, 32, 64, 512]  # vLLM has more of its own, whose capture takes longer
 MAX_SEQS = 64
@@ -46,9 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     rows = itertools.product(options.batches, options.prompts, options.outputs)
     tasks = [{"kind": "latency", **dict(zip(SIZES, row, strict=True))} for row in rows]
-    code = report(options, "latency", list(jobs_of(options)), tasks, latency_lines)
-    plot_latency(read(options.out), options.out / "latency.png")
-    return code
+    return report(options, "latency", list(jobs_of(options)), tasks, latency_lines)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Tables of latency and throughput, and the plot of latency by output length."""
+"""Tables of latency and throughput."""
 
 import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.common.table import figure, geomean
@@ -13,7 +12,6 @@ from benchmarks.engines.vllm_folder import OURS
 
 SIZES = ("batch", "prompt", "output")
 LONG_PROMPT = 8000  # of the rows that have a geometric mean of their own
-COLOURS = {"FLASH_ATTN": "#d55e00", "TRITON_ATTN": "#009e73", OURS: "#0072b2"}
 Place = tuple[Any, ...]  # mode, batch, prompt, output
 Values = Mapping[Place, float]
 
@@ -153,43 +151,6 @@ def token_lines(found: Mapping[str, Mapping[Place, Row]]) -> list[str]:
                 f"the others are at most {max(below):.2f} below it (natural logarithm of the probability)."
             )
     return lines
-
-
-def plot_latency(rows: Sequence[Row], path: Path) -> None:
-    """Draw how much longer other backends take than ours over output length; without matplotlib, nothing."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("no plot: matplotlib is not installed")
-        return
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    found = latest(rows, "latency", ("mode", *SIZES))
-    *_, ours = found
-    modes = list(dict.fromkeys(place[0] for place in by_mode(found[ours])))
-    panels = sorted({place[1:3] for place in found[ours]})
-    size = (2.6 * len(panels), 2.6 * len(modes))
-    drawn, axes = pyplot.subplots(len(modes), len(panels), figsize=size, squeeze=False, sharey=True)
-    for (i, mode), (j, panel) in itertools.product(enumerate(modes), enumerate(panels)):
-        axis = axes[i][j]
-        for name, of in found.items():
-            places = [place for place in sorted(of) if place[:3] == (mode, *panel) and place in found[ours]]
-            outputs = [str(place[3]) for place in places]
-            mine, theirs = (
-                [statistics.median(found[one][place]["seconds"]) for place in places] for one in (ours, name)
-            )
-            ratios = [theirs[k] / mine[k] for k in range(len(places))]
-            axis.plot(outputs, ratios, "o-", label=name, color=COLOURS.get(name))
-        axis.set_title(f"{mode}: {panel[0]} x {panel[1]}", fontsize=9)
-        axis.set_xlabel("tokens generated", fontsize=8)
-        axis.grid(alpha=0.3)
-    for line in axes:
-        line[0].set_ylabel(f"seconds over {ours}'s", fontsize=8)
-    axes[0][0].legend(fontsize=7)
-    drawn.tight_layout()
-    drawn.savefig(path, dpi=120)
-    pyplot.close(drawn)
 
 
 def throughput_lines(rows: Sequence[Row]) -> list[str]:

@@ -11,17 +11,19 @@ Needs no GPU and no torch.
 import argparse
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.fit.tables import cases
+from treegen.build import read_problems
 from treegen.core.problem import UNIT, UNTIMED_PENALTY, Problem
 from treegen.crossval.choices import penalise_untimed
 from treegen.crossval.folds import Fold, folds_of, group_folds
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.fit.fit import fit
+from treegen.read.spec import read_spec
 
 COUNTS = (1, 2, 3, 4, 8)
 
@@ -53,9 +55,11 @@ def slowdowns(problem: Problem, folds: Sequence[Fold]) -> list[float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line per table: figures of scenarios that were held out, then of groups."""
     parser = argparse.ArgumentParser(description="Judge the candidates of modules on held-out scenarios.")
-    parser.add_argument("cases", nargs="*", default=["treegen.yaml"], metavar="SPEC[:FOLDER]")
+    parser.add_argument("specs", nargs="*", type=Path, default=[Path("treegen.yaml")], metavar="SPEC")
     print(f"{'table':34}{'held out':10}" + "".join(f"{f'best of {count}':>12}" for count in COUNTS))
-    for name, problem in cases(parser.parse_args(arguments).cases):
+    specs = [read_spec(path) for path in parser.parse_args(arguments).specs]
+    for problem in [problem for spec in specs for problem in read_problems(spec)]:
+        name = f"{problem.kernel.name} {problem.device.key}"
         if not set(problem.kernel.features) <= set(problem.names):
             print(f"{name:34}lacks features that `candidates` takes")
             continue

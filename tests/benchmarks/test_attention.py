@@ -1,4 +1,4 @@
-"""benchmarks.attention: its batches, verdicts, ratios and means, and that its commands run."""
+"""benchmarks.attention: its batches, verdicts, ratios and means, and that it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise
 from attn_kernels.measure.timing import Timing
-from benchmarks.attention import compare, parts
+from benchmarks.attention import compare
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import (
     Record,
@@ -26,11 +26,8 @@ from benchmarks.attention.measure import (
     measure_batch,
     ours_failed,
     time_ratio,
-    with_fastest_rival,
 )
-from benchmarks.common.implementations import NotApplicable, Peer, PreparedLaunches
-from benchmarks.common.in_parts import OursInParts, OursSeparate, split, split_tensors
-from benchmarks.common.more_rivals import MORE_RIVALS, load_more_peers
+from benchmarks.common.implementations import NotApplicable, Ours, Peer, PreparedLaunches, load_peers
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
@@ -70,7 +67,7 @@ def test_ratios_leave_wrong_results_out() -> None:
     first = {**records(ours=10.0, fa3=20.0), "vllm": record("vllm", 5.0, ok=False)}
     second = records(ours=10.0, fa3=5.0, vllm=None)
     assert time_ratio(first, "fa3") == 2.0
-    assert time_ratio(first, "vllm") is time_ratio(first, "fa3", "vllm") is None
+    assert time_ratio(first, "vllm") is None
     assert compare.mean_table([first, second], ["vllm", "fa3"])[-1].split() == ["all", "-", "1.000", "(2)"]
 
 
@@ -89,27 +86,6 @@ def test_geometric_means_by_kind_and_heads() -> None:
         ["heads", "28/4/128", "1.414", "(2)"],
         ["all", "2.000", "(3)"],
     ]
-
-
-def test_the_fastest_right_rival_is_named() -> None:
-    known = {**records(ours=10.0, fa3=30.0, fi_fa3=None), "fi_fa3": record("fi_fa3", 20.0)}
-    known = with_fastest_rival({**known, "fa4": record("fa4", 2.0, ok=False)})
-    assert known["rival"].config == "fi_fa3"
-    assert time_ratio(known, "rival") == 2.0
-    assert compare.batch_line(known, ["fa3", "rival"], []).split()[-3:] == ["3.00", "2.00", "fi_fa3"]
-    (fastest,) = json.loads(compare.document({}, [known]))["summary"]
-    assert (fastest["rival"], fastest["rival_over_ours"]) == ("fi_fa3", 2.0)
-    assert "rival" not in with_fastest_rival(records(ours=10.0))
-
-
-def test_ratios_of_parts_are_to_the_longer_one_and_worst_is_largest() -> None:
-    known = records(MIXED, fa3=12.0, one_call=15.0, decodes=4.0, prompts=8.0, separate=12.5, parts=10.0)
-    assert list(parts.ratios(known).values()) == [1.2, 1.25, 0.8, 10.0 / 15.0]
-    without = records(MIXED, one_call=15.0, decodes=4.0, prompts=None, separate=8.0, parts=10.0)
-    assert list(parts.ratios(without).values()) == [None, None, 1.25, 10.0 / 15.0]
-    means = [line.split() for line in parts.means([known, without])]
-    assert means[1][:4] == ["FA3/ours", "1", "1.200", "1.20"]
-    assert means[3][:4] == ["ours/separate", "2", "1.000", "1.25"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,35 +119,23 @@ def test_wrong_and_failed_kernels_are_reported() -> None:
     assert not ours_failed({**found, "ours": record("ours", 1.0)})
 
 
-def test_parts_see_their_own_rows_and_the_whole_caches() -> None:
-    decodes, prompts = split(MIXED)
-    assert (decodes.query_lens, prompts.query_lens) == ((1, 0, 8), (9, 1, 20))
-    tensors = materialise(MIXED, CPU, num_sets=2, nan_padding=True)
-    of_parts = split_tensors(tensors)
-    values = torch.cat([expect(part).values for part in of_parts])
-    torch.testing.assert_close(values, expect(tensors).values)
-    of_parts[1].sets[1].out.fill_(2.0)
-    assert tensors.sets[1].out[:9].isnan().all() and tensors.sets[1].out[9:].eq(2.0).all()
-
-
-@pytest.mark.parametrize("implementation", [OursSeparate(), OursInParts()], ids=["separate", "parts"])
-def test_both_parts_are_written(implementation: OursSeparate | OursInParts) -> None:
+def test_both_parts_of_a_batch_are_written() -> None:
     tensors = materialise(MIXED, CPU)
-    prepared = implementation.prepare(tensors)
+    prepared = Ours(in_parts=True).prepare(tensors)
     prepared.launches[0]()
     assert check(prepared.output(0), expect(tensors)).ok
+    assert prepared.config.count(" + ") == 1
 
 
 def test_rivals_that_do_not_load_are_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = "flashinfer_decode = flashinfer_xqa = flashinfer_prefill = flashinfer_batch_attention = "
-    text = f"{names}flashinfer_split = flashinfer_pod = lambda *_: print\ndef fa4(): raise OSError('none')\n"
-    (tmp_path / "more_peers.py").write_text(text)
+    (tmp_path / "peers.py").write_text("def fa3(): raise OSError('none')\ndef vllm_triton(): return print\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "more_peers", raising=False)
-    loaded, problems = load_more_peers(tmp_path, ["fi_fa2"])
-    assert [peer.name for peer in loaded] == [name for name in MORE_RIVALS if name not in ("fi_fa2", "fa4")]
-    assert len(problems) == 1 and "fa4" in problems[0]
-    assert load_more_peers(tmp_path / "none")[0] == []
+    monkeypatch.setitem(sys.modules, "peers", None)  # after this test it is gone again
+    monkeypatch.delitem(sys.modules, "peers")
+    loaded, problems = load_peers(tmp_path)
+    assert [peer.name for peer in loaded] == ["vllm"]
+    assert len(problems) == 1 and "fa3" in problems[0]
+    assert load_peers(tmp_path / "none")[0] == []
 
 
 def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes() -> None:
@@ -197,6 +161,7 @@ def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "--config",
         tried,
         "--invariant",
+        "--parts",
         "--out",
         str(tmp_path),
     ]
@@ -205,45 +170,17 @@ def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert {one["implementation"] for one in results if one["ok"]} == {
         "ours",
         "ours invariant",
+        "ours in parts",
         tried,
         "sdpa",
-        "rival",
     }
     assert f"{tried}: " in capsys.readouterr().out
 
 
-def test_parts_runs_through(tmp_path: Path) -> None:
-    command = [
-        "--device",
-        "cpu",
-        "--only",
-        "step 2x24",
-        "--dtype",
-        "float16",
-        "--repeats",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
-    assert parts.main(command) == 0
-    (batch,) = json.loads((tmp_path / "parts.json").read_text())["batches"]
-    timed = {name for name, one in batch["records"].items() if one["time_us"] and one["ok"]}
-    assert timed == {"one call", "decodes", "prompts", "separate", "parts"}
-
-
-@pytest.mark.parametrize(
-    ("command", "wrong"),
-    [
-        (compare.main, ["--skip", "fa5"]),
-        (compare.main, ["--config", "qblock_M3"]),
-        (compare.main, ["--only", "nothing"]),
-        (parts.main, ["--only", "nothing"]),
-        (parts.main, ["--repeats", "0"]),
-    ],
-)
-def test_wrong_use_is_one_line(command, wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("wrong", [["--skip", "fa5"], ["--config", "qblock_M3"], ["--only", "nothing"]])
+def test_wrong_use_is_one_line(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        command(["--device", "cpu", *wrong])
+        compare.main(["--device", "cpu", *wrong])
     assert stopped.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert wrong[1] in line

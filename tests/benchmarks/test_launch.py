@@ -13,7 +13,7 @@ from launch_threads import Hang, in_threads
 
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import VARIABLE
-from benchmarks.launch import ahead, launch_cost
+from benchmarks.launch import launch_cost
 
 CPU = torch.device("cpu")
 
@@ -48,24 +48,6 @@ def test_launch_cost_runs_through(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for heading in ("choose ", "plan, us", "record ", "run, us", "one call, us", "2 layers", "all fine"):
         assert heading in printed
-
-
-def test_anything_compiled_after_warmup_fails() -> None:
-    ready = {"seconds": 1.0, "processes": 3, "launches": 5, "failures": []}
-    cold = {"ahead": ready, "kernels": 7}
-    warm = cold | {"batches": 9, "configs": 2, "compiled": 0, "control": 1}
-    assert ahead.verdict(cold, warm, True) == 0
-    assert ahead.verdict(cold, warm | {"compiled": 1}, True) == 1
-    assert ahead.verdict(cold, warm | {"control": 0}, True) == 1
-    assert ahead.verdict(cold | {"ahead": ready | {"failures": ["one"]}}, warm, True) == 1
-
-
-def test_ahead_runs_through(capfd: pytest.CaptureFixture[str]) -> None:
-    """Two processes, with one cache between them; nothing can be counted here."""
-    assert ahead.main(["--device", "cpu", "--batches", "1", "--compile-workers", "0"]) == 0
-    printed = capfd.readouterr().out
-    assert "warm cache: 2 of 2 launches ready" in printed
-    assert "1 batches, 1 configs chosen: 0 kernels compiled or loaded" in printed
 
 
 def test_a_thread_that_waits_too_long_is_a_hang() -> None:

@@ -1,10 +1,11 @@
-"""Triton compiles each kernel at most once for each config and head layout of a serving trace.
+"""Triton compiles a kernel once for each config and head layout of a serving trace, and none after warmup.
 
 A launch that compiles would stall a server for a second. `ATTN_TEST_STEPS=1000` sets the length of the trace.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections import defaultdict
@@ -12,13 +13,23 @@ from collections import defaultdict
 import pytest
 import torch
 
-from attn_kernels import Config
+from attn_kernels import Config, run
 from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.kernels.hopper_limits import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.measure.batches import HeadLayout
+from attn_kernels.kernels.schedule import divide_kernel
+from attn_kernels.measure.batches import (
+    Batch,
+    HeadLayout,
+    chunked_prefill,
+    decode,
+    mixed,
+    prefill,
+    speculative,
+    varlen,
+)
 from attn_kernels.measure.tensors import launches_of, plan_for, stand_in
-from benchmarks.launch.ahead import count_by_kernel, draw
+from attn_kernels.warmup.compile_ahead import compile_ahead
 
 pytestmark = pytest.mark.gpu
 STEPS = int(os.environ.get("ATTN_TEST_STEPS", "1000"))
@@ -31,6 +42,37 @@ CONFIGS = (
     Config("pod", 128, 64, num_stages=3, decode_tile=128),
 )
 LONGEST, KV_TOKENS, QUERY_TOKENS = 1024, 32 * 1024, 8 * 1024  # about the most of a batch
+
+
+def draw(rng: random.Random) -> Batch:
+    """Draw a batch of any kind."""
+
+    def log_uniform(most: int) -> int:
+        return round(math.exp(rng.random() * math.log(max(1, most))))
+
+    context = log_uniform(LONGEST)
+    n = log_uniform(min(256, KV_TOKENS // context))
+    query = log_uniform(min(context, QUERY_TOKENS // n))
+    seed = rng.randrange(1 << 30)
+    batches = (
+        decode(n, context),
+        prefill(1, query),
+        chunked_prefill(n, query, context),
+        speculative(n, min(context, rng.randint(2, 8)), context),
+        mixed(n, 0.9, context, query, seed),
+        varlen(seed, n, context, KV_TOKENS),
+    )
+    return rng.choice(batches)
+
+
+def count_by_kernel(device: torch.device) -> dict[str, int]:
+    """How many binaries of each of this package's kernels this process has compiled or loaded."""
+    kernels = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
+    kernels.append(divide_kernel)
+    hopper = hopper_for(device)
+    if hopper is not None:
+        kernels.append(hopper.hopper_kernel)
+    return {kernel.fn.__name__: len(kernel.device_caches[device.index][0]) for kernel in kernels}
 
 
 def allowed(configs: list[Config], on_hopper: bool) -> dict[str, int]:
@@ -55,7 +97,7 @@ def test_no_kernel_is_compiled_twice(device: torch.device) -> None:
     configs = [config for config in CONFIGS if on_hopper or not needs_parts(config)]
     before = count_by_kernel(device)
     drawn = random.Random(0)
-    steps = [draw(drawn, LONGEST, KV_TOKENS, QUERY_TOKENS) for _ in range(STEPS)]
+    steps = [draw(drawn) for _ in range(STEPS)]
     for batch in [batch.at(layout) for layout in LAYOUTS for batch in steps]:
         tensors = stand_in(batch, device)
         in_parts = all(part.num_query_tokens for part in batch.parts)
@@ -69,3 +111,15 @@ def test_no_kernel_is_compiled_twice(device: torch.device) -> None:
     }
     assert any(compiled.values())
     assert {name: count for name, count in compiled.items() if count > limits[name]} == {}
+
+
+def test_nothing_compiles_after_warmup(device: torch.device) -> None:
+    assert not compile_ahead(device, [layout.model(16, torch.bfloat16) for layout in LAYOUTS]).failures
+    before, drawn = count_by_kernel(device), random.Random(1)
+    for number in range(STEPS):
+        batch = draw(drawn).at(layout=LAYOUTS[number % 2])
+        tensors = stand_in(batch, device)
+        (kv,) = tensors.sets
+        run(plan_for(tensors, in_parts=number % 4 > 1), kv.q, kv.k_cache, kv.v_cache, out=kv.out)
+    torch.cuda.synchronize()
+    assert count_by_kernel(device) == before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, settings
@@ -50,71 +50,7 @@ any_integer = st.one_of(
 points = st.fixed_dictionaries(dict.fromkeys(FEATURES, any_integer))
 
 
-def expressions(
-    known: Collection[str] = FEATURES, *, power_of_2: bool = True, truths: bool = False
-) -> st.SearchStrategy[Expression]:
-    """Expressions over the known names, as `parse` can return them; `truths`: with conditions as parts.
-
-    Their Python text holds no next_power_of_2, so that a round trip through `parse` is possible.
-    """
-    numbers = st.integers(-(10**6), 10**6).map(Number) | st.integers(-2, 70).map(Number)
-    leaves = st.one_of(numbers, st.sampled_from(sorted(known)).map(Name)) if known else numbers
-
-    def larger(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
-        positive = st.one_of(
-            st.integers(1, 10**6).map(Number),
-            st.tuples(st.integers(1, 9).map(Number), inner).map(lambda pair: Call("max", pair)),
-        )
-        kinds = [
-            st.builds(lambda f, a, b: Call(f, (a, b)), st.sampled_from("+-*"), inner, inner),
-            st.builds(
-                lambda symbol, a, b: Call(symbol, (a, b)), st.sampled_from(["//", "%"]), inner, positive
-            ),
-            st.builds(
-                lambda f, a: Call(f, tuple(a)),
-                st.sampled_from(["min", "max"]),
-                st.lists(inner, min_size=2, max_size=3),
-            ),
-        ]
-        if power_of_2:
-            kinds.append(st.builds(lambda a: Call("next_power_of_2", (a,)), inner))
-        if truths:
-            kinds.append(_joined(inner))
-        return st.one_of(kinds)
-
-    return st.recursive(leaves, larger, max_leaves=8)
-
-
-def _joined(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
-    """Comparisons of these parts, and what and, or, not make of them."""
-    symbols = st.sampled_from(["<=", ">=", "<", ">", "==", "!="])
-    compared = st.builds(lambda symbol, a, b: Call(symbol, (a, b)), symbols, parts, parts)
-    return st.recursive(
-        compared,
-        lambda inner: st.one_of(
-            st.builds(lambda part: Call("not", (part,)), inner),
-            st.builds(
-                lambda f, a: Call(f, tuple(a)),
-                st.sampled_from(["and", "or"]),
-                st.lists(inner, min_size=2, max_size=3),
-            ),
-        ),
-        max_leaves=3,
-    )
-
-
-def conditions(known: Collection[str] = FEATURES) -> st.SearchStrategy[Expression]:
-    """Conditions over the known names, of which many hold for some small integers and not for others."""
-    name = st.sampled_from(sorted(known)).map(Name) if known else st.integers(0, 3).map(Number)
-    number = st.integers(-1, 40).map(Number)
-    small = st.one_of(
-        name, number, st.builds(lambda a, b: Call("%", (a, Number(b))), name, st.integers(2, 8))
-    )
-    return _joined(small) | _joined(expressions(known))
-
-
 _SIGNS = ("<=", ">=", "<", ">", "==", "!=")
-_BLOCKS = (16, 32, 64, 128)
 _NUMBERS = (-7, -1, 0, 1, 2, 3, 5, 16, 33, 64, 1000, 10**6)
 _POINTS = (
     -(2**63),
@@ -140,18 +76,22 @@ _POINTS = (
 )
 
 
-def _expression(rng: random.Random, known: Sequence[str], size: int = 3) -> Expression:
-    kind = rng.randrange(8)
+def _expression(
+    rng: random.Random, known: Sequence[str], size: int = 3, *, truths: bool = False
+) -> Expression:
+    kind = rng.randrange(9 if truths else 8)
     if not size or kind == 0:
         return Name(rng.choice(known)) if known and rng.random() < 0.7 else Number(rng.choice(_NUMBERS))
-    one, other = (_expression(rng, known, size - 1) for _ in range(2))
+    if kind == 8:
+        return _condition(rng, known, size - 1)
+    one, other, third = (_expression(rng, known, size - 1, truths=truths) for _ in range(3))
     if kind <= 3:
         return Call("+-*"[kind - 1], (one, other))
     if kind == 4:
         least = Number(rng.randint(1, 9))
         return Call(rng.choice(["//", "%"]), (one, rng.choice([least, Call("max", (least, other))])))
     if kind <= 6:
-        return Call(rng.choice(["min", "max"]), (one, other))
+        return Call(rng.choice(["min", "max"]), (one, other, third)[: rng.choice([2, 2, 3])])
     return Call("next_power_of_2", (one,))
 
 
@@ -161,16 +101,32 @@ def _condition(rng: random.Random, known: Sequence[str], size: int = 2) -> Call:
     if size and kind == 0:
         return Call("not", (_condition(rng, known, size - 1),))
     if size and kind == 1:
-        parts = tuple(_condition(rng, known, size - 1) for _ in range(rng.randint(2, 3)))
-        return Call(rng.choice(["and", "or"]), parts)
+        function = rng.choice(["and", "or"])
+        drawn = [_condition(rng, known, size - 1) for _ in range(rng.randint(2, 3))]
+        # A part that is joined in the same way is no part of its own, as in `parse`.
+        parts = [one for part in drawn for one in (part.arguments if part.function == function else (part,))]
+        return Call(function, tuple(parts))
     one = _expression(rng, known, rng.choice([0, 0, 1, 3]))
     other = rng.choice([Number(rng.randint(0, 70)), _expression(rng, known, 1)])
     return Call(rng.choice(_SIGNS), (one, other))
 
 
+_seeds = st.integers(0, 1 << 40)
+
+
+def expressions(*, truths: bool = False) -> st.SearchStrategy[Expression]:
+    """Expressions over FEATURES, as `parse` can return them; `truths`: with conditions as parts."""
+    return _seeds.map(lambda seed: _expression(random.Random(seed), FEATURES, truths=truths))
+
+
+def conditions() -> st.SearchStrategy[Expression]:
+    """Conditions over FEATURES."""
+    return _seeds.map(lambda seed: _condition(random.Random(seed), FEATURES))
+
+
 def kernels(*, on_steps: bool = True) -> st.SearchStrategy[KernelSpec]:
     """Kernels over FEATURES with regimes, classes and constraints; and maybe with constraints on steps."""
-    return st.integers(0, 1 << 40).map(lambda seed: random_kernel(random.Random(seed), on_steps=on_steps))
+    return _seeds.map(lambda seed: random_kernel(random.Random(seed), on_steps=on_steps))
 
 
 def random_kernel(rng: random.Random, *, on_steps: bool = True) -> KernelSpec:
@@ -207,7 +163,7 @@ def random_kernel(rng: random.Random, *, on_steps: bool = True) -> KernelSpec:
 
 def heuristics(kernel: KernelSpec) -> st.SearchStrategy[Heuristic]:
     """Any heuristics of a kernel; thresholds may contradict each other."""
-    return st.integers(0, 1 << 40).map(lambda seed: random_heuristic(random.Random(seed), kernel))
+    return _seeds.map(lambda seed: random_heuristic(random.Random(seed), kernel))
 
 
 def random_heuristic(rng: random.Random, kernel: KernelSpec) -> Heuristic:
@@ -241,7 +197,7 @@ def _tree(rng: random.Random, features: Sequence[str], first: int, deepest: int)
 
 def trees() -> st.SearchStrategy[StepTree]:
     """Trees over FEATURES."""
-    return st.integers(0, 1 << 40).map(lambda seed: _tree(random.Random(seed), FEATURES, 0, 4)[0])
+    return _seeds.map(lambda seed: _tree(random.Random(seed), FEATURES, 0, 4)[0])
 
 
 def shapes() -> st.SearchStrategy[dict[str, int]]:

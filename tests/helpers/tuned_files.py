@@ -1,18 +1,14 @@
 """Small files of other tools, to import.
 
-The excerpts are from public repositories, shortened: github.com/KernelTuner/kernel_tuner (Apache-2.0,
-test/test_cache_files/small_cache_1.1.0.json and test/test_convert_files/t4_target.json), vllm-project/vllm
-(Apache-2.0, fused_moe/configs), sgl-project/sglang (Apache-2.0, quantization/configs), ROCm/aiter (MIT,
-aiter/configs/a8w8_tuned_gemm.csv). Names and further values are ours. Helion's file has the columns that
-helion/autotuner/aot_cache.py writes. tests/helpers/write_triton_cache.py let Triton 3.9.0 write ENTRY.
+The excerpts are from public repositories, shortened: github.com/vllm-project/vllm (Apache-2.0,
+fused_moe/configs), sgl-project/sglang (Apache-2.0, quantization/configs), ROCm/aiter (MIT,
+aiter/configs/a8w8_tuned_gemm.csv). Names and further values are ours. tests/helpers/write_triton_cache.py let
+Triton 3.9.0 write ENTRY.
 """
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 GPU = "NVIDIA H100 80GB HBM3"
@@ -35,60 +31,6 @@ M,N,causal,dtype,BLOCK,num_warps,time_ms
 """
 
 COLUMNS = ["--features", "M,N,causal,dtype", "--time", "time_ms", "--kernel", "mine", "--device", GPU]
-
-
-def kernel_tuner(size: Sequence[int], times: Sequence[float | str]) -> dict[str, Any]:
-    blocks = [(16, 1), (16, 2)]
-    return {
-        "schema_version": "1.1.0",
-        "device_name": "NVIDIA RTX A4000",
-        "kernel_name": "convolution_kernel",
-        "problem_size": list(size),
-        "tune_params_keys": ["block_size_x", "block_size_y"],
-        "tune_params": {"block_size_x": [16], "block_size_y": [1, 2]},
-        "objective": "time",
-        "cache": {
-            f"{x},{y}": {"block_size_x": x, "block_size_y": y, "time": time, "GFLOP/s": 1948.1}
-            for (x, y), time in zip(blocks, times, strict=True)
-        },
-    }
-
-
-T4 = {
-    "results": [
-        {
-            "timestamp": "2023-12-21 10:44:42.236642+00:00",
-            "configuration": {"block_size_x": 16, "use_padding": 0},
-            "times": {"compilation_time": 661.5, "runtimes": [12.265098571777344, 12.252779960632324]},
-            "invalidity": "correct",
-            "correctness": 1,
-            "measurements": [{"name": "time", "value": 12.262957006692886, "unit": ""}],
-            "objectives": ["time"],
-        },
-        {
-            "configuration": {"block_size_x": 32, "use_padding": 1},
-            "times": {},
-            "invalidity": "compile",
-            "correctness": 0,
-        },
-    ],
-    "schema_version": "1.0.0",
-}
-
-
-def write_helion(path: Path, rows: Sequence[tuple[str, dict[str, Any], dict[str, Any], object]]) -> None:
-    with path.open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["kernel_name", "shape_hash", "config_hash", "config", "shape_features", "timing_ms"])
-        for kernel, config, shape, time in rows:
-            out.writerow([kernel, "1f", "2e", json.dumps(config), json.dumps(shape), time])
-
-
-SHAPE = {"arg0_ndim": 2, "arg0_dim0": 64, "arg0_dim1": 128, "arg0_dtype": "torch.float16"}
-CONFIGS = [
-    {"block_sizes": [16, 32], "num_warps": 4, "pid_type": "flat", "range_flattens": [None]},
-    {"block_sizes": [64, 64], "num_warps": 8, "pid_type": "persistent_blocked", "range_flattens": [True]},
-]
 
 
 def _config(m: int, n: int, k: int, group: int, warps: int, stages: int, **more: int) -> dict[str, int]:

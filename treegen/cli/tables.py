@@ -12,15 +12,13 @@ _FORMATS = {
     "triton": "Triton's autotuner, *.autotune.json",
     "csv": "one row a measurement",
     "dejavu": "triton-dejavu's cache.json",
-    "kernel-tuner": "Kernel Tuner's caches and T4 files",
-    "helion": "Helion's measurements_*.csv",
     "vllm": "vLLM's tuned JSON",
     "sglang": "SGLang's tuned JSON",
     "aiter": "aiter's tuned CSV",
 }
 # The options that say what a source does not, and the formats that take them.
 _OPTIONS = {
-    "features": ("triton", "csv", "kernel-tuner"),
+    "features": ("triton", "csv"),
     "parameters": ("csv",),
     "time": ("csv",),
     "unit": ("csv",),
@@ -57,8 +55,7 @@ def add_import(commands: Commands) -> None:
         type=names_of,
         default=(),
         metavar="A,B",
-        help="csv: columns; triton: the names of `key`, then X_dtype for each argument X with a data type; "
-        "kernel-tuner: the names of the problem's sizes (default: from the source)",
+        help="csv: columns; triton: the names of `key`, then X_dtype for each argument X with a data type",
     )
     parser.add_argument(
         "--parameters", type=names_of, default=(), metavar="A,B", help="csv: columns (default: all others)"

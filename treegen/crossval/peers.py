@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
-from treegen.crossval import helion
 from treegen.crossval.choices import Decisions, Method, Rule, cells_of, features_of, rule_of
 from treegen.fit.fit import fit
 from treegen.fit.search import greedy_search
@@ -23,19 +21,10 @@ _SEED = 0
 _CAP = 4 * UNIT  # else a single failure would outweigh all times in a mean of costs
 
 
-@cache
-def peers() -> Mapping[str, Method]:
-    """The ways of choosing beside ours, in order of presentation; Helion's only where it is installed."""
-    trees: dict[str, Method] = {"greedy": greedy, "classifier": classifier}
-    if helion.version():
-        trees["helion"] = helion.helion
-    return {SINGLE: single_best, **trees, FOREST: forest}
-
-
 def learn(known: Problem, heuristic: Heuristic) -> dict[str, Rule]:
     """Our rule, then the peers' rules, with at most as many leaves as ours has cells."""
     leaves = cells_of(heuristic)
-    return {OURS: rule_of(heuristic), **{name: method(known, leaves) for name, method in peers().items()}}
+    return {OURS: rule_of(heuristic), **{name: method(known, leaves) for name, method in PEERS.items()}}
 
 
 def single_best(known: Problem, leaves: int) -> Rule:
@@ -88,3 +77,12 @@ def _cheapest(known: Problem, model: Any, features: npt.NDArray[Any]) -> Decisio
 
 def _named(known: Problem, chosen: npt.NDArray[np.int64]) -> Decisions:
     return tuple(known.configs[int(column)] for column in chosen)
+
+
+# The ways of choosing beside ours, in order of presentation.
+PEERS: Mapping[str, Method] = {
+    SINGLE: single_best,
+    "greedy": greedy,
+    "classifier": classifier,
+    FOREST: forest,
+}

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from treegen.importers.aiter import read_aiter
 from treegen.importers.dejavu import read_dejavu
-from treegen.importers.helion import read_helion
-from treegen.importers.kernel_tuner import read_kernel_tuner
 from treegen.importers.long_csv import read_long_csv
 from treegen.importers.sources import ImportOptions, Measurements
 from treegen.importers.triton_cache import read_triton
@@ -18,8 +16,6 @@ READERS: Mapping[str, Callable[[Path, ImportOptions], list[Measurements]]] = {
     "triton": read_triton,
     "csv": read_long_csv,
     "dejavu": read_dejavu,
-    "kernel-tuner": read_kernel_tuner,
-    "helion": read_helion,
     "vllm": reader_of("vllm", "vLLM"),
     "sglang": reader_of("sglang", "SGLang"),
     "aiter": read_aiter,

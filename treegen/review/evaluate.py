@@ -17,7 +17,6 @@ from rich.table import Table as Grid
 from treegen import __version__
 from treegen.core.errors import InputError, one_line, shown
 from treegen.core.problem import Problem
-from treegen.crossval import helion
 from treegen.crossval.choices import Choices, Rule, joined, score_decisions
 from treegen.crossval.folds import (
     FOLDS,
@@ -43,7 +42,6 @@ _LABELS = {
     SINGLE: "single best config",
     "greedy": "greedy rows",
     "classifier": "scikit-learn classifier",
-    "helion": "Helion",
     FOREST: "forest (a ceiling)",
 }
 _LEGEND = """\
@@ -110,7 +108,7 @@ class Assessment:
 class EvalReport:
     """All assessments, and how they were made."""
 
-    versions: Mapping[str, str]  # of packages that move figures; helion only where it is installed
+    versions: Mapping[str, str]  # of packages that move figures
     folds: int
     repeats: int
     assessments: tuple[Assessment, ...]
@@ -145,8 +143,6 @@ def evaluate(settings: EvalSettings) -> EvalReport:
     with progress() as tell, processes(settings.jobs or os.cpu_count() or 1, tell) as parallel_map:
         assessments = tuple(_assess(table, settings, parallel_map, root) for table in tables)
     versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
-    if (version := helion.version()) is not None:
-        versions["helion"] = version
     return EvalReport(versions, settings.folds, settings.repeats, assessments)
 
 
@@ -248,8 +244,7 @@ def show(report: EvalReport, console: Console | None = None) -> None:
             _show_scores(other, console, held_out=False)
     console.print(_LEGEND, "", sep="\n")
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    without = "" if "helion" in report.versions else " Helion is not installed here, so it is left out."
-    console.print(f"Made by {versions}.{without}")
+    console.print(f"Made by {versions}.")
 
 
 def _size(table: ScoredTable) -> str:

@@ -53,7 +53,7 @@ def test_python_computes_the_same(expression: Expression, point: dict[str, int],
 
 
 @examples(200)
-@given(expressions(power_of_2=False), conditions(), points)
+@given(expressions(), conditions(), points)
 def test_text_means_what_it_means_in_python(
     one: Expression, other: Expression, point: dict[str, int]
 ) -> None:

@@ -1,4 +1,4 @@
-"""treegen import of a long CSV, Kernel Tuner, Helion, vLLM, SGLang and aiter (files: tuned_files.py)."""
+"""treegen import of a long CSV, vLLM, SGLang and aiter (files: tuned_files.py)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,10 @@ from treegen_builders import DEVICE, build, imported, spec, write_spec
 from tuned_files import (
     AITER,
     COLUMNS,
-    CONFIGS,
     CSV,
     GEMM,
     GPU,
     MOE,
-    SHAPE,
-    T4,
-    kernel_tuner,
-    write_helion,
 )
 
 from treegen.cli.main import main
@@ -129,91 +124,6 @@ def test_from_a_csv_to_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[st
         choose = generated.scale.for_device(GPU, "sm_90", "nvidia")
         found = [choose(rows=8, dtype=values["dtype"].index(word)).block for word in ("fp8", "bf16")]
     assert found == [128, 16]
-
-
-# Kernel Tuner
-
-
-def test_caches_of_kernel_tuner_one_a_shape(tmp_path: Path) -> None:
-    times = {
-        (4096, 4096): (3.8753279224038124, 4.59481605887413),
-        (512, 512): ("CompilationFailedConfig", 0.2),
-    }
-    for place, (size, found) in enumerate(times.items()):
-        (tmp_path / f"{place}.json").write_text(json.dumps(kernel_tuner(size, found)))
-    _import(tmp_path / "to", "kernel-tuner", tmp_path, "--features", "w,h")
-    table = read_table(tmp_path / "to/convolution_kernel/nvidia_rtx_a4000")
-    assert (table.cells, table.feature_names) == (Cells.MEASURED, ("w", "h"))
-    assert _rows(table) == [([4096, 4096], [3875.3279, 4594.8161]), ([512, 512], [math.inf, 200])]
-
-
-def test_of_two_kernels_in_a_folder_one_is_selected(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        content = {**kernel_tuner([len(name), 8], (0.1, 0.2)), "kernel_name": name}
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    _import(tmp_path / "to", "kernel-tuner", tmp_path, "--kernel", "two")
-    assert [path.name for path in (tmp_path / "to").iterdir()] == ["two"]
-    assert len(read_table(tmp_path / "to/two/nvidia_rtx_a4000").scenarios) == 1
-
-
-def test_t4_files_have_their_shape_in_their_name(tmp_path: Path) -> None:
-    (tmp_path / "w=4096,h=2048.json").write_text(json.dumps(T4))
-    _import(tmp_path, "kernel-tuner", tmp_path / "w=4096,h=2048.json", "--kernel", "conv", "--device", GPU)
-    table = read_table(tmp_path / "conv/nvidia_h100")
-    assert table.feature_names == ("w", "h")
-    assert _rows(table) == [([4096, 2048], [12262.957, math.inf])]
-
-
-@pytest.mark.parametrize("content", [
-    {},
-    {**kernel_tuner([4], (1, 2)), "device_name": None},
-    kernel_tuner([4], (1, None)),
-    {**kernel_tuner([4], (1, 2)), "problem_size": "n"},
-    {**kernel_tuner([4], (1, 2)), "cache": {"16": {"time": 1.0}}},
-    {**kernel_tuner([4], (1, 2)), "cache": {}},
-    T4,
-])  # fmt: skip
-def test_what_is_wrong_with_kernel_tuners_file(tmp_path: Path, refusal: Refuse, content: Any) -> None:
-    (tmp_path / "cache.json").write_text(json.dumps(content))
-    refusal(tmp_path, "import", "kernel-tuner", tmp_path / "cache.json", "--to", tmp_path)
-
-
-# Helion
-
-
-def test_measurements_of_helion(tmp_path: Path) -> None:
-    rows = [
-        ("softmax", CONFIGS[0], SHAPE, 0.5),
-        ("softmax", CONFIGS[1], SHAPE, 0.25),
-    ]
-    rows += [
-        ("softmax", CONFIGS[0], {**SHAPE, "arg0_dim0": 8}, 0.125),
-        ("other", {"num_warps": 1}, SHAPE, 1),
-    ]
-    write_helion(tmp_path / "measurements_cuda_H100.csv", rows)
-    _import(tmp_path / "to", "helion", tmp_path, "--device", GPU)
-    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == ["other", "softmax"]
-    table = read_table(tmp_path / "to/softmax/nvidia_h100")
-    assert table.feature_names == ("arg0_ndim", "arg0_dim0", "arg0_dim1")
-    assert table.provenance["origin"]["same_in_every_scenario"] == {"arg0_dtype": "torch.float16"}
-    assert dict(table.words) == {"pid_type": ("flat", "persistent_blocked")}
-    assert dict(table.configs[1].parameters) == {
-        "block_sizes_0": 64,
-        "block_sizes_1": 64,
-        "num_warps": 8,
-        "pid_type": 1,
-        "range_flattens_0": 1,
-    }
-    assert table.provenance["origin"]["none_is_0"] == ["range_flattens_0"]
-    assert _rows(table) == [([2, 64, 128], [500, 250]), ([2, 8, 128], [125, None])]
-
-
-def test_what_is_wrong_with_helions_file(tmp_path: Path, refusal: Refuse) -> None:
-    path = tmp_path / "measurements_cuda_H100.csv"
-    header = "kernel_name,config,shape_features,timing_ms\n"
-    for text in ("a,b\n1,2\n", f"{header}k,[],{{}},1\n", f"{header}k,{{}},{{}},x\n"):
-        path.write_text(text)
-        refusal(tmp_path, "import", "helion", path, "--to", tmp_path / "to")
 
 
 # vLLM and SGLang: their configs for 1, 64 and 4096 tokens

@@ -12,15 +12,10 @@ from treegen_builders import contents
 from tuned_files import (
     AITER,
     COLUMNS,
-    CONFIGS,
     CSV,
     ENTRY,
     MOE,
     NAMED,
-    SHAPE,
-    T4,
-    kernel_tuner,
-    write_helion,
 )
 
 from treegen.cli.main import main
@@ -34,11 +29,7 @@ FILES: dict[str, tuple[str, str, list[str]]] = {
         NAMED,
     ),
     "csv": ("all.csv", CSV, COLUMNS),
-    "kernel-tuner": ("cache.json", json.dumps(kernel_tuner([4, 8], (1.5, "RuntimeFailedConfig"))), []),
-    "kernel-tuner t4": ("w=4.json", json.dumps(T4), ["--kernel", "k", "--device", "GPU"]),
-    "helion": ("measurements_H100.csv", "", []),
     "vllm": (MOE_NAME, json.dumps(MOE), []),
-    "sglang": (MOE_NAME, json.dumps(MOE), []),
     "aiter": ("a8w8_tuned_gemm.csv", AITER, []),
 }
 VALUES = [
@@ -70,10 +61,6 @@ def _damaged(text: str, draw: random.Random) -> str:
 @pytest.mark.parametrize("name", FILES)
 def test_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     file, text, options = FILES[name]
-    if name == "helion":
-        rows = [("softmax", config, SHAPE, 0.5) for config in CONFIGS]
-        write_helion(tmp_path / file, rows)
-        text = (tmp_path / file).read_text()
     draw = random.Random(name)
     refused = 0
     for place in range(150):
@@ -81,7 +68,7 @@ def test_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -
         folder.mkdir()
         (folder / file).write_bytes(_damaged(text, draw).encode("utf-8", "surrogatepass"))
         before = contents(folder)
-        arguments = ["import", name.split()[0], str(folder / file), "--to", str(folder / "to"), *options]
+        arguments = ["import", name, str(folder / file), "--to", str(folder / "to"), *options]
         capsys.readouterr()
         status = main(arguments)
         errors = capsys.readouterr().err

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from treegen_builders import REPOSITORY
 from treegen_caches import cache, write_cache
-from tuned_files import AITER, CONFIGS, CSV, ENTRY, GEMM, MOE, SHAPE, T4, kernel_tuner, write_helion
+from tuned_files import AITER, CSV, ENTRY, GEMM, MOE
 
 from treegen.cli.main import main
 
@@ -31,12 +31,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ('[8, true, "torch.float16"]', '[9, false, "torch.float32"]'):
         _write(f"cache/{key[1]}/scale.autotune.json", f'{{"key": {key}, "configs_timings": [{configs}]}}')
     _write("times.csv", CSV)
-    for size in (512, 4096):
-        _write(f"caches/{size}.json", kernel_tuner([size, size], (0.2, 0.3)))
-    _write("w=4096,h=2048.json", T4)
-    Path("aot_data").mkdir()
-    rows = [("softmax", config, {**SHAPE, "arg0_dim0": n}, 0.5) for n in (8, 64) for config in CONFIGS]
-    write_helion(Path("aot_data/measurements_cuda_H100.csv"), rows)
     vllm = "vllm/model_executor/layers/fused_moe/configs"
     _write(f"{vllm}/E=128,N=1024,device_name=NVIDIA_H200.json", MOE)
     _write(f"{vllm}/E=8,N=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8.json", {"64": MOE["1"]})

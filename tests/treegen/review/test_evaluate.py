@@ -68,7 +68,7 @@ def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
     figures = _figures(project, capsys)
     assert contents(tmp_path) == before
     (found,) = figures["assessments"]
-    scores = {score["way"]: score for score in found["held_out"]["scores"] if score["way"] != "helion"}
+    scores = {score["way"]: score for score in found["held_out"]["scores"]}
     assert list(scores) == ["ours", "single_best", "greedy", "classifier", "forest"]
     assert {score["folds"]["quality"]["choices"] for score in scores.values()} == {9}
     assert {score["groups"] for score in scores.values()} == {None}  # all have two heads
@@ -88,7 +88,7 @@ def test_every_way_learns_and_chooses_in_the_same_scenarios(
 
         return Rule(choose, 1)
 
-    monkeypatch.setattr(peers, "peers", lambda: {"one": spy, "other": spy})
+    monkeypatch.setattr(peers, "PEERS", {"one": spy, "other": spy})
     for fold in split_copies(copies(made.features), 4, 1):
         seen.clear()
         score_fold(made, fold)
