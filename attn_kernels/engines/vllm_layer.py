@@ -19,7 +19,7 @@ from attn_kernels.launch.run import run
 
 try:
     from vllm.v1.attention.ops.dcp import cp_lse_ag_out_rs
-except ImportError:  # before vLLM 0.33
+except ImportError:  # vLLM 0.24
     from vllm.v1.attention.ops.common import cp_lse_ag_out_rs
 
 

@@ -78,7 +78,8 @@ def check_spec(spec: Any, dtype: torch.dtype) -> None:
 
 def check_parallel(parallel: Any) -> None:
     """Check vLLM's parallel configuration. Raises ValueError about context parallelism."""
-    for name, needed in {"prefill_context_parallel_size": 1, "dcp_comm_backend": "ag_rs"}.items():
+    only = {"prefill_context_parallel_size": 1, "dcp_comm_backend": "ag_rs", "dcp_q_replicate": False}
+    for name, needed in only.items():
         value = getattr(parallel, name, None) or needed
         if value != needed:
             raise ValueError(f"attn_kernels: {name} is {value}, but {needed} is needed")
