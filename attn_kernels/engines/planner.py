@@ -13,6 +13,8 @@ from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.planning.plan import plan
 from attn_kernels.planning.workspace import Workspace
+from attn_kernels.warmup.compile_ahead import launches_of
+from attn_kernels.warmup.dummy_launch import DummyLaunch
 
 
 @dataclass(eq=False)
@@ -30,14 +32,14 @@ class StepMetadata:
     max_seq_len: int  # an upper bound
     for_capture: bool
     planners: dict[Any, Any]  # by the kind of a layer: its query heads (vLLM), or also its window (SGLang)
-    plans: dict[Any, Plan] = field(default_factory=dict)  # by kind, made by the first layer's forward
+    plans: dict[Any, Any] = field(default_factory=dict)  # by kind, made by the first layer's forward
     # ``bidirectional_ranges`` of ``run``; models of vLLM clear it by this name for layers without ranges.
     mm_prefix_range_tensor: Tensor | None = None
 
-    def plan_for(self, kind: Any) -> Plan:
+    def plan_for(self, kind: Any) -> Any:
         """Plan the step for layers of a kind, at their first call."""
         self.plans[kind] = plan = self.planners[kind].plan(self)
-        return plan  # type: ignore[no-any-return]
+        return plan
 
 
 def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | None]:
@@ -116,6 +118,10 @@ class Planner:
         self.shared = shared  # keeps it alive
         # Layers of several groups take turns within a step, so what a plan computes once is each one's own.
         self.workspace = shared.memory.sibling()
+
+    def launches(self, features: Iterable[frozenset[str]]) -> list[DummyLaunch]:
+        """What the plans of layers with these features can launch."""
+        return launches_of(self.workspace.device, self.model, features=features, for_capture=True)
 
     def plan(self, step: StepMetadata) -> Plan:
         """Plan a step; never waits for the device. Raises as ``attn_kernels.plan``."""

@@ -103,6 +103,8 @@ def supported() -> Iterator[list[str]]:
             yield [OPTIONS.get(name, f"`{name}`"), *(YES if name in own else NO for own in passed)]
     asked = answered_by_vllm_backend()
     yield ["batch invariance", YES if "supports_batch_invariance" in asked else NO, *[NO] * (count - 1)]
+    shares = _refusal(partial(vllm.check_parallel, SimpleNamespace(decode_context_parallel_size=2)))
+    yield ["decode context parallelism", NO if shares else YES, *[NO] * (count - 1)]
     drafts = "speculative decoding" in " ".join(line for _, line in refused_by_sglang())
     speculative = f"yes; drafts of up to {MAX_DRAFT - 1} tokens count as decodes"
     yield ["speculative decoding", speculative, NO if drafts else YES, *["as `generate` does it", NO]]
@@ -128,10 +130,13 @@ def refused_by_vllm() -> Iterator[tuple[str, str]]:
     checks: dict[str, Callable[[], object]] = {
         "values of another head size": partial(vllm.check_spec, spec, torch.bfloat16)
     }
-    for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
-        checks[name.removesuffix("_size").replace("_", " ")] = partial(
-            vllm.check_parallel, SimpleNamespace(**{name: 2})
-        )
+    for name, value in {"prefill_context_parallel_size": 2, "dcp_comm_backend": "a2a"}.items():
+        checks[f"`{name}` {value}"] = partial(vllm.check_parallel, SimpleNamespace(**{name: value}))
+    no_options = dict.fromkeys(("sliding_window", "alibi_slopes", "kv_sharing_target_layer_name"))
+    for name in (*no_options, "is_mm_prefix_lm", "VLLM_BATCH_INVARIANT", "head_size"):
+        impl = SimpleNamespace(**no_options | {"head_size": 80, name: 80})
+        asked = {name: True} if name in ("is_mm_prefix_lm", "VLLM_BATCH_INVARIANT") else {}
+        checks[f"`{name}` with decode context parallelism"] = partial(vllm.check_shares, 2, impl, **asked)
     yield from _lines(checks)
 
 

@@ -29,6 +29,7 @@ from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata, step_lengths
 from attn_kernels.engines.store import StoreLaunch
+from attn_kernels.engines.two_passes import SharePlanner
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 from attn_kernels.engines.vllm_supported import (
     CACHE_DTYPES,
@@ -37,12 +38,13 @@ from attn_kernels.engines.vllm_supported import (
     SAME_NAMES,
     cache_dtype_fits,
     check_parallel,
+    check_shares,
     check_spec,
     head_size_fits,
     image_ranges,
     refusals,
 )
-from attn_kernels.warmup.compile_ahead import compile_launches, expect_compiling, launches_of
+from attn_kernels.warmup.compile_ahead import compile_launches, expect_compiling
 
 logger: logging.Logger = init_logger("vllm.attn_kernels")  # vLLM shows lines of its own loggers alone
 
@@ -81,6 +83,14 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         every |= set(models.values())
         scheduler, parallel = vllm_config.scheduler_config, vllm_config.parallel_config
         captured = vllm_config.compilation_config.max_cudagraph_capture_size or 0
+        images, invariant = vllm_config.model_config.is_mm_prefix_lm, bool(envs.VLLM_BATCH_INVARIANT)
+        ranks = own[0].dcp_world_size
+        self._shares: tuple[int, ...] = ()
+        if ranks > 1:
+            for impl in own:
+                check_shares(ranks, impl, is_mm_prefix_lm=images, VLLM_BATCH_INVARIANT=invariant)
+            self._shares = ranks, own[0].dcp_rank, parallel.cp_kv_cache_interleave_size
+            every |= {replace(model, num_query_heads=model.num_query_heads * ranks) for model in every}
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", AttnKernelsWarning)
             shared = SharedWorkspace.of(
@@ -91,8 +101,11 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
                 max(scheduler.max_num_seqs, captured),
                 scheduler.max_num_batched_tokens,
             )
-            self._planners = {heads: Planner(model, shared) for heads, model in models.items()}
-            self._compile(list(models.values()), {impl.features for impl in own})
+            planner_of: Any = SharePlanner if self._shares else Planner
+            self._planners = {
+                heads: planner_of(model, shared, *self._shares) for heads, model in models.items()
+            }
+            self._compile({impl.features for impl in own})
         for line in dict.fromkeys(str(w.message) for w in caught if w.category is AttnKernelsWarning):
             logger.warning("attn_kernels: %s", line)
         self._captured: list[StepMetadata] = []  # plans must live as long as their graphs
@@ -110,14 +123,16 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
             batch_invariant=bool(envs.VLLM_BATCH_INVARIANT),
         )
 
-    def _compile(self, models: list[Model], features: set[frozenset[str]]) -> None:
+    def _compile(self, features: set[frozenset[str]]) -> None:
         """Compile and load all that these layers can launch."""
         if self.device.type != "cuda":
             return
         if self.vllm_config.model_config.is_mm_prefix_lm:
             features = features | {kind | {"ranges"} for kind in features}
-        launches = launches_of(self.device, models, features=features, for_capture=True)
-        done = compile_launches([*launches, *map(StoreLaunch, models)], self.device)
+        planners = self._planners.values()
+        launches = [launch for planner in planners for launch in planner.launches(features)]
+        stores = [StoreLaunch(planner.model) for planner in planners]
+        done = compile_launches([*launches, *stores], self.device)
         logger.info("attn_kernels: %s", done)
 
     def build(
@@ -145,7 +160,7 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
 
     def _record_replay_before(self, metadata: StepMetadata) -> None:
         """Count the last step for ``ATTN_KERNELS_RECORD`` if no layer planned it: it replayed a graph."""
-        if recorder_of_process() is None:
+        if recorder_of_process() is None or self._shares:  # each rank replays other lengths
             return
         last, lengths = self._last
         if last is not None and not last.plans:

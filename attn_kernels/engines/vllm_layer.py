@@ -5,14 +5,22 @@ from typing import Any
 import torch
 from torch import Tensor
 from vllm._custom_ops import reshape_and_cache_flash
+from vllm.distributed.parallel_state import get_dcp_group
 from vllm.forward_context import get_forward_context
 from vllm.v1.attention.backend import AttentionImpl, AttentionType
 
 from attn_kernels.core.checks import FP8
 from attn_kernels.engines.planner import StepMetadata
 from attn_kernels.engines.store import Store
+from attn_kernels.engines.two_passes import TwoPlans
 from attn_kernels.engines.vllm_supported import FP8_WORDS, cache_views
+from attn_kernels.launch.merge import merge_attention_states
 from attn_kernels.launch.run import run
+
+try:
+    from vllm.v1.attention.ops.dcp import cp_lse_ag_out_rs
+except ImportError:  # vLLM 0.24
+    from vllm.v1.attention.ops.common import cp_lse_ag_out_rs
 
 
 class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
@@ -20,6 +28,9 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
 
     Raises ValueError about a kind of attention that is not supported.
     """
+
+    # What vLLM 0.24 and later versions ask for decode context parallelism.
+    can_return_lse_for_decode = supports_dcp = supports_mtp_with_cp_non_trivial_interleave_size = True
 
     def __init__(
         self,
@@ -106,9 +117,31 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         out, tokens = output, plan.num_query_tokens
         if query.shape[0] != tokens:  # padded for a piecewise graph
             query, out = query[:tokens], output[:tokens]
+        if isinstance(plan, TwoPlans):
+            self._run_twice(plan, query, key, value, out)
+            return output
         ranges = attn_metadata.mm_prefix_range_tensor
         run(plan, query, k_cache, v_cache, out=out, bidirectional_ranges=ranges, **self._options)
         return output
+
+    def _run_twice(
+        self, plan: TwoPlans, query: Tensor, key: Tensor | None, value: Tensor | None, out: Tensor
+    ) -> None:
+        """Run both passes and merge them into ``out``; sinks take part in the second alone."""
+        group, options = get_dcp_group(), self._options
+        gathered = group.all_gather(query.contiguous(), dim=1)
+        first_lse, second_lse = (
+            torch.empty(rows.shape[1::-1], dtype=torch.float32, device=rows.device)
+            for rows in (gathered, query)
+        )
+        every_key = options | {"sinks": None, "bidirectional_ranges": plan.ranges}
+        first = run(plan.first, gathered, *self._views[2:], lse=first_lse, **every_key)
+        first, of_ranks = cp_lse_ag_out_rs(first, first_lse.t(), group, return_lse=True)
+        assert key is not None and value is not None  # no layer shares another's cache
+        # The step's own keys, one a page; contiguous, as kernels are compiled ahead for.
+        own = [new[: len(query)].contiguous().unsqueeze(1) for new in (key, value)]
+        second = run(plan.second, query, *own, lse=second_lse, **(options | {"k_scale": 1.0, "v_scale": 1.0}))
+        merge_attention_states(first, of_ranks.t().contiguous(), second, second_lse, out=out, lse=second_lse)
 
     def forget_cache(self) -> None:
         """Drop the views of the layer's cache, which keep its memory."""

@@ -78,10 +78,23 @@ def check_spec(spec: Any, dtype: torch.dtype) -> None:
 
 def check_parallel(parallel: Any) -> None:
     """Check vLLM's parallel configuration. Raises ValueError about context parallelism."""
-    for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
-        size = getattr(parallel, name, 1)
-        if size > 1:
-            raise ValueError(f"attn_kernels: {name} is {size}, but 1 is needed")
+    only = {"prefill_context_parallel_size": 1, "dcp_comm_backend": "ag_rs", "dcp_q_replicate": False}
+    for name, needed in only.items():
+        value = getattr(parallel, name, None) or needed
+        if value != needed:
+            raise ValueError(f"attn_kernels: {name} is {value}, but {needed} is needed")
+
+
+def check_shares(ranks: int, impl: Any, **options: Any) -> None:
+    """Check a layer whose contexts are divided among ranks. Raises ValueError about what it cannot have."""
+    where, size = f"with decode_context_parallel_size {ranks}", impl.head_size
+    for name in ("sliding_window", "alibi_slopes", "kv_sharing_target_layer_name"):
+        options[name] = getattr(impl, name) is not None
+    for name, given in options.items():
+        if given:
+            raise ValueError(f"attn_kernels: {name} is given, but {where} it is not supported")
+    if size & (size - 1):  # vLLM's kernel that corrects outputs takes no other
+        raise ValueError(f"attn_kernels: head_size is {size}, but {where} a power of two is needed")
 
 
 def image_ranges(

@@ -24,7 +24,7 @@ def test_a_check_that_changes_changes_the_tables(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(vllm_supported, "check_parallel", lambda parallel: None)
     after = markdown()
     assert "multiples of 64 up to 128" in after and "multiples of 64 up to 128" not in before
-    assert "decode_context_parallel_size" in before and "decode_context_parallel_size" not in after
+    assert "prefill_context_parallel_size" in before and "prefill_context_parallel_size" not in after
 
 
 def test_what_a_backend_answers_is_read_from_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,9 +140,12 @@ PARAMETERS = {
 
 FIELDS = {
     LAYER: "layer_name impl",
+    BACKEND: "dcp_world_size dcp_rank can_return_lse_for_decode",
     "config/compilation.py": "static_forward_context max_cudagraph_capture_size",
     "config/scheduler.py": "max_num_seqs max_num_batched_tokens",
-    "config/parallel.py": "use_ubatching decode_context_parallel_size prefill_context_parallel_size",
+    "config/parallel.py": (
+        "use_ubatching prefill_context_parallel_size dcp_comm_backend cp_kv_cache_interleave_size"
+    ),
     "config/model.py": "dtype is_mm_prefix_lm",
     "v1/kv_cache_interface.py": "block_size head_size head_size_v",
     "platforms/interface.py": "fp8_dtype",
@@ -163,6 +166,14 @@ def test_methods_take_the_arguments_that_the_backend_expects(root: Path, names: 
 def test_configuration_has_the_fields_that_the_backend_reads(root: Path, path: str) -> None:
     for name in FIELDS[path].split():
         assert has_field(root, path, name), f"{path} has no field {name}"
+
+
+def test_ranks_gather_queries_and_combine_outputs(root: Path) -> None:
+    places = [f"v1/attention/ops/{name}.py" for name in ("dcp", "common")]
+    place = next(path for path in places if (root / "vllm" / path).is_file())
+    given = parameters(root, place, "cp_lse_ag_out_rs")
+    assert given[:3] == ["cp_attn_out", "cp_attn_lse", "cp_group"] and "return_lse" in given
+    assert parameters(root, "distributed/parallel_state.py", "get_dcp_group") == []
 
 
 def test_plugins_register_a_backend_by_its_path(root: Path) -> None:

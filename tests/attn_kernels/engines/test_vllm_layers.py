@@ -17,6 +17,7 @@ from torch import Tensor
 pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed", exc_type=ImportError)
 
 from kernel_cases import forget_choices
+from key_shards import shard
 
 from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.engines import vllm_backend, vllm_layer
@@ -70,7 +71,7 @@ class Engine:
         self.config: Any = SimpleNamespace(
             model_config=SimpleNamespace(dtype=dtype, max_model_len=MAX_LEN, is_mm_prefix_lm=False),
             parallel_config=SimpleNamespace(
-                use_ubatching=False, decode_context_parallel_size=1, prefill_context_parallel_size=1
+                use_ubatching=False, prefill_context_parallel_size=1, cp_kv_cache_interleave_size=1
             ),
             scheduler_config=SimpleNamespace(max_num_seqs=MAX_SEQS, max_num_batched_tokens=64),
             compilation_config=SimpleNamespace(
@@ -409,6 +410,125 @@ def test_a_step_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> N
     assert metadata.plan_for(4).parts
 
 
+class Ranks:
+    """Ranks of decode context parallelism that compute one after another, each with an engine of its own.
+
+    What a rank has not sent yet is missing from what it sends to others. So the results are right once every
+    rank has sent its queries, and then the attention over its keys: in the third round.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, interleave: int) -> None:
+        self.count, self.rank = count, 0
+        self.queries: dict[int, Tensor] = {}
+        self.states: dict[int, tuple[Tensor, Tensor]] = {}
+        for place in ("vllm.distributed.parallel_state", vllm_layer.__name__):
+            monkeypatch.setattr(f"{place}.get_dcp_group", lambda: self)
+        monkeypatch.setattr(vllm_layer, "cp_lse_ag_out_rs", self.combine)
+        self.engines = [Engine(monkeypatch, torch.bfloat16) for _ in range(count)]
+        for engine in self.engines:
+            engine.config.parallel_config.cp_kv_cache_interleave_size = interleave
+
+    @property
+    def world_size(self) -> int:
+        return self.count
+
+    @property
+    def rank_in_group(self) -> int:
+        return self.rank
+
+    def all_gather(self, rows: Tensor, dim: int) -> Tensor:
+        self.queries[self.rank] = rows
+        return torch.cat([self.queries.get(rank, rows) for rank in range(self.count)], dim)
+
+    def combine(self, out: Tensor, lse: Tensor, group: Any, return_lse: bool) -> tuple[Tensor, Tensor]:
+        """As vLLM's: the own heads of outputs [tokens, heads, size] and logarithms [tokens, heads]."""
+        self.states[self.rank] = out, lse
+        outs, lses = (torch.stack(tensors).double() for tensors in zip(*self.states.values(), strict=True))
+        weights = (lses - lses.logsumexp(0)).exp().nan_to_num()
+        merged = (outs * weights[..., None]).sum(0).to(out.dtype), lses.logsumexp(0).float()
+        own = slice(self.rank * out.shape[1] // self.count, (self.rank + 1) * out.shape[1] // self.count)
+        return merged[0][:, own], merged[1][:, own]
+
+
+@pytest.mark.parametrize("interleave", [1, 16])
+@pytest.mark.parametrize("name", [*BATCHES, "fp8", "sinks"])
+def test_ranks_that_share_the_keys(name: str, interleave: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of every kind; each rank stores those of the new keys that it keeps."""
+    fp8, sinks = name == "fp8", torch.arange(8.0) if name == "sinks" else None
+    kinds = {"cache_dtype": FP8} if fp8 else {}
+    batch = batch_of(name if name in BATCHES else "mixed", (8, 1, 32), **kinds)
+    scales = {"k_scale": 0.25, "v_scale": 0.125} if fp8 else {}
+    new = [
+        (tensor.double() * scale).bfloat16()
+        for tensor, scale in zip(take_new_keys_and_values(batch), scales.values() or (1.0, 1.0), strict=True)
+    ]
+    ranks = Ranks(monkeypatch, 2, interleave)
+    outs: dict[int, Tensor] = {}
+    for turn in range(6):
+        ranks.rank = rank = turn % 2
+        engine, part = ranks.engines[rank], shard(batch, rank, 2, interleave)
+        heads = slice(4 * rank, 4 * rank + 4)
+        extra: dict[str, Any] = {"kv_cache_dtype": "fp8", "scale": 0.25} if fp8 else {}
+        layer = plain(engine, (4, 1, 32), sinks=None if sinks is None else sinks[heads].contiguous(), **extra)
+        builder = engine.builder(layer)
+        given = common(batch)
+        given.block_table_tensor = common(part).block_table_tensor
+        given.slot_mapping = torch.tensor(
+            [
+                slot_on_rank(part.block_table[seq], position, rank, 2, interleave)
+                for seq, (queries, keys) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True))
+                for position in range(keys - queries, keys)
+            ]
+        )
+        metadata = builder.build(0, given)
+        kv_cache = cache_of(part)
+        stored = given.slot_mapping[given.slot_mapping >= 0]
+        for cache in vllm_layer.cache_views(kv_cache, 32, FP8 if fp8 else None):
+            cache.view(torch.uint8)[stored // BLOCK, stored % BLOCK] = 0x7F  # NaN, before the store
+        engine.slots[layer.layer_name] = given.slot_mapping
+        with monkeypatch.context() as here:
+            context = SimpleNamespace(slot_mapping=engine.slots)
+            here.setattr(vllm_layer, "get_forward_context", lambda context=context: context)
+            out = torch.full_like(batch.q[:, heads], torch.nan)
+            rows = [strided(tensor, len(batch.q)) for tensor in (batch.q[:, heads], *new)]
+            outs[rank] = layer.impl.forward(layer, *rows, kv_cache, metadata, out)
+        for cache in vllm_layer.cache_views(kv_cache, 32, FP8 if fp8 else None):
+            assert not cache[stored // BLOCK, stored % BLOCK].float().isnan().any()
+    assert_right(torch.cat([outs[0], outs[1]], 1), batch, sinks=sinks, **scales)
+
+
+def slot_on_rank(pages: Tensor, position: int, rank: int, ranks: int, interleave: int) -> int:
+    """Where vLLM keeps a key; -1 where another rank does."""
+    run, place = divmod(position, interleave)
+    if run % ranks != rank:
+        return -1
+    key = run // ranks * interleave + place
+    return int(pages[key // BLOCK]) * BLOCK + key % BLOCK
+
+
+def test_what_ranks_cannot_share_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = Ranks(monkeypatch, 2, 1)
+    (engine, _), heads = ranks.engines, (4, 1, 32)
+    options: tuple[dict[str, Any], ...] = (
+        {"sliding_window": 11},
+        {"alibi_slopes": [0.5, 0.25, 0.125, 0.06]},
+        {"kv_sharing_target_layer_name": "another"},
+    )
+    for extra in options:
+        with pytest.raises(ValueError, match=f"^attn_kernels: {next(iter(extra))} is given"):
+            engine.builder(plain(engine, heads, **extra))
+    with pytest.raises(ValueError, match=r"^attn_kernels: head_size is 80"):
+        engine.builder(plain(engine, (4, 1, 80)))
+    engine.config.parallel_config.dcp_comm_backend = "a2a"
+    with pytest.raises(ValueError, match=r"^attn_kernels: dcp_comm_backend is a2a"):
+        engine.builder(plain(engine, heads))
+    engine.config.parallel_config.dcp_comm_backend = "ag_rs"
+    engine.config.model_config.is_mm_prefix_lm = True
+    with pytest.raises(ValueError, match=r"^attn_kernels: is_mm_prefix_lm is given"):
+        engine.builder(plain(engine, heads))
+    assert plain(engine, heads).impl.need_to_return_lse_for_decode
+
+
 def test_unsupported_layers_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(monkeypatch, torch.bfloat16)
     for attn_type in ("encoder", "encoder_only", "encoder_decoder"):
@@ -416,10 +536,10 @@ def test_unsupported_layers_are_refused_in_one_line(monkeypatch: pytest.MonkeyPa
             plain(engine, attn_type=attn_type)
     with pytest.raises(ValueError, match=r"^attn_kernels: use_alibi_sqrt is True"):
         plain(engine, use_alibi_sqrt=True)
-    engine.config.parallel_config.decode_context_parallel_size = 2
-    with pytest.raises(ValueError, match=r"^attn_kernels: decode_context_parallel_size is 2"):
+    engine.config.parallel_config.prefill_context_parallel_size = 2
+    with pytest.raises(ValueError, match=r"^attn_kernels: prefill_context_parallel_size is 2"):
         engine.builder(plain(engine))
-    engine.config.parallel_config.decode_context_parallel_size = 1
+    engine.config.parallel_config.prefill_context_parallel_size = 1
     builder, step = engine.builder(plain(engine)), common(batch_of("decode"))
     step.causal = False
     with pytest.raises(NotImplementedError, match="not causal"):
@@ -432,15 +552,15 @@ def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
     import warnings
 
     from attn_kernels.core.errors import AttnKernelsWarning
-    from attn_kernels.engines import planner
+    from attn_kernels.planning import workspace
 
-    choose = planner.choices_for
+    choose = workspace.choices_for
 
-    def warn(model: Any, device: torch.device) -> Any:
+    def warn(*arguments: Any) -> Any:
         warnings.warn("GPU X has no heuristic of its own", AttnKernelsWarning, stacklevel=1)
-        return choose(model, device)
+        return choose(*arguments)
 
-    monkeypatch.setattr(planner, "choices_for", warn)
+    monkeypatch.setattr(workspace, "choices_for", warn)
     monkeypatch.setattr(vllm_backend.logger, "propagate", True)
     caplog.set_level("WARNING")
     engine = Engine(monkeypatch, torch.bfloat16)

@@ -1,0 +1,101 @@
+"""Layers whose keys are those of several ranks, or whose sequences share a prefix, on one device."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from key_shards import shard
+from torch import Tensor
+
+from attn_kernels import merge_attention_states, run
+from attn_kernels.core.structures import Plan
+from attn_kernels.engines.planner import SharedWorkspace, StepMetadata
+from attn_kernels.engines.two_passes import SharePlanner
+from attn_kernels.testing.poisoned import PoisonedBatch
+
+
+def step_of(batch: PoisonedBatch, **changes: Any) -> StepMetadata:
+    known: dict[str, Any] = {
+        "query_start_loc": batch.cu_seqlens_q,
+        "seq_lens": batch.seqused_k,
+        "block_table": batch.block_table,
+        "slot_mapping": batch.seqused_k,  # read by no plan
+        "query_start_loc_cpu": batch.cu_seqlens_q.cpu(),
+        "seq_lens_cpu_upper_bound": batch.seqused_k.cpu(),
+        "num_actual_tokens": len(batch.q),
+        "max_query_len": max(batch.query_lens),
+        "max_seq_len": max(batch.context_lens),
+        "for_capture": False,
+        "planners": {},
+    }
+    return StepMetadata(**(known | changes))
+
+
+def workspace_of(batch: PoisonedBatch) -> SharedWorkspace:
+    return SharedWorkspace(batch.q.device, [batch.model], len(batch.query_lens), len(batch.q))
+
+
+def run_with_lse(plan: Plan, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    """NaN shows what is not written."""
+    out = torch.full(q.shape, torch.nan, dtype=q.dtype, device=q.device)
+    lse = torch.full((q.shape[1], q.shape[0]), torch.nan, device=q.device)
+    return run(plan, q, k, v, out=out, lse=lse, **options), lse
+
+
+class Ranks:
+    """Decode context parallelism of a batch: what each rank computes; merges stand for what they send."""
+
+    def __init__(
+        self, batch: PoisonedBatch, ranks: int, interleave: int, *, for_capture: bool = False, **options: Any
+    ) -> None:
+        self.batch, self.count, self.options = batch, ranks, options
+        self.heads = batch.q.shape[1] // ranks
+        self.shards = [shard(batch, rank, ranks, interleave) for rank in range(ranks)]
+        self.new = [
+            torch.empty_like(batch.q[:, : cache.shape[2]]) for cache in (batch.k_cache, batch.v_cache)
+        ]
+        self.take_new_keys()
+        # As narrow as vLLM's, whatever the queries.
+        wide = -(-max(batch.context_lens) // (ranks * batch.model.block_size))
+        tables = [
+            part.block_table[:, : max(wide, interleave // batch.model.block_size)] for part in self.shards
+        ]
+        self.steps = [step_of(batch, block_table=table, for_capture=for_capture) for table in tables]
+        model, shared = dataclasses.replace(batch.model, num_query_heads=self.heads), workspace_of(batch)
+        self.planners = [SharePlanner(model, shared, ranks, rank, interleave) for rank in range(ranks)]
+        self.plans: list[Any] = []
+
+    def take_new_keys(self) -> None:
+        """Copy the query tokens' own keys and values out of the caches, in the queries' type."""
+        batch, page = self.batch, self.batch.model.block_size
+        starts = batch.cu_seqlens_q.tolist()
+        for seq, length in enumerate(batch.seqused_k.tolist()):
+            tokens = slice(starts[seq], starts[seq + 1])
+            positions = torch.arange(length - (tokens.stop - tokens.start), length, device=batch.q.device)
+            places = batch.block_table[seq, positions // page].long(), positions % page
+            for new, name in zip(self.new, ("k", "v"), strict=True):
+                rows = getattr(batch, f"{name}_cache").view(torch.uint8)[places]
+                rows = rows.view(getattr(batch, f"{name}_cache").dtype).double()
+                new[tokens] = (rows * self.options.get(f"{name}_scale", 1.0)).to(new.dtype)
+
+    def attend(self) -> Tensor:
+        """All heads, as the ranks compute them one after another."""
+        options, q = self.options, self.batch.q
+        self.plans = [planner.plan(step) for planner, step in zip(self.planners, self.steps, strict=True)]
+        before: tuple[Tensor, ...] = ()
+        for plans, part in zip(self.plans, self.shards, strict=True):
+            first = options | {"sinks": None, "bidirectional_ranges": plans.ranges}
+            state = run_with_lse(plans.first, q, part.k_cache, part.v_cache, **first)
+            before = merge_attention_states(*before, *state) if before else state
+        outs = []
+        for rank, plans in enumerate(self.plans):
+            heads = slice(rank * self.heads, (rank + 1) * self.heads)
+            own = [new.unsqueeze(1) for new in self.new]
+            second = {name: value for name, value in options.items() if name not in ("k_scale", "v_scale")}
+            if second.get("sinks") is not None:
+                second["sinks"] = second["sinks"][heads].contiguous()
+            state = run_with_lse(plans.second, q[:, heads].contiguous(), *own, **second)
+            outs.append(merge_attention_states(before[0][:, heads], before[1][heads], *state)[0])
+        return torch.cat(outs, 1)
