@@ -33,3 +33,8 @@ def test_links_lead_to_files(page: Path) -> None:
 def test_commands_name_modules_that_exist(page: Path) -> None:
     for module in re.findall(r"python -m ((?:benchmarks|examples)[\w.]*)", page.read_text()):
         assert importlib.util.find_spec(module) is not None, module
+
+
+def test_the_readme_shows_a_function_as_it_is_generated() -> None:
+    (shown,) = re.findall(r"(?ms)^```python\n(def .*?)^```", (ROOT / "README.md").read_text())
+    assert shown in (ROOT / "generated/unified_attention/nvidia_h100.py").read_text()

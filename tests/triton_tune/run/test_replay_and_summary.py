@@ -102,7 +102,7 @@ PROBLEM = SearchProblem(
     {"s": {}, "t": {}, "u": {}},
     {"s": ("a", "b", "c"), "t": ("a", "b", "c"), "u": ("a",)},
     {},
-    {"a": "qblock", "b": "segmented", "c": "split"},
+    {"a": "qblock", "b": "stream_k", "c": "pod"},
 )
 TIMES = Times([
     Visit("s", 1, {"a": 10.0, "b": 20.0, "c": Failure("crashed")}),
@@ -118,7 +118,7 @@ def test_the_summary_counts_cells_once_and_failures_by_their_first_reason() -> N
     assert lines_of(summary, PROBLEM, TIMES) == [
         "2 of 3 scenarios, 5 rows, 6 of 7 cells (86%), 12.3 s",
         "two repeats of a cell differ by 5.0% (median), 17.0% (90%), 19.7% (99%)",
-        "fastest: qblock in 1, segmented in 1",
+        "fastest: qblock in 1, stream_k in 1",
         "failed cells: 2",
         "  1: crashed",
         "  1: wrong",

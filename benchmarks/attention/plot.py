@@ -1,0 +1,108 @@
+"""Draw how fast attention kernels are beside FlashAttention-3, a panel for each run of `compare`.
+
+python -m benchmarks.attention.plot results/h100 results/h200 --out docs/attention.svg
+
+A bar is a geometric mean over batches, and a dot is a batch.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.environment import stop
+from benchmarks.common.table import geomean
+
+# Colours that colour-blind readers tell apart (Okabe and Ito).
+KERNELS = {
+    "ours": ("attn_kernels", "#56b4e9"),
+    "fa3": ("FlashAttention-3", "#999999"),
+    "vllm": ("vLLM's Triton kernel", "#e69f00"),
+}
+KINDS = {"decode": "decode", "prefill": "prompts", "mixed": "mixed", "": "all"}
+LOOK = {
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "attention",  # ids that are random otherwise
+}
+
+
+def speeds(document: dict[str, Any]) -> dict[tuple[str, str], list[float]]:
+    """Speeds over FlashAttention-3's by kind and kernel, of the batches that all kernels computed right."""
+    batches: dict[tuple[str, ...], dict[str, float]] = {}
+    for record in document["results"]:
+        if record["implementation"] in KERNELS and record["ok"] and record["time_us"]:
+            batch = tuple(str(record[key]) for key in ("kind", "batch", "layout", "block_size", "dtype"))
+            batches.setdefault(batch, {})[record["implementation"]] = record["time_us"]
+    found: dict[tuple[str, str], list[float]] = {}
+    for (kind, *_), times in batches.items():
+        if len(times) == len(KERNELS):
+            for group in (kind, ""):
+                for name, time in times.items():
+                    found.setdefault((group, name), []).append(times["fa3"] / time)
+    return found
+
+
+def draw(documents: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write the picture; without matplotlib, raises ImportError."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context(LOOK):
+        figure, panels = pyplot.subplots(
+            1, len(documents), figsize=(4.9 * len(documents), 3.4), squeeze=False, sharey=True
+        )
+        for axes, document in zip(panels[0], documents, strict=True):
+            found = speeds(document)
+            kinds = [kind for kind in KINDS if (kind, "ours") in found]
+            for k, (name, (label, colour)) in enumerate(KERNELS.items()):
+                for place, kind in enumerate(kinds):
+                    x, values = place + 0.3 * (k - 1), found[kind, name]
+                    mean = geomean(values)
+                    axes.bar(x, mean, 0.29, color=colour, label=label if place == 0 else None)
+                    if name != "fa3":
+                        axes.annotate(f"{mean:.2f}", (x, 0.02), ha="center", fontsize=10)
+                        axes.scatter([x] * len(values), values, s=7, color="black", alpha=0.45, linewidths=0)
+            axes.axhline(1, color="black", linewidth=0.8)
+            ticks = [f"{KINDS[kind]}\n({len(found[kind, 'ours'])})" for kind in kinds]
+            axes.set_xticks(range(len(kinds)), ticks)
+            axes.set_title(document["environment"]["device"], fontsize=11)
+            axes.spines[["top", "right"]].set_visible(False)
+        panels[0][0].set_ylabel("speed / FlashAttention-3's")
+        handles = panels[0][0].get_legend_handles_labels()
+        figure.legend(*handles, loc="lower center", ncols=len(KERNELS), frameon=False)
+        figure.tight_layout(rect=(0, 0.09, 1, 1))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=160)
+        pyplot.close(figure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0; a run that cannot be drawn is wrong use, which exits with 2."""
+    parser = argparse.ArgumentParser(prog="benchmarks.attention.plot", description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, help="folders that `compare --out` wrote")
+    parser.add_argument("--out", type=Path, required=True, help="the picture, .svg or .png")
+    args = parser.parse_args(arguments)
+    if args.out.suffix not in (".svg", ".png"):
+        stop(f"--out {args.out}: .svg or .png is needed")
+    documents = []
+    for run in args.runs:
+        try:
+            documents.append(json.loads((run / "compare.json").read_text()))
+        except (OSError, ValueError) as error:
+            stop(f"{run / 'compare.json'}: {error}")
+        if not speeds(documents[-1]):
+            stop(f"{run / 'compare.json'}: no batch with right times of {', '.join(KERNELS)}")
+    try:
+        draw(documents, args.out)
+    except ImportError:
+        stop("matplotlib is not installed: pip install '.[report]'")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
