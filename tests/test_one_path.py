@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-TABLE = Path("tuning_data/unified_attention/nvidia_h200")  # from which the H100's module is compiled, too
+TABLE = Path("tuning_data/unified_attention/nvidia_h100")
 
 # Runs a small batch through the public interface; prints what the Q-Block kernel was launched with.
 LAUNCH = """

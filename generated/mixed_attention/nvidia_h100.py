@@ -60,13 +60,13 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
     def step(num_decodes: int, num_decode_tokens: int, num_decode_kv_tokens: int, max_decode_len: int, max_decode_seq_len: int, num_prompts: int, num_prompt_tokens: int, num_prompt_kv_tokens: int, max_prompt_len: int, max_prompt_seq_len: int) -> Config:
         mean_decode_context = num_decode_kv_tokens // (num_decodes if num_decodes > 1 else 1)
         prompt_tiles = (num_prompt_tokens * gqa_group_size // 128 + num_prompts) * num_kv_heads
-        prompt_keys_per_tile = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
+        prompt_context_per_wave = 128 * max_prompt_seq_len // (prompt_tiles if prompt_tiles > 1 else 1)
         decode_keys = num_decode_kv_tokens * num_kv_heads
         prompt_context = max(0, 2 * num_prompt_kv_tokens - num_prompt_tokens) // max(1, 2 * num_prompts)
         prompt_scores = num_prompt_tokens * prompt_context * num_query_heads
         prompts_per_decodes = prompt_scores // max(1, 8 * decode_keys)
         for config in steps[steps_row(mean_decode_context, prompt_tiles, prompt_scores, prompts_per_decodes)]:
-            if (config.variant != "pod" or num_prompt_tokens <= 8192) and (config.variant != "pod" or prompt_keys_per_tile <= 65_536) and (config.variant != "single" or prompt_scores <= 134_217_728):
+            if (config.variant != "pod" or num_prompt_tokens <= 8192) and (config.variant != "pod" or prompt_context_per_wave <= 65_536) and (config.variant != "single" or prompt_scores <= 134_217_728):
                 return config
         return SEPARATE_M0_T0_W0_S0
 

@@ -47,15 +47,15 @@ def model_class(head_size: int, kv_element_size: int) -> str:
     return "half_256"
 
 
-def decode_row(keys_per_tile: int, total_keys: int, query_rows: int) -> int:
+def decode_row(context_per_wave: int, total_keys: int, query_rows: int) -> int:
     if query_rows <= 16:
         if total_keys <= 16_384:
-            if keys_per_tile <= 1536:
+            if context_per_wave <= 1536:
                 return 0
             return 1
         if total_keys > 393_216:
             return 4
-        if keys_per_tile <= 262_144:
+        if context_per_wave <= 262_144:
             return 2
         return 3
     if total_keys <= 12_288:
@@ -63,12 +63,12 @@ def decode_row(keys_per_tile: int, total_keys: int, query_rows: int) -> int:
     return 6
 
 
-def prompts_row(keys_per_tile: int, max_scores: int) -> int:
+def prompts_row(context_per_wave: int, max_scores: int) -> int:
     if max_scores <= 49_152:
-        if keys_per_tile <= 15:
+        if context_per_wave <= 15:
             return 0
         return 1
-    if keys_per_tile <= 10:
+    if context_per_wave <= 10:
         return 2
     return 3
 
@@ -103,13 +103,13 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
 
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
         small_tiles = (num_query_tokens * gqa_group_size // 16 + num_seqs) * num_kv_heads
-        keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+        context_per_wave = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
         if max_query_len <= 8:
             total_keys = num_kv_tokens * num_kv_heads
             query_rows = max_query_len * gqa_group_size
-            return decode[decode_row(keys_per_tile, total_keys, query_rows)]
+            return decode[decode_row(context_per_wave, total_keys, query_rows)]
         max_scores = max_query_len * max_seq_len
-        return prompts[prompts_row(keys_per_tile, max_scores)]
+        return prompts[prompts_row(context_per_wave, max_scores)]
 
     return step
 

@@ -52,30 +52,30 @@ def model_class(head_size: int, kv_element_size: int) -> str:
     return "half_256"
 
 
-def decode_row(keys_per_tile: int, total_keys: int, query_rows: int) -> int:
+def decode_row(context_per_wave: int, total_keys: int, query_rows: int) -> int:
     if query_rows <= 16:
         if total_keys <= 16_384:
-            if keys_per_tile <= 1024:
+            if context_per_wave <= 1024:
                 return 0
             return 1
-        if keys_per_tile <= 48:
+        if context_per_wave <= 48:
             return 2
         if total_keys <= 262_144:
             return 3
         return 4
     if total_keys <= 12_288:
         return 5
-    if keys_per_tile <= 16_384:
+    if context_per_wave <= 16_384:
         return 6
     return 7
 
 
-def prompts_row(keys_per_tile: int, max_scores: int, longest_share: int) -> int:
+def prompts_row(context_per_wave: int, max_scores: int, longest_share_bp: int) -> int:
     if max_scores <= 98_304:
         return 0
-    if longest_share > 32:
+    if longest_share_bp > 32:
         return 4
-    if keys_per_tile > 768:
+    if context_per_wave > 768:
         return 3
     if max_scores <= 6_291_456:
         return 1
@@ -118,15 +118,15 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
 
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
         small_tiles = (num_query_tokens * gqa_group_size // 16 + num_seqs) * num_kv_heads
-        keys_per_tile = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+        context_per_wave = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
         if max_query_len <= 8:
             total_keys = num_kv_tokens * num_kv_heads
             query_rows = max_query_len * gqa_group_size
-            return decode[decode_row(keys_per_tile, total_keys, query_rows)]
+            return decode[decode_row(context_per_wave, total_keys, query_rows)]
         max_scores = max_query_len * max_seq_len
         avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-        longest_share = 10_000 * max_seq_len // max(1, small_tiles * avg_seq_len)
-        return prompts[prompts_row(keys_per_tile, max_scores, longest_share)]
+        longest_share_bp = 10_000 * max_seq_len // max(1, small_tiles * avg_seq_len)
+        return prompts[prompts_row(context_per_wave, max_scores, longest_share_bp)]
 
     return step
 
