@@ -55,7 +55,7 @@ class Problem:
     allowed: npt.NDArray[np.bool_]  # [scenarios, configs] whether the constraints hold
     left_out: int  # scenarios that have no best config among those that may be launched, or no row at all
     all_forbidden: int  # of these, scenarios in which constraints forbid every config
-    without_time: int  # of the others, scenarios in which no config works: all failed or were not timed
+    without_time: int  # of the others, scenarios in which no config has a time: those tried failed
     scenarios: tuple[str, ...]  # the ids of the rows
     weight: npt.NDArray[np.int64]  # [scenarios] how much each counts, from 1 to GREATEST_WEIGHT
     table_columns: tuple[int, ...]  # [configs] the column of the table that holds each config

@@ -122,12 +122,12 @@ def refuse_other_gpu(kernel: KernelSpec, device: DeviceSpec, table: Table) -> No
 
 
 def refuse_failing(problem: Problem) -> None:
-    """Raise InputError if no config works in more than MOST_WITHOUT of the measured scenarios."""
+    """Raise InputError if no config has a time in more than MOST_WITHOUT of the measured scenarios."""
     without, scenarios = problem.without_time, len(problem.cost) + problem.left_out
     if without > MOST_WITHOUT * scenarios:
-        what = f"no config works in {without:,} of {scenarios:,} scenarios; failures.csv may say why"
+        what = f"no config has a time in {without:,} of {scenarios:,} scenarios; failures.csv may say why"
         raise InputError(
-            problem.table.folder, f"{what}. Tune again, without shapes that the kernel cannot run"
+            problem.table.folder, f"{what}. Tune for longer, or without shapes that the kernel cannot run"
         )
 
 

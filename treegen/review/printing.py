@@ -32,7 +32,7 @@ def left_out_words(problem: Problem) -> str:
     timed = "constraints forbid the winner" if winners else "constraints forbid every config with a time"
     every, without = problem.all_forbidden, problem.without_time
     some = problem.left_out - every - without
-    counts = ((without, "no config works"), (every, "constraints forbid every config"), (some, timed))
+    counts = ((without, "no config has a time"), (every, "constraints forbid every config"), (some, timed))
     return ", ".join(f"in {count:,} {why}" for count, why in counts if count)
 
 

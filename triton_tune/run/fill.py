@@ -36,7 +36,7 @@ def fill(
     """Measure until the budget ends or nothing is left, and print the result.
 
     budget: seconds, of all runs of the table. begin: called with the table's folder before the first visit.
-    Returns 0; 1 if no config works in more than MOST_WITHOUT of the scenarios; or 130 after Ctrl-C.
+    Returns 0; 1 if no config has a time in more than MOST_WITHOUT of the scenarios; or 130 after Ctrl-C.
     Raises TuningError and TableError; the rows so far are kept.
     """
     times = Times(table.visits)
@@ -52,7 +52,7 @@ def fill(
         without = [s for s in problem.scenarios if times.measured(s) and not times.medians(s)]
         print("\n".join([f"{table.folder}: {why}", *lines_of(summary, problem, times)]))
         if without:
-            print("\n".join(lines_about_failing(without, summary, times)))
+            print("\n".join(lines_about_failing(without, summary, problem, times)))
         return int(len(without) > MOST_WITHOUT * summary["scenarios"])
 
     def tick() -> None:
@@ -140,10 +140,17 @@ def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -
     return [*lines, *(f"  {count}: {reason}" for reason, count in ranked)]
 
 
-def lines_about_failing(scenarios: Sequence[str], summary: Mapping[str, Any], times: Times) -> list[str]:
-    """Say in which scenarios no config works, and why, where that was not said before."""
+def lines_about_failing(
+    scenarios: Sequence[str], summary: Mapping[str, Any], problem: SearchProblem, times: Times
+) -> list[str]:
+    """Say in which scenarios no config has a time, and why, where that was not said before."""
     (reason, _), *_ = Counter(times.failures(scenarios)).most_common()
-    lines = [f"no config works in {len(scenarios)} of {summary['scenarios']} scenarios, as in {scenarios[0]}"]
+    of_all = f"of {summary['scenarios']} scenarios"
+    untried = [s for s in scenarios if len(times.measured(s)) < len(problem.candidates[s])]
+    hopeless = [s for s in scenarios if s not in untried]
+    lines = [f"no config works in {len(hopeless)} {of_all}, as in {hopeless[0]}"] if hopeless else []
+    if untried:
+        lines.append(f"in {len(untried)} {of_all} the configs tried so far fail, as in {untried[0]}")
     lines += [f"  mostly: {reason}"] if len(summary["failures"]) > 1 else []
     if reason.startswith(f"{DISAGREES}: "):
         lines.append("  if that is rounding, let `reference` round as the kernel does, or raise `tolerance`")

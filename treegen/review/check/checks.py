@@ -119,7 +119,7 @@ def check_tables(spec: Spec) -> tuple[CheckReport, bool]:
     seen = f"{counted(len(folders), 'table')} of the spec, {len(beside)} beside them"
     scenarios = counted(sum(len(table.scenarios) for table in tables.values()), "scenario")
     notes = [
-        f"{title(one)}: no config works in {counted(one.without_time, 'scenario')}"
+        f"{title(one)}: no config has a time in {counted(one.without_time, 'scenario')}"
         for one in found
         if one.without_time
     ]
