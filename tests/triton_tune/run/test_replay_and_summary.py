@@ -8,7 +8,7 @@ from tuning_builders import SurfaceBench, create_table, recorded_of, surface
 from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
-from triton_tune.run.fill import lines_of, summarise
+from triton_tune.run.fill import lines_about_failing, lines_of, summarise
 from triton_tune.run.progress import Silent
 from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S, ReplayBench, loss_of, problem_of, replay
 from triton_tune.search.loop import tune
@@ -128,3 +128,15 @@ def test_the_summary_counts_cells_once_and_failures_by_their_first_reason() -> N
         "seconds": 12.3, "finished": False, "scenarios": 2, "rows": 5,
         "cells_measured": 6, "cells_possible": 7, "cells_failed": 2, "failures": {"crashed": 1, "wrong": 1},
     }  # fmt: skip
+
+
+def test_a_scenario_counts_as_hopeless_only_once_every_config_has_failed() -> None:
+    there = surface(scenarios=2, configs=2)
+    failed = {"c0": Failure("out of memory")}
+    visits = [Visit("s0", 1, {**failed, "c1": Failure("out of memory")}), Visit("s1", 1, failed)]
+    times = Times(visits)
+    hopeless, untried = lines_about_failing(
+        ["s0", "s1"], summarise(there.problem, times, 1.0, False), there.problem, times
+    )
+    assert "s0" in hopeless and "s1" not in hopeless
+    assert "s1" in untried and "s0" not in untried
