@@ -93,9 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for run in args.runs:
         try:
             documents.append(json.loads((run / "compare.json").read_text()))
+            found = speeds(documents[-1])
         except (OSError, ValueError) as error:
             stop(f"{run / 'compare.json'}: {error}")
-        if not speeds(documents[-1]):
+        except (KeyError, TypeError) as error:
+            stop(f"{run / 'compare.json'}: not what `compare` writes: {error}")
+        if not found:
             stop(f"{run / 'compare.json'}: no batch with right times of {', '.join(KERNELS)}")
     try:
         draw(documents, args.out)
