@@ -75,7 +75,7 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
 def _next_commands(folder: Path, *, has_times: bool = True) -> str:
     """What builds from a table. The spec is in this folder, or above the tables where those are elsewhere."""
     table = shlex.quote(str(folder))
-    if folder.name.startswith(UNTUNED):
+    if any(part.startswith(UNTUNED) for part in folder.parts):
         return f"treegen eval --against {table}"
     here = folder.resolve().is_relative_to(Path.cwd())
     spec = Path("treegen.yaml") if here else folder.parent.parent / "treegen.yaml"

@@ -185,6 +185,7 @@ def test_the_next_commands_that_it_names_work(run: Run) -> None:
         for command in commands:
             assert treegen(shlex.split(command)[1:]) == 0
     assert len(commands) == 1
+    assert "treegen eval --against untuned_data/" in run(*SUMS, "--out", "untuned_data")[-1]  # it judges
 
 
 @pytest.mark.parametrize(("old", "new", "code"), [
