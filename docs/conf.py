@@ -12,6 +12,7 @@ from treegen.cli.parsers import CommandParser
 from triton_tune.cli.main import parser as triton_tune
 
 project = html_title = "attn-kernels and treegen"
+html_show_copyright = False
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["README.md"]  # index.md begins with it
 html_theme = "furo"
