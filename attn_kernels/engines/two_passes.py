@@ -30,40 +30,29 @@ class TwoPlans(NamedTuple):
         return self.second.num_query_tokens
 
 
-class TwoPassPlanner:
-    """Plans both passes of a step, each in scratch memory of its own."""
+class SharePlanner:
+    """Plans steps whose caches hold one rank's share of the keys (decode context parallelism).
 
-    def __init__(self, model: Model, first: Planner, second: Planner) -> None:
-        self.model, self.first, self.second = model, first, second
-        memory = first.workspace
+    Of every ``ranks`` runs of ``interleave`` keys, a rank keeps one. The first pass has the query heads of
+    all ranks and the keys before the step's own; the second has the step's own, one a page. Each pass has
+    scratch memory of its own.
+    """
+
+    def __init__(self, model: Model, shared: SharedWorkspace, ranks: int, rank: int, interleave: int) -> None:
+        self.model = model
+        self.first = Planner(replace(model, num_query_heads=model.num_query_heads * ranks), shared)
+        self.second = Planner(replace(model, block_size=1, cache_dtype=None), shared)
+        self.ranks, self.rank, self.interleave = ranks, rank, interleave
+        memory = self.first.workspace
         every_key = torch.tensor([[[-FAR, FAR]]], dtype=torch.int32, device=memory.device)
         self._every_key = every_key.repeat(memory.max_num_seqs, 1, 1)
 
     def launches(self, features: Iterable[frozenset[str]]) -> list[DummyLaunch]:
         """What the plans of layers with these features can launch."""
-        unscaled = {"scales"} if self.second.model.cache_dtype is None else set()
-        second = [kind - unscaled | {"lse"} for kind in features]
+        second = [kind - {"scales"} | {"lse"} for kind in features]
         first = [kind - {"sinks", "float32_sinks"} | {"lse"} for kind in features]
         first += [kind | {"ranges"} for kind in first]
         return self.first.launches(first) + self.second.launches(second)
-
-    def _plans(self, first: StepMetadata, second: StepMetadata) -> TwoPlans:
-        ranges = self._every_key[: len(first.seq_lens)] if first.max_query_len > 1 else None
-        return TwoPlans(self.first.plan(first), self.second.plan(second), ranges)
-
-
-class SharePlanner(TwoPassPlanner):
-    """Plans steps whose caches hold one rank's share of the keys (decode context parallelism).
-
-    Of every ``ranks`` runs of ``interleave`` keys, a rank keeps one. The first pass has the query heads of
-    all ranks and the keys before the step's own; the second has the step's own, one a page.
-    """
-
-    def __init__(self, model: Model, shared: SharedWorkspace, ranks: int, rank: int, interleave: int) -> None:
-        gathered = replace(model, num_query_heads=model.num_query_heads * ranks)
-        own = replace(model, block_size=1, cache_dtype=None)
-        super().__init__(model, Planner(gathered, shared), Planner(own, shared))
-        self.ranks, self.rank, self.interleave = ranks, rank, interleave
 
     def share_of(self, lens: Tensor) -> Tensor:
         """How many of each sequence's first keys the rank keeps."""
@@ -92,4 +81,5 @@ class SharePlanner(TwoPassPlanner):
             block_table=step.query_start_loc[:-1, None] + places,
             max_seq_len=longest,
         )
-        return self._plans(first, second)
+        ranges = self._every_key[:count] if longest > 1 else None
+        return TwoPlans(self.first.plan(first), self.second.plan(second), ranges)
