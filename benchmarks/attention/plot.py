@@ -7,7 +7,7 @@ A bar is a geometric mean over batches, and a dot is a batch.
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,10 @@ LOOK = {
 }
 
 
-def speeds(document: dict[str, Any]) -> dict[tuple[str, str], list[float]]:
+Speeds = Mapping[tuple[str, str], Sequence[float]]  # of batches, by kind and kernel
+
+
+def speeds(document: dict[str, Any]) -> Speeds:
     """Speeds over FlashAttention-3's by kind and kernel, of the batches that all kernels computed right."""
     batches: dict[tuple[str, ...], dict[str, float]] = {}
     for record in document["results"]:
@@ -45,8 +48,8 @@ def speeds(document: dict[str, Any]) -> dict[tuple[str, str], list[float]]:
     return found
 
 
-def draw(documents: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write the picture; without matplotlib, raises ImportError."""
+def draw(runs: Sequence[tuple[str, Speeds]], path: Path) -> None:
+    """Write the picture of GPUs and their speeds; without matplotlib, raises ImportError."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -54,10 +57,9 @@ def draw(documents: Sequence[dict[str, Any]], path: Path) -> None:
 
     with matplotlib.rc_context(LOOK):
         figure, panels = pyplot.subplots(
-            1, len(documents), figsize=(4.9 * len(documents), 3.4), squeeze=False, sharey=True
+            1, len(runs), figsize=(4.9 * len(runs), 3.4), squeeze=False, sharey=True
         )
-        for axes, document in zip(panels[0], documents, strict=True):
-            found = speeds(document)
+        for axes, (gpu, found) in zip(panels[0], runs, strict=True):
             kinds = [kind for kind in KINDS if (kind, "ours") in found]
             for k, (name, (label, colour)) in enumerate(KERNELS.items()):
                 for place, kind in enumerate(kinds):
@@ -70,7 +72,7 @@ def draw(documents: Sequence[dict[str, Any]], path: Path) -> None:
             axes.axhline(1, color="black", linewidth=0.8)
             ticks = [f"{KINDS[kind]}\n({len(found[kind, 'ours'])})" for kind in kinds]
             axes.set_xticks(range(len(kinds)), ticks)
-            axes.set_title(document["environment"]["device"], fontsize=11)
+            axes.set_title(gpu, fontsize=11)
             axes.spines[["top", "right"]].set_visible(False)
         panels[0][0].set_ylabel("speed / FlashAttention-3's")
         handles = panels[0][0].get_legend_handles_labels()
@@ -89,19 +91,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if args.out.suffix not in (".svg", ".png"):
         stop(f"--out {args.out}: .svg or .png is needed")
-    documents = []
+    runs = []
     for run in args.runs:
         try:
-            documents.append(json.loads((run / "compare.json").read_text()))
-            found = speeds(documents[-1])
+            document = json.loads((run / "compare.json").read_text())
+            runs.append((document["environment"]["device"], speeds(document)))
         except (OSError, ValueError) as error:
             stop(f"{run / 'compare.json'}: {error}")
         except (KeyError, TypeError) as error:
             stop(f"{run / 'compare.json'}: not what `compare` writes: {error}")
-        if not found:
+        if not runs[-1][1]:
             stop(f"{run / 'compare.json'}: no batch with right times of {', '.join(KERNELS)}")
     try:
-        draw(documents, args.out)
+        draw(runs, args.out)
     except ImportError:
         stop("matplotlib is not installed: pip install '.[report]'")
     return 0

@@ -1,4 +1,4 @@
-"""Layers whose keys are those of several ranks, or whose sequences share a prefix, on one device."""
+"""Layers whose keys are those of several ranks, on one device."""
 
 from __future__ import annotations
 

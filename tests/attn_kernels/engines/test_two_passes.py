@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from kernel_cases import forget_choices
 from shared_keys import Ranks, run_with_lse
 
 from attn_kernels import Config
@@ -17,14 +16,6 @@ from attn_kernels.testing.reference import paged_attention_reference
 FP8 = torch.float8_e4m3fn
 TOLERANCE = 2e-2
 SINKS = torch.tensor([0.0, 1.0, -1.0, 2.0, 0.5, -2.0, 1.5, 0.0])
-
-
-@pytest.fixture(params=["default", "nvidia_h200"])
-def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("ATTN_KERNELS_DEVICE", request.param)
-    forget_choices()
-    yield request.param
-    forget_choices()
 
 
 def batch_of(

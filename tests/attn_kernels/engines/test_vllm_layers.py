@@ -38,15 +38,6 @@ BATCHES = {
 }
 
 
-@pytest.fixture(params=["default", "nvidia_h200"])
-def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Choose as on this GPU; its configs with descriptors launch the kernels with pointers here."""
-    monkeypatch.setenv("ATTN_KERNELS_DEVICE", request.param)
-    forget_choices()
-    yield request.param
-    forget_choices()
-
-
 def store(
     key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, dtype: str, *scales: Tensor
 ) -> None:
