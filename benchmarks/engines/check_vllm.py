@@ -75,6 +75,7 @@ class Case:
     graphs: bool = False
     repetitive: bool = False  # prompts repeat themselves, so that drafts are made of them
     gpus: int = 1  # that share the heads (tensor parallelism)
+    invariant: bool = False  # the second time, tokens must be the same
 
 
 GEMMA_2 = {
@@ -112,7 +113,10 @@ CASES = {
     "gemma2": Case(GEMMA_2, graphs=True),
     "one_of_two_gpus": Case({"num_attention_heads": 4, "num_key_value_heads": 1}),
     "two_gpus": Case(gpus=2, graphs=True),
+    "shared_keys": Case({"num_key_value_heads": 1}, {"decode_context_parallel_size": 2}, gpus=2, graphs=True),
+    "invariant": Case(graphs=True, invariant=True),
     "head64": Case({"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64}),
+    "head512": Case({"num_attention_heads": 4, "head_dim": 512}, scorer="TRITON_ATTN", graphs=True),
     "pages": Case(engine={"block_size": 64}),
     "drafts": Case(engine={"speculative_config": DRAFTS}, repetitive=True),
     "alibi": Case(BLOOM, scorer="TRITON_ATTN"),
@@ -202,7 +206,8 @@ def check_tokens(name: str, work: Path) -> dict[str, Any]:
     half = len(LENGTHS)
     again = sum(a == b for (_, a), (_, b) in zip(served[:half], served[half:], strict=True))
     note = f"{again} of {half} prompts the same with cached prefixes"
-    return {"case": name, "margins": score(case, model, served), "notes": [note], "problems": []}
+    problems = ["other tokens with cached prefixes"] if case.invariant and again < half else []
+    return {"case": name, "margins": score(case, model, served), "notes": [note], "problems": problems}
 
 
 def allocated() -> int:
@@ -360,6 +365,8 @@ def run_child(options: argparse.Namespace, out: Path, kind: str, names: list[str
         values["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
             "0"  # the engine runs in the process whose memory is compared
         )
+    if CASES[names[0]].invariant:
+        values["VLLM_BATCH_INVARIANT"] = "1"
     module = [sys.executable, "-m", "benchmarks.engines.check_vllm", "--child", kind]
     arguments = ["--cases", ",".join(names), "--requests", str(options.requests), "--out", str(out)]
     log = out / f"log_{kind}_{names[0]}.txt"
@@ -383,11 +390,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         write_model(out / name, MODEL | CASES[name].model)
     (out / "found.jsonl").write_text("")
-    tokens = [name for name in names if not name.startswith("faults")]
-    logs = run_child(options, out, "tokens", tokens) if tokens else ""
-    for name in names:
-        if name not in tokens:
-            logs += run_child(options, out, "serve", [name]) + run_child(options, out, "score", [name])
+    served = [name for name in names if name.startswith("faults")]
+    invariant = [name for name in names if CASES[name].invariant]
+    together = [name for name in names if name not in served + invariant]
+    logs = "".join(run_child(options, out, "tokens", group) for group in (together, invariant) if group)
+    for name in served:
+        logs += run_child(options, out, "serve", [name]) + run_child(options, out, "score", [name])
     found = {row["case"]: row for row in map(json.loads, (out / "found.jsonl").read_text().splitlines())}
     fine = True
     for name in names:
