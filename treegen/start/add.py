@@ -71,9 +71,16 @@ def _inserted(spec: Path, text: str, path: Sequence[str], key: str, lines: Seque
         inside = list(takewhile(lambda depth: depth is None or depth > section, depths))
         while inside and inside[-1] is None:
             inside.pop()
-        shift = " " * (next((depth for depth in inside if depth), _INDENT) - _INDENT)
+        shift = " " * (next((depth for depth in inside if depth), section + _INDENT) - _INDENT)
         end = at + len(inside)
-        after = [*before[:end], *(f"{shift}{line}\n" for line in lines), *before[end:]]
+        opened = re.sub(r":\s*\{\s*\}", ":", head)  # `tables: {}`
+        after = [
+            *before[: at - 1],
+            opened,
+            *before[at:end],
+            *(f"{shift}{line}\n" for line in lines),
+            *before[end:],
+        ]
     result = "".join(after)
     if not _adds_only(spec, text, result, path, key):
         what = f"is written so that nothing can be added to {'.'.join(path)}; add by hand: {' '.join(lines)}"

@@ -70,7 +70,7 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workl
             f"early_config_prune leaves out {excluded}",
             f"features: {', '.join(features)}",
             *_picture(problem, sizes),
-            *([] if file.untuned else _warnings(problem, sizes)),
+            *([] if file.untuned else _warnings(problem, sizes, loaded(file).tuning.shapes)),
         ],
     )
     return Workload(
@@ -136,7 +136,7 @@ def _picture(problem: SearchProblem, names: Sequence[str]) -> list[str]:
     return lines
 
 
-def _warnings(problem: SearchProblem, names: Sequence[str]) -> list[str]:
+def _warnings(problem: SearchProblem, names: Sequence[str], shapes: Any) -> list[str]:
     """What trees would learn wrongly or not at all. names: of features that are integers."""
     groups: dict[tuple[int, ...], list[str]] = {}
     for scenario, features in problem.features.items():
@@ -147,10 +147,12 @@ def _warnings(problem: SearchProblem, names: Sequence[str]) -> list[str]:
         if len(alike) > 1
     ]
     columns = {name: {row[name] for row in problem.features.values()} for name in names}
+    # Of the shapes, as a feature may be constant through no choice of the user's.
+    fields = {name: {repr(shape.get(name)) for shape in shapes} for shape in shapes for name in shape}
     lines += [
-        f"warning: {name} is {min(column)} in every shape, so a tree learns nothing about other values"
-        for name, column in columns.items()
-        if len(column) == 1 < len(problem.features)
+        f"warning: {name} is {min(values)} in every shape, so a tree learns nothing about other values"
+        for name, values in fields.items()
+        if len(values) == 1 < len(shapes)
     ]
     sizes = {value for column in columns.values() if len(column) > 1 for value in column if value >= 16}
     if len(sizes) > 1 and all(size % 16 == 0 for size in sizes):

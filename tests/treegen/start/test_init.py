@@ -168,6 +168,7 @@ def test_tables_are_added_to_a_spec_that_keeps_its_comments(
     ("tables", "added"),
     [
         ("tables: {nvidia_h100: data/a}  # here", True),
+        ("tables: {}  # none yet", True),
         ("tables: {nvidia_h100: data/a, # here\n      }", False),
         ("tables:\n          nvidia_h100: data/a\n\n    # {after}", True),
         (f"tables:\n      nvidia_h100:\n        {{folder: data/a,\n        measured_on: {H100}}}", True),
@@ -183,7 +184,7 @@ def test_a_table_is_added_however_the_section_is_written(
     text = spec.read_text().replace("tables:\n      nvidia_h100: data/a", tables)
     spec.write_bytes(text.rstrip("\n").replace("\n", "\r\n").encode())
     if added:
-        assert main(["init", "--add", "data/b"]) == 0
+        assert main(["init", "--add", *["data/a"] * ("{}" in tables), "data/b"]) == 0
         assert list(read_spec(spec).kernels["matmul"].tables) == ["nvidia_h100", "nvidia_h200"]
     else:
         assert "kernels.matmul.tables" in refusal(tmp_path, "init", "--add", "data/b")

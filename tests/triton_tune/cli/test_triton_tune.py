@@ -165,7 +165,7 @@ def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run: Run
 @pytest.mark.parametrize(("kernel", "old", "new", "named"), [
     (SUMS, '{"size": 50}', '{"size": 64}', []),
     (SUMS, '{"size": 10}, {"size": 50}', '{"size": 32}, {"size": 64}', ["multiples of 16"]),
-    (SCALED, "(7, 40, 100)", "(40,)", ["N is 40"]),
+    (SCALED, "(7, 40, 100)", "(40,)", ["size is 40"]),
     (SCALED, 'key=["N", "FLAG"]', 'key=["FLAG"]', ["have the same features"] * 4),
 ])  # fmt: skip
 def test_a_dry_run_warns_of_shapes_that_teach_a_tree_little_and_writes_nothing(
