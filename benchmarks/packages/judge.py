@@ -68,11 +68,13 @@ def judge(tuning: Tuning, table: Path, untuned: Path, device: torch.device) -> d
     for scenario, shape in zip(judged.scenarios, tuning.shapes, strict=True):
         launch = first_launch(kernel, tuning, make(tuning, shape, device))
         assert launch is not None
-        module[scenario] = over_best(scenario, kernel.chosen(launch)) if scenario in times else math.nan
+        chosen = kernel.chosen(launch)
+        module[scenario] = over_best(scenario, chosen) if scenario in times else math.nan
         if scenario == min(times, key=lambda s: times[s][best[s]]):  # the queue never fills
             call, on_gpu = {"grid": launch.grid, "warmup": False, **launch.kwargs}, device.type == "cuda"
             ways = [partial(run, *launch.args, **call) for run in (ours.run, own.run)[: 1 + on_gpu]]
-            ways.append(partial(own.fn.run, *launch.args, **call, **own.configs[0].all_kwargs()))
+            config = kernel.configs[chosen or best[scenario]].config
+            ways.append(partial(own.fn.run, *launch.args, **call, **config.all_kwargs()))
             cpu = [cpu_us(way, device, 60 if on_gpu else 1) for way in ways]
     # The autotuner launches what is best for the first shape with its keys; here, each is the first once.
     names = enumerate(judged.header.features)

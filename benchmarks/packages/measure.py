@@ -22,7 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 KERNELS = ("int8_mm", "chunk_scan", "chunk_h")
-TUNING_SHARE, JUDGED_SHARE = 0.65, 0.2  # of the budget; launches and first calls take the rest
+TUNING_SHARE, JUDGED_SHARE = 0.55, 0.3  # of the budget; launches and first calls take the rest
 ROWS = {
     "kernel": "kernel",
     "device": "device",
