@@ -44,7 +44,7 @@ from attn_kernels.engines.vllm_supported import (
     image_ranges,
     refusals,
 )
-from attn_kernels.warmup.compile_ahead import compile_launches, expect_compiling
+from attn_kernels.warmup.compile_ahead import compile_launches
 
 logger: logging.Logger = init_logger("vllm.attn_kernels")  # vLLM shows lines of its own loggers alone
 
@@ -200,7 +200,6 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def get_impl_cls() -> type[AttnKernelsImpl]:
-        expect_compiling()  # vLLM asks for each layer, before it loads weights
         return AttnKernelsImpl
 
     @staticmethod
