@@ -13,8 +13,6 @@ from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.planning.plan import plan
 from attn_kernels.planning.workspace import Workspace
-from attn_kernels.warmup.compile_ahead import launches_of
-from attn_kernels.warmup.dummy_launch import DummyLaunch
 
 
 @dataclass(eq=False)
@@ -118,10 +116,6 @@ class Planner:
         self.shared = shared  # keeps it alive
         # Layers of several groups take turns within a step, so what a plan computes once is each one's own.
         self.workspace = shared.memory.sibling()
-
-    def launches(self, features: Iterable[frozenset[str]]) -> list[DummyLaunch]:
-        """What the plans of layers with these features can launch."""
-        return launches_of(self.workspace.device, self.model, features=features, for_capture=True)
 
     def plan(self, step: StepMetadata) -> Plan:
         """Plan a step; never waits for the device. Raises as ``attn_kernels.plan``."""

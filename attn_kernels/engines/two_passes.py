@@ -3,7 +3,7 @@
 In the first pass, every query sees every key. The second is causal, over the other keys. Layers merge both.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,7 +13,6 @@ from torch import Tensor
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata
-from attn_kernels.warmup.dummy_launch import DummyLaunch
 
 FAR = 2**30  # past every position, also before 0: a sequence may have more queries than keys of a pass
 
@@ -30,6 +29,17 @@ class TwoPlans(NamedTuple):
         return self.second.num_query_tokens
 
 
+def passes_of(
+    model: Model, ranks: int, features: Collection[frozenset[str]]
+) -> list[tuple[Model, list[frozenset[str]]]]:
+    """The model of each pass, and the features of its launches, for layers with these features."""
+    second = [kind - {"scales"} | {"lse"} for kind in features]
+    first = [kind - {"sinks", "float32_sinks"} | {"lse"} for kind in features]
+    first += [kind | {"ranges"} for kind in first]
+    every_head = replace(model, num_query_heads=model.num_query_heads * ranks)
+    return [(every_head, first), (replace(model, block_size=1, cache_dtype=None), second)]
+
+
 class SharePlanner:
     """Plans steps whose caches hold one rank's share of the keys (decode context parallelism).
 
@@ -40,19 +50,11 @@ class SharePlanner:
 
     def __init__(self, model: Model, shared: SharedWorkspace, ranks: int, rank: int, interleave: int) -> None:
         self.model = model
-        self.first = Planner(replace(model, num_query_heads=model.num_query_heads * ranks), shared)
-        self.second = Planner(replace(model, block_size=1, cache_dtype=None), shared)
+        self.first, self.second = (Planner(of_pass, shared) for of_pass, _ in passes_of(model, ranks, ()))
         self.ranks, self.rank, self.interleave = ranks, rank, interleave
         memory = self.first.workspace
         every_key = torch.tensor([[[-FAR, FAR]]], dtype=torch.int32, device=memory.device)
         self._every_key = every_key.repeat(memory.max_num_seqs, 1, 1)
-
-    def launches(self, features: Iterable[frozenset[str]]) -> list[DummyLaunch]:
-        """What the plans of layers with these features can launch."""
-        second = [kind - {"scales"} | {"lse"} for kind in features]
-        first = [kind - {"sinks", "float32_sinks"} | {"lse"} for kind in features]
-        first += [kind | {"ranges"} for kind in first]
-        return self.first.launches(first) + self.second.launches(second)
 
     def share_of(self, lens: Tensor) -> Tensor:
         """How many of each sequence's first keys the rank keeps."""

@@ -4,15 +4,12 @@ A builder serves all layers that are alike; it compiles ahead and takes memory.
 """
 
 import copy
-import logging
-import warnings
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from vllm import envs
-from vllm.logger import init_logger
 from vllm.platforms import current_platform
 from vllm.v1.attention.backend import (
     AttentionBackend,
@@ -23,13 +20,12 @@ from vllm.v1.attention.backend import (
 )
 
 from attn_kernels.choose.recording import record_step, recorder_of_process
-from attn_kernels.core.checks import DTYPES, FP8
-from attn_kernels.core.errors import AttnKernelsWarning
+from attn_kernels.core.checks import DTYPES
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata, step_lengths
-from attn_kernels.engines.store import StoreLaunch
 from attn_kernels.engines.two_passes import SharePlanner
+from attn_kernels.engines.vllm_kernels import launches_of_layers, logger, model_of, warnings_logged
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 from attn_kernels.engines.vllm_supported import (
     CACHE_DTYPES,
@@ -44,9 +40,8 @@ from attn_kernels.engines.vllm_supported import (
     image_ranges,
     refusals,
 )
-from attn_kernels.warmup.compile_ahead import compile_launches, expect_compiling
-
-logger: logging.Logger = init_logger("vllm.attn_kernels")  # vLLM shows lines of its own loggers alone
+from attn_kernels.warmup.compile_ahead import compile_launches
+from triton_tune.processes.compile_ahead import Job
 
 
 class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg, unused-ignore]
@@ -74,12 +69,13 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         for impl in own:
             impl.forget_cache()  # vLLM allocates another after this
         models: dict[int, Model] = {}
+        page = kv_cache_spec.block_size
         for impl in own:
-            model = models.setdefault(impl.num_heads, self._model(impl))
+            model = models.setdefault(impl.num_heads, model_of(impl, vllm_config, page))
             if model.sliding_window != impl.sliding_window:  # one plan serves layers of several windows
                 models[impl.num_heads] = replace(model, sliding_window=None)
         impls = (getattr(layer, "impl", None) for layer in contexts.values())
-        every = {self._model(impl) for impl in impls if isinstance(impl, AttnKernelsImpl)}
+        every = {model_of(impl, vllm_config, page) for impl in impls if isinstance(impl, AttnKernelsImpl)}
         every |= set(models.values())
         scheduler, parallel = vllm_config.scheduler_config, vllm_config.parallel_config
         captured = vllm_config.compilation_config.max_cudagraph_capture_size or 0
@@ -91,8 +87,7 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
                 check_shares(ranks, impl, is_mm_prefix_lm=images, VLLM_BATCH_INVARIANT=invariant)
             self._shares = ranks, own[0].dcp_rank, parallel.cp_kv_cache_interleave_size
             every |= {replace(model, num_query_heads=model.num_query_heads * ranks) for model in every}
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", AttnKernelsWarning)
+        with warnings_logged():
             shared = SharedWorkspace.of(
                 # Overlapping halves of a batch may share nothing.
                 id(self) if parallel.use_ubatching else id(contexts),
@@ -105,35 +100,18 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
             self._planners = {
                 heads: planner_of(model, shared, *self._shares) for heads, model in models.items()
             }
-            self._compile({impl.features for impl in own})
-        for line in dict.fromkeys(str(w.message) for w in caught if w.category is AttnKernelsWarning):
-            logger.warning("attn_kernels: %s", line)
+            self._compile({impl.features for impl in own}, ranks, images)
         self._captured: list[StepMetadata] = []  # plans must live as long as their graphs
         self._last: tuple[StepMetadata | None, list[tuple[Model, tuple[Lengths, Parts | None]]]] = None, []
 
-    def _model(self, impl: AttnKernelsImpl) -> Model:
-        return Model(
-            num_query_heads=impl.num_heads,
-            num_kv_heads=impl.num_kv_heads,
-            head_size=impl.head_size,
-            block_size=self.kv_cache_spec.block_size,
-            dtype=self.vllm_config.model_config.dtype,
-            cache_dtype=FP8 if "scales" in impl.features else None,
-            sliding_window=impl.sliding_window,
-            batch_invariant=bool(envs.VLLM_BATCH_INVARIANT),
-        )
-
-    def _compile(self, features: set[frozenset[str]]) -> None:
-        """Compile and load all that these layers can launch."""
+    def _compile(self, features: set[frozenset[str]], ranks: int, images: bool) -> None:
+        """Compile and load all that these layers can launch; ``begin_for`` began while the model loaded."""
         if self.device.type != "cuda":
             return
-        if self.vllm_config.model_config.is_mm_prefix_lm:
-            features = features | {kind | {"ranges"} for kind in features}
-        planners = self._planners.values()
-        launches = [launch for planner in planners for launch in planner.launches(features)]
-        stores = [StoreLaunch(planner.model) for planner in planners]
-        done = compile_launches([*launches, *stores], self.device)
-        logger.info("attn_kernels: %s", done)
+        launches: list[Job] = []
+        for planner in self._planners.values():
+            launches += launches_of_layers(self.device, planner.model, features, ranks, images)
+        logger.info("attn_kernels: %s", compile_launches(launches, self.device))
 
     def build(
         self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False
@@ -200,7 +178,6 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def get_impl_cls() -> type[AttnKernelsImpl]:
-        expect_compiling()  # vLLM asks for each layer, before it loads weights
         return AttnKernelsImpl
 
     @staticmethod

@@ -13,6 +13,7 @@ from attn_kernels.core.checks import FP8
 from attn_kernels.engines.planner import StepMetadata
 from attn_kernels.engines.store import Store
 from attn_kernels.engines.two_passes import TwoPlans
+from attn_kernels.engines.vllm_kernels import begin_for
 from attn_kernels.engines.vllm_supported import FP8_WORDS, cache_views
 from attn_kernels.launch.merge import merge_attention_states
 from attn_kernels.launch.run import run
@@ -65,6 +66,7 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         self._scaled = kv_cache_dtype in FP8_WORDS
         self._stores = kv_sharing_target_layer_name is None
         self.forget_cache()
+        begin_for(self)
 
     @property
     def features(self) -> frozenset[str]:

@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
@@ -16,22 +16,11 @@ from attn_kernels.core.errors import brief
 from attn_kernels.core.model import Model, models_of
 from attn_kernels.kernels.hopper_limits import launches as hopper_launches
 from attn_kernels.warmup.dummy_launch import FEATURES, DummyLaunch
-from triton_tune.processes.compile_ahead import (
-    CompileAhead,
-    CompileCounts,
-    Job,
-    default_workers,
-    minimal,
-    run_jobs,
-    start_fork_server,
-)
-from triton_tune.processes.host_lock import compile_lock, lock_path
+from triton_tune.processes.cache_filler import CacheFiller
+from triton_tune.processes.compile_ahead import Job, minimal, run_jobs
 from triton_tune.processes.needed_kernels import NeededKernel, only_found
 
 logger = logging.getLogger("attn_kernels")
-
-FEW = 2  # kernels that this process compiles sooner than others start
-PRELOAD = ("attn_kernels.warmup.compile_ahead", "attn_kernels.kernels.hopper")
 
 
 @dataclass(frozen=True)
@@ -41,16 +30,12 @@ class CompiledAhead:
     launches: int  # launches that differ in their compiled kernels
     failures: tuple[str, ...]  # a line with the reason for each that fails, as will batches that need it
     compiled: int  # kernels that processes compiled; each launch needs several, and launches share some
-    processes: int  # that compiled; 0 if Triton's cache held nearly all
-    processes_seconds: float  # from the start of the first of them to the end of the last
     seconds: float
 
     def __str__(self) -> str:
         ready = self.launches - len(self.failures)
-        compiled = f"{self.compiled} kernels compiled in {self.processes} processes "
-        compiled += f"for {self.processes_seconds:.1f} s of them"
         summary = f"{ready} of {self.launches} launches ready in {self.seconds:.1f} s, "
-        summary += compiled if self.processes else "no process started"
+        summary += f"{self.compiled} kernels compiled in processes"
         return "\n".join([summary, *(f"failed: {failure}" for failure in self.failures)])
 
 
@@ -63,7 +48,6 @@ def compile_ahead(
     configs: Iterable[LaunchConfig] = (),
     for_capture: bool = False,
     workers: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> CompiledAhead:
     """Compile and load every kernel that a model's batches can launch on a device.
 
@@ -84,7 +68,6 @@ def compile_ahead(
         configs: further configs, if ``plan`` is given any.
         for_capture: add the kernels of plans ``for_capture``.
         workers: processes that compile, 0 for none. None: one less than there are processors.
-        progress: called with the numbers of kernels that processes have compiled and will compile.
 
     Returns:
         The outcome. A launch that fails raises nothing; it is listed there and logged as a warning.
@@ -100,14 +83,7 @@ def compile_ahead(
     launches = launches_of(
         device, models, features=features, device_key=device_key, configs=configs, for_capture=for_capture
     )
-    return compile_launches(launches, device, workers=workers, progress=progress)
-
-
-@cache
-def expect_compiling() -> None:
-    """Let the processes of ``compile_ahead`` import torch while a model loads, if Triton's cache is new."""
-    if torch.cuda.is_available() and not lock_path().exists():
-        start_fork_server(PRELOAD)
+    return compile_launches(launches, device, workers=workers)
 
 
 def launches_of(
@@ -144,11 +120,7 @@ def _checked_kind(words: Iterable[str]) -> frozenset[str]:
 
 
 def compile_launches(
-    launches: Iterable[Job],
-    device: torch.device,
-    *,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    launches: Iterable[Job], device: torch.device, *, workers: int | None = None
 ) -> CompiledAhead:
     """Compile in processes what Triton's cache lacks of the kernels of launches; then make each launch.
 
@@ -156,9 +128,8 @@ def compile_launches(
     """
     began = time.monotonic()
     launches = minimal(launches)
-    on_disk = Filled({}) if device.type == "cpu" else fill_cache(launches, device, workers, progress)
-    broken = frozenset[Hashable]().union(*(kernel.needs for kernel in on_disk.counts.broken))
-    given_up = [launch for launch, found in on_disk.needed.items() if broken & found.keys()]
+    ended = {} if device.type == "cpu" else fill_cache(launches, device, workers)
+    given_up = [launch for launch, codes in ended.items() if any(codes.values())]
     failures = run_jobs((launch for launch in launches if launch not in given_up), device)
     lines = [f"{failure.job}: {brief(failure.error)}" for failure in failures]
     lines += [f"{launch}: compiling it ended its process" for launch in given_up]
@@ -167,56 +138,53 @@ def compile_launches(
     return CompiledAhead(
         launches=len(launches),
         failures=tuple(lines),
-        compiled=on_disk.counts.jobs,
-        processes=on_disk.processes,
-        processes_seconds=on_disk.seconds,
+        compiled=len({key for codes in ended.values() for key in codes}),
         seconds=time.monotonic() - began,
     )
 
 
-@dataclass(frozen=True)
-class Filled:
-    """The outcome of ``fill_cache``."""
+def begin_compiling(launches: Iterable[Job], device: torch.device) -> None:
+    """Begin to compile in processes what Triton's cache lacks of the kernels of launches, and return.
 
-    needed: Mapping[Job, Mapping[str, NeededKernel]]  # kernels of each launch, by key
-    counts: CompileCounts = field(default_factory=CompileCounts)
-    processes: int = 0
-    seconds: float = 0.0  # from the start of the first process to the end of the last
+    The next ``compile_ahead`` in this process waits for them, and compiles what is still missing.
+    """
+    if missing := _missing(_needed(minimal(launches), device)):
+        _filler(device).add(missing)
 
 
 def fill_cache(
-    launches: Iterable[Job],
-    device: torch.device,
-    workers: int | None,
-    progress: Callable[[int, int], None],
-) -> Filled:
-    """Compile in processes what Triton's cache lacks of the kernels of launches, if it is more than FEW."""
-    needed = {launch: _needed_of(launch, device) for launch in launches}
+    launches: Iterable[Job], device: torch.device, workers: int | None
+) -> dict[Job, dict[str, int]]:
+    """Compile in processes what Triton's cache lacks of the kernels of launches.
+
+    Returns for each launch how the process of each of its kernels exited, by the kernel's key.
+    """
+    needed, filler = _needed(launches, device), _filler(device)
+    filler.finish()  # what was begun
+    ended = filler.ended
+    while workers != 0 and (missing := [kernel for kernel in _missing(needed) if kernel.key not in ended]):
+        filler.add(missing, workers)
+        if not filler.finish():  # this process has compiled, and not another rank
+            break
+    return {launch: {key: ended[key] for key in found if key in ended} for launch, found in needed.items()}
+
+
+@cache
+def _filler(device: torch.device) -> CacheFiller:
+    return CacheFiller(device)
+
+
+def _needed(launches: Iterable[Job], device: torch.device) -> dict[Job, dict[str, NeededKernel]]:
+    """The kernels of each launch that are not loaded, by key; as far as it goes, where the launch fails."""
+    needed = {}
+    for launch in launches:
+        with only_found() as found:
+            run_jobs([launch], device)  # its failures come again when it is made
+        needed[launch] = {key: replace(kernel, cost=launch.cost) for key, kernel in found.items()}
+    return needed
+
+
+def _missing(needed: Mapping[Job, Mapping[str, NeededKernel]]) -> list[NeededKernel]:
+    """What Triton's cache lacks."""
     kernels = {key: kernel for found in needed.values() for key, kernel in found.items()}
-    workers = default_workers() if workers is None else workers
-
-    def advance(done: int, total: int) -> None:
-        logger.info("compile_ahead: %d of %d kernels compiled", done, total)
-        progress(done, total)
-
-    if not workers or len(_missing(kernels.values())) <= FEW:
-        return Filled(needed)
-    with compile_lock():  # of ranks that start together, the first compiles and the others wait
-        missing = _missing(kernels.values())
-        if not missing:
-            return Filled(needed)
-        began = time.monotonic()
-        with CompileAhead(device, workers, on_gpu=False, preload=PRELOAD) as compiling:
-            counts = compiling.compile(missing, progress=advance)
-        return Filled(needed, counts, min(workers, counts.jobs), time.monotonic() - began)
-
-
-def _needed_of(launch: Job, device: torch.device) -> dict[str, NeededKernel]:
-    """The kernels of a launch that are not loaded, by key; as far as it goes, where the launch fails."""
-    with only_found() as found:
-        run_jobs([launch], device)  # its failures come again when it is made
-    return {key: replace(kernel, cost=launch.cost) for key, kernel in found.items()}
-
-
-def _missing(kernels: Iterable[NeededKernel]) -> list[NeededKernel]:
-    return [kernel for kernel in kernels if not kernel.is_cached]
+    return [kernel for kernel in kernels.values() if not kernel.is_cached]

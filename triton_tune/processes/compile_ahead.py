@@ -116,20 +116,12 @@ def without_interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_main() -> Iterator[None]:
-    """Start processes that do not import the script of this one, also from a daemonic process.
-
-    ``multiprocessing`` would run a script anew that has no guard, and forbids children of daemons. Here
-    ``follow_parent`` ends them.
-    """
-    main, facts = sys.modules["__main__"], multiprocessing.current_process()._config  # type: ignore[attr-defined]
-    daemon = facts.pop("daemon", None)
-    sys.modules["__main__"] = ModuleType("__main__")
+    """Start processes that do not import the script of this one, which may have no guard."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
         yield
     finally:
         sys.modules["__main__"] = main
-        if daemon is not None:
-            facts["daemon"] = daemon
 
 
 def follow_parent(environment: Mapping[str, str] | None = None) -> None:
@@ -169,21 +161,12 @@ def ptxas_differs(device: torch.device) -> bool:
     return version not in make_backend(GPUTarget("cuda", 10 * major + minor, 32)).hash()
 
 
-def start_fork_server(preload: Iterable[str]) -> None:
-    """Start the process that imports torch, these modules and Triton, if none runs; do not wait for it."""
-    forkserver.set_forkserver_preload([__name__, *preload])
-    with without_interrupts():
-        forkserver.ensure_running()
-
-
-def _forget_fork_server() -> None:
-    """Drop a parent's fork server in its forked child; Python would wait for it as for a child of its own."""
-    server = forkserver._forkserver
-    server._forkserver_pid = server._forkserver_address = server._forkserver_alive_fd = None  # type: ignore[attr-defined]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_fork_server)
+def compile_environment(device: torch.device) -> dict[str, str]:
+    """The variables of this process for one that compiles for the device."""
+    environment = dict(os.environ)
+    if ptxas_differs(device):  # Triton takes its own there
+        environment.pop(PTXAS, None)
+    return environment
 
 
 @dataclass
@@ -200,20 +183,10 @@ class CompileAhead:
 
     Importing torch takes seconds, so one process does it, a fork server, which has no GPU context, and the
     others are its forks. Does nothing on the CPU, or with no workers.
-
-    on_gpu: whether jobs use the device. preload: further modules that the fork server imports.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        workers: int | None = None,
-        *,
-        on_gpu: bool = True,
-        preload: Iterable[str] = (),
-    ) -> None:
-        self._device, self._job_device = device, device if on_gpu else torch.device("cpu")
-        self._preload = tuple(preload)
+    def __init__(self, device: torch.device, workers: int | None = None) -> None:
+        self._device = device
         self.workers = default_workers() if workers is None else workers
         self._known: frozenset[Hashable] = frozenset()
         self._pool: ProcessPoolExecutor | None = None
@@ -297,19 +270,16 @@ class CompileAhead:
     def _submit(self, job: Job) -> Future[int]:
         with without_interrupts(), without_main():  # processes are started as jobs come in
             try:
-                return self._start().submit(_failures, job, self._job_device)
+                return self._start().submit(_failures, job, self._device)
             except BrokenExecutor:  # a process died since the last call
                 self.close()
-                return self._start().submit(_failures, job, self._job_device)
+                return self._start().submit(_failures, job, self._device)
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            start_fork_server(self._preload)
+            forkserver.set_forkserver_preload([__name__])
             context = multiprocessing.get_context("forkserver")
-            environment = dict(os.environ)
-            if ptxas_differs(self._device):  # Triton takes its own there
-                environment.pop(PTXAS, None)
-            begin = partial(follow_parent, environment)
+            begin = partial(follow_parent, compile_environment(self._device))
             self._pool = ProcessPoolExecutor(self.workers, context, initializer=begin)
         return self._pool
 

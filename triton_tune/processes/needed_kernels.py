@@ -18,7 +18,7 @@ import torch
 import triton
 from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, get_cache_key
+from triton.compiler import ASTSource, get_cache_key, make_backend
 from triton.runtime import driver
 from triton.runtime.cache import get_cache_manager
 from triton.runtime.jit import JITFunction
@@ -51,10 +51,21 @@ class NeededKernel:
         file = f"{self.name[:150]}.json"
         return file in (get_cache_manager(self.key).get_group(file) or {})
 
+    def prepare(self) -> ASTSource:
+        """Return what ``triton.compile`` takes. What its key took half a second to compute, forks share."""
+        kernel = getattr(importlib.import_module(self.module), self.name)
+        source, backend = (
+            source_of(kernel, self.signature, self.constants, self.attributes),
+            make_backend(self.target),
+        )
+        get_cache_key(
+            source, backend, backend.parse_options(dict(self.options)), get_cache_invalidating_env_vars()
+        )
+        return source
+
     def run(self, device: torch.device) -> None:
         """Compile it into Triton's cache. Raises Triton's own errors."""
-        kernel = getattr(importlib.import_module(self.module), self.name)
-        source = source_of(kernel, self.signature, self.constants, self.attributes)
+        source = self.prepare()
         compiled = triton.compile(source, target=self.target, options=dict(self.options))
         if self.launcher is not None:
             self.launcher(source, compiled.metadata)

@@ -136,6 +136,7 @@ PARAMETERS = {
     ),
     ("forward_context.py", "get_forward_context"): "",
     ("logger.py", "init_logger"): "name",
+    ("config/vllm.py", "get_current_vllm_config_or_none"): "",
 }
 
 FIELDS = {
@@ -146,7 +147,9 @@ FIELDS = {
     "config/parallel.py": (
         "use_ubatching prefill_context_parallel_size dcp_comm_backend cp_kv_cache_interleave_size"
     ),
-    "config/model.py": "dtype is_mm_prefix_lm",
+    "config/model.py": "dtype is_mm_prefix_lm is_hybrid",
+    "config/cache.py": "block_size",
+    "config/vllm.py": "model_config cache_config",
     "v1/kv_cache_interface.py": "block_size head_size head_size_v",
     "platforms/interface.py": "fp8_dtype",
 }

@@ -20,7 +20,7 @@ from kernel_cases import forget_choices
 from key_shards import shard
 
 from attn_kernels.choose.recording import recorder_of_process
-from attn_kernels.engines import vllm_backend, vllm_layer
+from attn_kernels.engines import vllm_backend, vllm_kernels, vllm_layer
 from attn_kernels.engines.planner import StepMetadata
 from attn_kernels.engines.vllm_backend import AttnKernelsBackend
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error
@@ -60,7 +60,9 @@ class Engine:
         self.layers: dict[str, Any] = {}
         self.slots: dict[str, Tensor] = {}
         self.config: Any = SimpleNamespace(
-            model_config=SimpleNamespace(dtype=dtype, max_model_len=MAX_LEN, is_mm_prefix_lm=False),
+            model_config=SimpleNamespace(
+                dtype=dtype, max_model_len=MAX_LEN, is_mm_prefix_lm=False, is_hybrid=False
+            ),
             parallel_config=SimpleNamespace(
                 use_ubatching=False, prefill_context_parallel_size=1, cp_kv_cache_interleave_size=1
             ),
@@ -68,6 +70,7 @@ class Engine:
             compilation_config=SimpleNamespace(
                 static_forward_context=self.layers, max_cudagraph_capture_size=MAX_SEQS
             ),
+            cache_config=SimpleNamespace(block_size=BLOCK),
             speculative_config=None,
         )
         context = SimpleNamespace(slot_mapping=self.slots)
@@ -560,6 +563,62 @@ def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
         engine.builder(plain(engine))
     lines = [record.getMessage() for record in caplog.records if "heuristic" in record.getMessage()]
     assert lines == ["attn_kernels: GPU X has no heuristic of its own"]
+
+
+@pytest.fixture
+def loading(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An engine that makes layers on a GPU; ``begun`` has what begins to compile, a list for each time."""
+    engine = Engine(monkeypatch, torch.bfloat16)
+    engine.begun = []
+    monkeypatch.setattr(vllm_kernels, "get_current_vllm_config_or_none", lambda: engine.config)
+    monkeypatch.setattr(vllm_kernels, "launches_of", launches)
+    monkeypatch.setattr(vllm_kernels, "begin_compiling", lambda given, device: engine.begun.append(given))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    vllm_kernels._begin.cache_clear()
+    return engine
+
+
+def launches(device: torch.device, model: Any, *, features: Any, for_capture: bool) -> list[Any]:
+    assert device == torch.device("cuda", 0) and for_capture
+    return [(model, kind) for kind in features]
+
+
+@pytest.mark.parametrize("kind", ["plain", "window", "fp8", "images", "ranks"])
+def test_what_a_builder_compiles_has_begun_with_the_first_layer_of_its_kind(
+    kind: str, loading: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "ranks":
+        Ranks(monkeypatch, 2, 1)
+    loading.config.model_config.is_mm_prefix_lm = kind == "images"
+    extra = {"window": {"sliding_window": 11}, "fp8": {"kv_cache_dtype": "fp8"}}.get(kind, {})
+    layers = [plain(loading, (4, 1, 32), **extra) for _ in range(2)]
+    (begun,) = loading.begun
+    compiled: list[Any] = []
+    monkeypatch.setattr(vllm_backend, "compile_launches", lambda given, device: compiled.extend(given))
+    builder = loading.builder(*layers)
+    assert compiled == []  # on the CPU
+    builder.device = torch.device("cuda", 0)
+    images = loading.config.model_config.is_mm_prefix_lm
+    builder._compile({layer.impl.features for layer in layers}, layers[0].impl.dcp_world_size, images)
+    assert len(begun) >= 2 and set(begun) == set(compiled)
+    plain(loading, (4, 1, 32), logits_soft_cap=3.0)
+    assert len(loading.begun) == 2
+
+
+@pytest.mark.parametrize("why", ["hybrid", "no GPU", "no engine", "an error"])
+def test_a_layer_of_which_not_all_is_known_is_made_all_the_same(
+    why: str, loading: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading.config.model_config.is_hybrid = why == "hybrid"
+    if why == "no GPU":
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    if why == "no engine":
+        monkeypatch.setattr(vllm_kernels, "get_current_vllm_config_or_none", lambda: None)
+    if why == "an error":
+        loading.config.cache_config.block_size = -1
+    assert plain(loading).impl.num_heads == 4
+    assert loading.begun == []
 
 
 def test_replayed_steps_are_recorded_as_planned_ones_are(

@@ -11,12 +11,14 @@ LOOK = """
 import torch
 from absent_gpu import absent_h100
 from attn_kernels import Model
-from attn_kernels.warmup.compile_ahead import fill_cache, launches_of
+from attn_kernels.warmup import compile_ahead
 with absent_h100() as device:
-    launches = launches_of(device, Model(2, 1, 16, 16, torch.bfloat16), device_key="default")
-    filled = fill_cache(launches[:1], device, 1, lambda done, total: None)
-    (found,) = filled.needed.values()
-    print(len(found), filled.counts.jobs, filled.counts.failed, sum(one.is_cached for one in found.values()))
+    model = Model(2, 1, 16, 16, torch.bfloat16)
+    launch, *_ = compile_ahead.launches_of(device, model, device_key="default")
+    found = compile_ahead._needed([launch], device)[launch]
+    compile_ahead.begin_compiling([launch], device)  # as while a model loads
+    ended = compile_ahead.fill_cache([launch], device, 0)[launch]
+    print(len(found), len(ended), sum(ended.values()), sum(one.is_cached for one in found.values()))
     print(sorted(one.name for one in found.values()))
 """
 
