@@ -26,7 +26,7 @@ TREEGEN = [
 ]
 ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing", "engines measure offline"]
 ATTN_KERNELS += ["tuning"]
-TRITON_TUNE = ["core launch", "search", "processes", "bench", "run", "fleet", "kernel", "cli"]
+TRITON_TUNE = ["core launch", "search", "processes", "bench", "run", "kernel", "cli"]
 
 
 def _imports(package: str) -> Iterator[tuple[Path, str]]:
