@@ -79,7 +79,6 @@ def _content() -> dict[str, Any]:
             "large": {"when": "otherwise"},
         },
         "classes": {"one": "heads <= 1 or heads % 8 == 7", "many": "otherwise"},
-        "rows": {"large": {0: "few, or many"}},
         "hold_out_by": ["columns"],
         "values": {"heads": {"one": 0, "two": 1, "three": 2}, "warps": ["none", "1 warp", "2 warps"]},
         "invariants": ["rows <= area * 2", "heads >= 1"],

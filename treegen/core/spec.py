@@ -144,7 +144,6 @@ class KernelSpec:
     objective: Objective = Objective()
     # What integers of features and parameters stand for, such as data types.
     values: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    row_names: Mapping[tuple[str, int], str] = field(default_factory=dict)  # by regime and number
     invariants: tuple[Constraint, ...] = ()  # hold for every shape; no parameter occurs in them
     hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
     in_kernel: bool = False  # whether Triton kernels find the row of a step themselves

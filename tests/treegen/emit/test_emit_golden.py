@@ -35,7 +35,6 @@ def _spec(folder: Path) -> Spec:
         },
         regimes={"decode": {"when": "query_len <= 1"}, "prompts": {"when": "otherwise"}},
         classes={"narrow": "dtype == 1 and gqa_group_size <= 8", "wide": "otherwise"},
-        rows={"decode": {1: "few long sequences"}},
         values={"dtype": ["bf16", "fp8"]},
         config={
             "variants": ["plain", "split"],

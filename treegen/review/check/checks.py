@@ -26,7 +26,7 @@ from treegen.review.check.invariance import check_invariance
 from treegen.review.check.proof import check_constraints
 from treegen.review.check.report import CheckReport
 from treegen.review.modules import Module, expected_modules, read_committed
-from treegen.review.printing import counted, percent, row_words
+from treegen.review.printing import counted, percent
 from treegen.write.output_folder import differences, foreign_files
 from tuning_table.table import RUN
 
@@ -178,7 +178,7 @@ def _unsure_rows(modules: Sequence[Module]) -> Iterator[str]:
     """A line for each module with rows that are far from the best in some of their scenarios."""
     for module in modules:
         rows = [
-            f"{row_words(regime.name, number, module.kernel)} ({percent(slowdown, '')})"
+            f"{regime.name}, row {number} ({percent(slowdown, '')})"
             for regime in module.heuristic.regimes
             for number, row in enumerate(regime.rows)
             if row.figures is not None and (slowdown := row.figures.percentile95 or 1.0) > UNSURE
