@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ class Constraint:
     line: int = 1  # in the spec
     variants: tuple[str, ...] | None = None  # binds only configs of these variants; None binds all
 
-    @property
+    @cached_property  # a fit asks once for every config and model
     def names(self) -> frozenset[str]:
         return names(self.test)
 
