@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ _MOST_SPARES = 4  # runners-up of a row
 _NEW = round(0.03 * UNIT)  # how much faster a runner-up must be that no row launches otherwise
 
 
-def fit(problem: Problem, search: Callable[[Training], RowTree] = local_search) -> Heuristic:
+def fit(problem: Problem) -> Heuristic:
     """The heuristic of least loss that was found within the kernel's budget; equal on every machine.
 
     A regime without scenarios, as a part of a table may have, gets what is best in all scenarios.
@@ -36,10 +36,10 @@ def fit(problem: Problem, search: Callable[[Training], RowTree] = local_search) 
     for regime, scenarios in zip(kernel.regimes, known.regimes, strict=True):
         scenarios = scenarios if len(scenarios) else np.arange(len(loss))
         columns = _shortlist(loss[scenarios], np.ones(len(scenarios), dtype=np.int64), _SHORTLIST)
-        searches.append(_Search(known, regime, scenarios, loss, columns, search))
+        searches.append(_Search(known, regime, scenarios, loss, columns))
     every = np.unique(np.concatenate([found.columns for found in searches]))
     few = _few_configs(searches, budget.max_configs)
-    searches = [_Search(known, s.regime, s.scenarios, loss, few, search) for s in searches]
+    searches = [_Search(known, s.regime, s.scenarios, loss, few) for s in searches]
     cells = {found.regime.name: found.cells() for found in searches}
     used = {config for rows in cells.values() for main, others in rows for config in (main, *others.values())}
     listed = {problem.configs[column] for column in every}
@@ -63,7 +63,6 @@ class _Search:
         scenarios: Ints,
         loss: Ints,
         columns: Ints,
-        search: Callable[[Training], RowTree],
     ) -> None:
         problem, budget = known.problem, known.problem.kernel.budget
         self.regime, self.scenarios, self._problem = regime, scenarios, problem
@@ -85,7 +84,7 @@ class _Search:
             max_leaves=regime.max_rows or budget.max_rows,
             leaf_price=round(budget.row_price * UNIT * len(scenarios)),
         )
-        self.tree: RowTree = search(self.training)
+        self.tree: RowTree = local_search(self.training)
         self._cell_price = round(budget.cell_price * UNIT * len(scenarios))
 
     def leaves(self) -> list[Ints]:
