@@ -70,6 +70,6 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print(f"{command}: stopped before anything was measured", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader stopped early, as in `attn-tune --list-scenarios | head`
+    except BrokenPipeError:  # the reader stopped early, as in `attn-tune --dry-run | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return INTERRUPTED
