@@ -23,7 +23,6 @@ from treegen.core.spec import (
 from treegen.read.configs import (
     constraints,
     fallback,
-    in_kernel,
     refuse_printed_names,
     variants_and_parameters,
 )
@@ -43,7 +42,7 @@ _REQUIRED = ["features", "config", "fallback", "tables"]
 MOST_ROWS = 12  # of a regime: a tree that a person reads
 _OPTIONAL = ["derived", "constants", "split_on", "regimes", "classes", "tree", "hold_out_by"]
 _OPTIONAL += ["constraints", "objective", "translate"]
-_OPTIONAL += ["in_kernel", "values", "invariants", "hook", "invariant_to"]
+_OPTIONAL += ["values", "invariants", "hook", "invariant_to"]
 OTHERWISE = "otherwise"
 
 
@@ -126,12 +125,6 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         always = invariants(fields, [*known, *limits])
     with mistakes.collect():
-        chosen_in_kernel = in_kernel(fields, known, bounds, steps)
-        if chosen_in_kernel and invariant_to:
-            raise fields.error(
-                "invariant_to", "is proved of Python modules alone, so in_kernel must be false"
-            )
-    with mistakes.collect():
         asking = {f"regime {shown(r.name)}": [*r.split_on, *names_in(r.when)] for r in named_regimes}
         asking |= {f"constraint {shown(rule.text)}": [*rule.names] for rule in bounds}
         for what, questions in asking.items():
@@ -164,7 +157,6 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         values=worded,
         invariants=always,
         hook=hook,
-        in_kernel=chosen_in_kernel,
         invariant_to=invariant_to,
     )
 
