@@ -178,10 +178,15 @@ class KernelSpec:
     def with_derived(self, known: Mapping[str, int]) -> dict[str, int]:
         """The known values, and those of derived features that follow from them."""
         values = dict(known)
-        for name, expression in self.derived.items():
-            if name not in values and names(expression) <= values.keys():
-                values[name] = evaluate(expression, values)
+        for name, asked in self._asked.items():
+            if name not in values and asked <= values.keys():
+                values[name] = evaluate(self.derived[name], values)
         return values
+
+    @cached_property
+    def _asked(self) -> Mapping[str, frozenset[str]]:
+        """The names in the expression of each derived feature."""
+        return {name: names(expression) for name, expression in self.derived.items()}
 
     def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:
         """The config's parameters without those at their default, in the spec's order."""
