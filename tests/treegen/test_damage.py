@@ -64,20 +64,11 @@ def _content() -> dict[str, Any]:
             {"holds": "8 * block * (warps + fast) <= memory", "variants": ["plain"]},
         ],
         "fallback": {"variant": "plain", "block": 16, "parts": 1, "warps": 2},
-        "tree": {
-            "max_depth": 3,
-            "max_rows": 6,
-            "max_configs": 9,
-            "row_price": 0.001,
-            "cell_price": 0.001,
-        },
+        "tree": {"max_depth": 3, "max_rows": 6, "max_configs": 9, "row_price": 0.001, "cell_price": 0.001},
         "objective": {"weight": "1 + min(heads, 7)", "worst_case": 0.5, "untimed": 3},
         "translate": {"foreign": {"variant": "split", "rename": {"ROWS": "rows"}, "constants": {"heads": 2}}},
         "tables": tables,
-        "regimes": {
-            "decode": {"when": "rows <= 1", "split_on": ["columns"]},
-            "large": {"when": "otherwise"},
-        },
+        "regimes": {"decode": {"when": "rows <= 1", "split_on": ["columns"]}, "large": {"when": "otherwise"}},
         "classes": {"one": "heads <= 1 or heads % 8 == 7", "many": "otherwise"},
         "hold_out_by": ["columns"],
         "values": {"heads": {"one": 0, "two": 1, "three": 2}, "warps": ["none", "1 warp", "2 warps"]},
@@ -133,33 +124,9 @@ BLOCKS += ["a: &a [*a]\n", "<<: {output: elsewhere}\n", "---\noutput: elsewhere\
 BLOCKS += ["a: !!python/object/apply:os.system ['true']\n", "? [a, b]\n: 1\n", "format: 1\nformat: 1\n"]
 BLOCKS += [f"a: {'[' * 50_000}\n", f"a: 1{':30' * 20_000}\n", f"a: 0x{'f' * 100_000}\n", "output: /tmp\n"]
 BLOCKS += ["".join(f"{' ' * k}a:\n" for k in range(400)), "".join(f"k{k}: {k}\n" for k in range(20_000))]
-SNIPPETS = [
-    b"\0",
-    b"\xff",
-    b"\xef\xbb\xbf",
-    b"\r",
-    b"\n",
-    b"\t",
-    b"'",
-    b'"',
-    b",",
-    b":",
-    b"- ",
-    b"{",
-    b"]",
-    b"&a ",
-]
-SNIPPETS += [
-    b"*a",
-    b"!!int ",
-    b"---\n",
-    b"nan",
-    b"-1",
-    b"9" * 30,
-    b"0x" + b"f" * 5000,
-    b"__import__",
-    b"[" * 90_000,
-]
+SNIPPETS = [bytes([byte]) for byte in b"\0\xff\r\n\t'\",:{]"]
+SNIPPETS += [b"\xef\xbb\xbf", b"- ", b"&a ", b"*a", b"!!int ", b"---\n", b"nan", b"-1", b"9" * 30]
+SNIPPETS += [b"0x" + b"f" * 5000, b"__import__", b"[" * 90_000]
 
 
 def _places(data: Any) -> Iterator[tuple[Any, Any]]:

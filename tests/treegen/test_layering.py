@@ -41,8 +41,7 @@ def _imports(package: str) -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.parametrize(
-    ("package", "order"),
-    [("treegen", TREEGEN), ("attn_kernels", ATTN_KERNELS), ("triton_tune", TRITON_TUNE)],
+    ("package", "order"), [("treegen", TREEGEN), ("attn_kernels", ATTN_KERNELS), ("triton_tune", TRITON_TUNE)]
 )
 def test_folders_import_only_folders_below_them(package: str, order: list[str]) -> None:
     level = {folder: height for height, folders in enumerate(order) for folder in folders.split()}

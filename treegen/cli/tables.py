@@ -17,12 +17,7 @@ _FORMATS = {
     "aiter": "aiter's tuned CSV",
 }
 # The options that say what a source does not, and the formats that take them.
-_OPTIONS = {
-    "features": ("triton", "csv"),
-    "parameters": ("csv",),
-    "time": ("csv",),
-    "unit": ("csv",),
-}
+_OPTIONS = {"features": ("triton", "csv"), "parameters": ("csv",), "time": ("csv",), "unit": ("csv",)}
 
 
 def add_import(commands: Commands) -> None:

@@ -73,8 +73,4 @@ def _named(known: Problem, chosen: npt.NDArray[np.int64]) -> Decisions:
 
 
 # The ways of choosing beside ours, in order of presentation.
-PEERS: Mapping[str, Method] = {
-    SINGLE: single_best,
-    "classifier": classifier,
-    FOREST: forest,
-}
+PEERS: Mapping[str, Method] = {SINGLE: single_best, "classifier": classifier, FOREST: forest}

@@ -57,14 +57,7 @@ def fit(problem: Problem) -> Heuristic:
 class _Search:
     """The tree of a regime over some columns of the problem's configs."""
 
-    def __init__(
-        self,
-        known: Scenarios,
-        regime: Regime,
-        scenarios: Ints,
-        loss: Ints,
-        columns: Ints,
-    ) -> None:
+    def __init__(self, known: Scenarios, regime: Regime, scenarios: Ints, loss: Ints, columns: Ints) -> None:
         problem, budget = known.problem, known.problem.kernel.budget
         self.regime, self.scenarios, self._problem = regime, scenarios, problem
         self.columns, self._loss = columns, loss[np.ix_(scenarios, columns)]

@@ -20,12 +20,7 @@ from treegen.core.spec import (
     Translation,
     fixed_features,
 )
-from treegen.read.configs import (
-    constraints,
-    fallback,
-    refuse_printed_names,
-    variants_and_parameters,
-)
+from treegen.read.configs import constraints, fallback, refuse_printed_names, variants_and_parameters
 from treegen.read.yaml_file import (
     LARGEST,
     Fields,

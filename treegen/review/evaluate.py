@@ -18,15 +18,7 @@ from treegen import __version__
 from treegen.core.errors import InputError, one_line, shown
 from treegen.core.problem import Problem
 from treegen.crossval.choices import Choices, Rule, joined, score_decisions
-from treegen.crossval.folds import (
-    FOLDS,
-    Fold,
-    HeldOut,
-    folds_of,
-    group_folds,
-    groups_of,
-    with_error,
-)
+from treegen.crossval.folds import FOLDS, Fold, HeldOut, folds_of, group_folds, groups_of, with_error
 from treegen.crossval.parallel import ParallelMap, processes
 from treegen.crossval.peers import FOREST, OURS, SINGLE, learn
 from treegen.fit.costs import copies

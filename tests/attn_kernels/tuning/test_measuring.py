@@ -56,10 +56,7 @@ def one_unwritten(out: torch.Tensor) -> None:
 @pytest.mark.parametrize("harm", [one_element, one_unwritten, torch.Tensor.zero_])
 @pytest.mark.parametrize(("scenario", "config"), [(SCENARIO, QBLOCK), (STEP, SEPARATE)])
 def test_a_wrong_result_has_no_time(
-    monkeypatch: pytest.MonkeyPatch,
-    harm: Callable[[torch.Tensor], None],
-    scenario: Scenario,
-    config: Config,
+    monkeypatch: pytest.MonkeyPatch, harm: Callable[[torch.Tensor], None], scenario: Scenario, config: Config
 ) -> None:
     run = tensors.run
 

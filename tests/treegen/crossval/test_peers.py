@@ -13,16 +13,7 @@ from treegen_builders import NARROW, SIDES, Row, problem
 from treegen.core.heuristic import Heuristic, RegimeRows, Split
 from treegen.core.heuristic import Row as HeuristicRow
 from treegen.crossval.choices import score_decisions
-from treegen.crossval.peers import (
-    FOREST,
-    OURS,
-    PEERS,
-    SINGLE,
-    classifier,
-    forest,
-    learn,
-    single_best,
-)
+from treegen.crossval.peers import FOREST, OURS, PEERS, SINGLE, classifier, forest, learn, single_best
 
 ROOMY = 8  # leaves
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]

@@ -67,10 +67,7 @@ def _heuristic() -> Heuristic:
     prompts = Split("query_len", 64, 0, 1)
     won = Row(large, {"narrow": small}, figures=RowFigures(40, won=0.925))
     return Heuristic(
-        (
-            RegimeRows("decode", decode, rows),
-            RegimeRows("prompts", prompts, (Row(small, {}, (large,)), won)),
-        )
+        (RegimeRows("decode", decode, rows), RegimeRows("prompts", prompts, (Row(small, {}, (large,)), won)))
     )
 
 

@@ -288,10 +288,7 @@ def test_a_name_that_no_identifier_or_file_can_have(tmp_path: Path, place: str, 
 @pytest.mark.parametrize("turn", [1, -1])
 def test_variants_whose_constants_would_share_a_name(tmp_path: Path, variants: list[str], turn: int) -> None:
     letters = {"parts": {"letter": "N", "default": 1}, "far": {"letter": "F", "default": 0}}
-    config = {
-        "variants": ["plain", *variants[::turn]],
-        "parameters": {"block": "B", "warps": "W", **letters},
-    }
+    config = {"variants": ["plain", *variants[::turn]], "parameters": {"block": "B", "warps": "W", **letters}}
     message = error_of(read_spec, path := write_spec(tmp_path, spec(config=config)))
     assert message.startswith(f"{path}:{line_of(path.read_text(), 'variants:')}: ") and variants[1] in message
 

@@ -166,10 +166,7 @@ class _Comparison:
                 and after.model_class in names
             ]
             where = "" if len(names) == len(classes) else f", {', '.join(names)}"
-            yield self._line(
-                f"{regime}, row {number}{where}: {self.name(one)} -> {self.name(other)}",
-                rows,
-            )
+            yield self._line(f"{regime}, row {number}{where}: {self.name(one)} -> {self.name(other)}", rows)
         if old.then != new.then:
             ends = (", ".join(map(self.name, then)) or "none" for then in (old.then, new.then))
             yield self._line(f"{regime}, row {number}: runners-up {' -> '.join(ends)}", [])
