@@ -5,7 +5,6 @@ Nothing is written here: `treegen.write` writes the texts that `build` returns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +56,6 @@ def build(
         heuristics = tuple(
             compile_heuristic(problem, lock, parallel_map, fresh=fresh) for problem in problems
         )
-    _refuse_unused_names(spec, heuristics)
     files = emit_package(spec, ((found.problem, found.heuristic) for found in heuristics))
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, files, lock)})
 
@@ -68,20 +66,6 @@ def _refuse_jump(problem: Problem, lock: Lock) -> None:
     if before is not None and now is not None and not 1 / MOST_JUMP < now / before < MOST_JUMP:
         what = f"its best times are {now / before:.3g}x those of the last build; tables hold microseconds"
         raise InputError(problem.table.folder, f"{what}. If that is meant, build with --expect-jump")
-
-
-def _refuse_unused_names(spec: Spec, heuristics: Sequence[DeviceHeuristic]) -> None:
-    """Raise InputError if the spec names a row that no module of the kernel has."""
-    used = {
-        (found.problem.kernel.name, regime.name, number)
-        for found in heuristics
-        for regime in found.heuristic.regimes
-        for number in range(len(regime.rows))
-    }
-    for kernel in spec.kernels.values():
-        for regime, number in kernel.row_names:
-            if (kernel.name, regime, number) not in used:
-                raise InputError(spec.path, f"rows of {kernel.name}: {regime} has no row {number} to name")
 
 
 def read_problems(spec: Spec) -> list[Problem]:

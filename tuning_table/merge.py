@@ -8,24 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tuning_table.errors import TableError, shown
-from tuning_table.names import device_key
 from tuning_table.reader import read_run
 from tuning_table.run_yaml import difference
 from tuning_table.table import Cells, RecordedRun, Visit
-from tuning_table.visit_log import Workers, log_visits, read_visit_log
 from tuning_table.writer import create
 
 # Tables may differ in these keys of run.yaml. What follows from them is joined.
 COURSE = ("date", "scenario_set", "seed", "strategy", "configs", "summary")
-
-
-@dataclass(frozen=True)
-class Source:
-    """A table to merge."""
-
-    folder: Path
-    run: RecordedRun
-    workers: Workers
 
 
 @dataclass(frozen=True)
@@ -36,59 +25,35 @@ class Merged:
     repeated: int  # that were there already
 
 
-def read_sources(folders: Sequence[Path]) -> list[Source]:
-    """Read the tables to merge. Raises TableError, also for a table of winners."""
-    sources = []
-    for folder in folders:
-        run = read_run(folder)
-        if run.header.cells is Cells.WINNERS:
-            raise TableError(folder, "a table of winners cannot be merged: its other times are unknown")
-        sources.append(Source(folder, run, _workers(folder, run.header.provenance, run.visits)))
-    return sources
-
-
-def why_separate(first: Source, other: Source) -> str | None:
-    """Name the difference because of which two tables cannot become one; None if they can."""
-    if found := difference(first.run.header.provenance, other.run.header.provenance, COURSE):
-        return "{} {}, but this one has {}".format(*found)
-    configs = _configs([first])
-    for id, fields in _configs([other]).items():
-        if found := difference(configs.get(id, fields), fields, ()):
-            return f"config {id} with " + "{} {}, but this one has {}".format(*found)
-    for scenario, features in other.run.scenarios.items():
-        known = first.run.scenarios.get(scenario, features)
-        if known != features:
-            return f"scenario {scenario} with features {shown(known)}, but this one has {shown(features)}"
-    return None
-
-
-def merge(sources: Sequence[Source], folder: Path) -> Merged:
-    """Write one table of all rows; equal rows of one worker count once, others are further repeats.
+def merge(tables: Sequence[Path], folder: Path) -> Merged:
+    """Write one table of all rows; rows that several tables hold count once, others are further repeats.
 
     If the folder holds the table already, rows that it lacks are added. Raises TableError if the tables
-    differ, and names the difference; nothing is changed then.
+    differ, and names the difference, or are of winners; nothing is changed then.
     """
-    for first, other in combinations(sources, 2):
-        if what := why_separate(first, other):
-            raise TableError(other.folder, f"cannot be merged: {first.folder} has {what}")
-    provenance = dict(_joined(sources))
+    runs = [read_run(table) for table in tables]
+    for table, run in zip(tables, runs, strict=True):
+        if run.header.cells is Cells.WINNERS:
+            raise TableError(table, "a table of winners cannot be merged: its other times are unknown")
+    for (table, first), (other, run) in combinations(zip(tables, runs, strict=True), 2):
+        if what := _difference(first, run):
+            raise TableError(other, f"cannot be merged: {table} has {what}")
+    provenance = dict(_joined(runs))
     for key in ("format", "configs", "summary"):
         provenance.pop(key, None)
-    configs = list(_configs(sources).values())
-    scenarios = {name: row for source in sources for name, row in source.run.scenarios.items()}
-    with create(folder, configs=configs, scenarios=scenarios, **provenance) as table:
-        there = _workers(folder, table.header.provenance, table.visits)
-        rows = Counter(_content(visit, there) for visit in table.visits)
+    configs = list(_configs(runs).values())
+    scenarios = {name: row for run in runs for name, row in run.scenarios.items()}
+    with create(folder, configs=configs, scenarios=scenarios, **provenance) as merged:
+        rows = Counter(map(_content, merged.visits))
         last: Counter[str] = Counter()
-        for visit in table.visits:
+        for visit in merged.visits:
             last[visit.scenario] = max(last[visit.scenario], visit.repeat)
         added: list[Visit] = []
-        log: dict[tuple[str, int], str] = {}
         repeated = 0
-        for source in sources:
+        for run in runs:
             mine: Counter[object] = Counter()
-            for visit in source.run.visits:
-                content = _content(visit, source.workers)
+            for visit in run.visits:
+                content = _content(visit)
                 mine[content] += 1
                 if mine[content] <= rows[content]:
                     repeated += 1
@@ -96,52 +61,44 @@ def merge(sources: Sequence[Source], folder: Path) -> Merged:
                 rows[content] += 1
                 last[visit.scenario] += 1
                 added.append(replace(visit, repeat=last[visit.scenario]))
-                log[visit.scenario, last[visit.scenario]] = source.workers[visit.scenario, visit.repeat]
-        log_visits(folder, log)
-        table.append_all(added)
+        merged.append_all(added)
         if "origin" not in provenance:  # only runs have a summary; shards run side by side
-            visited = {visit.scenario for visit in (*table.visits, *added)}
-            seconds = max(source.run.header.seconds for source in sources)
-            table.summarise({"seconds": seconds, "scenarios": len(visited)})
+            visited = {visit.scenario for visit in (*merged.visits, *added)}
+            seconds = max(run.header.seconds for run in runs)
+            merged.summarise({"seconds": seconds, "scenarios": len(visited)})
     return Merged(len(added), repeated)
 
 
-def separate(sources: Sequence[Source]) -> dict[str, list[Source]]:
-    """Group tables that can become one, by a folder's name: the device's key, and a number if it is taken."""
-    groups: dict[str, list[Source]] = {}
-    for source in sources:
-        fitting = (g for g in groups.values() if not any(why_separate(other, source) for other in g))
-        group = next(fitting, None)
-        if group is None:
-            key = device_key(source.run.header.device_name)
-            taken = sum(name == key or name.startswith(f"{key}-") for name in groups)
-            group = groups.setdefault(f"{key}-{taken + 1}" if taken else key, [])
-        group.append(source)
-    return groups
+def _difference(first: RecordedRun, other: RecordedRun) -> str | None:
+    """Name the difference because of which two tables cannot become one; None if they can."""
+    if found := difference(first.header.provenance, other.header.provenance, COURSE):
+        return "{} {}, but this one has {}".format(*found)
+    configs = _configs([first])
+    for id, fields in _configs([other]).items():
+        if found := difference(configs.get(id, fields), fields, ()):
+            return f"config {id} with " + "{} {}, but this one has {}".format(*found)
+    for scenario, features in other.scenarios.items():
+        known = first.scenarios.get(scenario, features)
+        if known != features:
+            return f"scenario {scenario} with features {shown(known)}, but this one has {shown(features)}"
+    return None
 
 
-def _content(visit: Visit, workers: Workers) -> object:
+def _content(visit: Visit) -> object:
     """What makes a row the same row in two tables."""
-    return visit.scenario, workers[visit.scenario, visit.repeat], frozenset(visit.cells.items())
+    return visit.scenario, frozenset(visit.cells.items())
 
 
-def _workers(folder: Path, provenance: Mapping[str, Any], visits: Sequence[Visit]) -> Workers:
-    """Who measured each row. Where visits.csv does not say, the run's date stands for the worker."""
-    log = read_visit_log(folder)
-    unnamed = f"run of {provenance.get('date', 'an imported table')}"
-    return {row: log.get(row, unnamed) for row in ((visit.scenario, visit.repeat) for visit in visits)}
-
-
-def _configs(sources: Sequence[Source]) -> dict[str, Mapping[str, Any]]:
+def _configs(runs: Sequence[RecordedRun]) -> dict[str, Mapping[str, Any]]:
     """All configs of tables by their ids, as run.yaml holds them. A table lists those that it may time."""
-    return {config["id"]: config for source in sources for config in source.run.header.provenance["configs"]}
+    return {config["id"]: config for run in runs for config in run.header.provenance["configs"]}
 
 
-def _joined(sources: Sequence[Source]) -> Iterator[tuple[str, Any]]:
+def _joined(runs: Sequence[RecordedRun]) -> Iterator[tuple[str, Any]]:
     """run.yaml of the merged table: what differs is joined if it is text, and else left out."""
-    runs = [source.run.header.provenance for source in sources]
-    for key, value in runs[0].items():
-        values = list(dict.fromkeys(str(run.get(key)) for run in runs))
+    headers = [run.header.provenance for run in runs]
+    for key, value in headers[0].items():
+        values = list(dict.fromkeys(str(header.get(key)) for header in headers))
         if key == "date":
             yield key, max(values)
         elif key not in COURSE or len(values) == 1:

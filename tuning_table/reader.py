@@ -144,9 +144,7 @@ def _wrong_cell(path: Path, line: int, ids: Sequence[str], cells: Sequence[str])
     return TableError(path, what, line)
 
 
-def _read_failures(
-    path: Path,
-) -> tuple[dict[tuple[str, int], dict[str, Failure]], list[tuple[str, int]]]:
+def _read_failures(path: Path) -> tuple[dict[tuple[str, int], dict[str, Failure]], list[tuple[str, int]]]:
     """Failures by visit and config, the last of equal ones; and the visits that ended without any time.
 
     Failures of a visit that a kill cut short are among them.

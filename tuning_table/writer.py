@@ -21,7 +21,6 @@ from tuning_table.table import (
     RUN,
     SCENARIOS,
     TIMES,
-    VISITS,
     Cell,
     Cells,
     Failure,
@@ -90,7 +89,7 @@ def create(
             if (folder / RUN).exists() and reader.read(folder, running=True).rows:
                 recorded = _same_run(folder, run, texts[SCENARIOS])
             else:
-                for name in (FAILURES, VISITS, DROPPED, RUN):  # without the last, no table is left
+                for name in (FAILURES, DROPPED, RUN):  # without the last, no table is left
                     (folder / name).unlink(missing_ok=True)
                 _write_new(folder, texts, descriptor)
                 recorded = RecordedRun(header, values, ())
@@ -277,7 +276,7 @@ def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedR
                 raise TableError(folder / SCENARIOS, what, line)
         files.replace_file(folder / SCENARIOS, scenarios)
         recorded = reader.read_run(folder)
-    for name in (TIMES, FAILURES, VISITS):
+    for name in (TIMES, FAILURES):
         if (folder / name).exists():
             files.remove_cut_off_line(folder / name)
     return recorded

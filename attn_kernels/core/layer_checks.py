@@ -10,13 +10,7 @@ FLOAT32_LIMIT = 3.4e38
 MAX_SOFTCAP = 1000.0  # a score's error in float32 grows with it: 1e-4 here
 
 
-def check_run(
-    plan: Plan,
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    out: Tensor | None,
-) -> None:
+def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tensor | None) -> None:
     """Check the tensors of a layer: shapes, dtypes, devices, strides, page ids against the caches' size."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan is a {type(plan).__name__}, but what attn_kernels.plan returns is needed")

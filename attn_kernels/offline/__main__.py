@@ -3,8 +3,6 @@
     python -m attn_kernels.offline --all
     python -m attn_kernels.offline --target sm_90 --variant qblock --features window,fp8
     python -m attn_kernels.offline --target sm_90 gfx942 --config qblock_M16_T64_W4_S3
-    python -m attn_kernels.offline --target gfx942 --device-key amd_mi300x
-    python -m attn_kernels.offline --target sm_90 --config qblock_M128_T128_W8_S3_D1 --each-feature
 
 Exit codes: 0 all fit, 1 some do not fit or do not compile, 2 wrong use.
 """
@@ -16,8 +14,6 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import NoReturn
 
-from attn_kernels.choose.choices import KERNEL, configs_of
-from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.offline.compile import ENDED, KernelCase, attempt, compile_in_processes
@@ -41,7 +37,6 @@ def _parser() -> RaisingParser:
     what.add_argument("--all", action="store_true", help="every variant, plain and with all features")
     what.add_argument("--variant", choices=VARIANTS, help="a config of this variant that fits every target")
     what.add_argument("--config", action="append", help="a config by its name; may be repeated")
-    what.add_argument("--device-key", help="every config of this generated module")
     add = parser.add_argument
     add("--target", nargs="+", choices=TARGETS, default=list(TARGETS), help="GPUs; all if not given")
     add(
@@ -49,7 +44,6 @@ def _parser() -> RaisingParser:
         type=_features,
         help=f"comma-separated: {', '.join(FEATURES)}, or all; none if not given",
     )
-    add("--each-feature", action="store_true", help="plain, with each feature alone, and with all")
     add("--head-sizes", type=int, nargs="+", default=[128], metavar="N")
     add("--block-size", type=int, default=16, metavar="N", help="tokens a page holds")
     add("--gqa-group-size", type=int, default=4, metavar="N")
@@ -67,38 +61,20 @@ def _features(text: str) -> tuple[str, ...]:
     return tuple(name for name in FEATURES if name in names)
 
 
-def generated_configs(device_key: str) -> list[Config]:
-    """The configs of a generated module. Raises ValueError if there is no such module, or it has none."""
-    modules = kernel_package(KERNEL).MODULES
-    if device_key not in modules:
-        known = ", ".join(sorted(modules))
-        raise ValueError(f"device key is {device_key!r}, but the generated modules are: {known}")
-    configs = configs_of(modules[device_key])
-    if not configs:
-        raise ValueError(f"the generated module {device_key} has no config constants")
-    return configs
-
-
 def _configs(options: argparse.Namespace) -> Sequence[Config]:
     """The configs that the command line names. Raises ValueError."""
     if options.variant is not None:
         return VARIANTS[options.variant].samples[:1]
-    if options.device_key is not None:
-        return generated_configs(options.device_key)
     return ALL if options.config is None else [Config.parse(text) for text in options.config]
 
 
 def _cases(options: argparse.Namespace) -> list[KernelCase]:
     """Everything to compile. Raises ValueError, or RuntimeError if TRITON_INTERPRET is set."""
-    if options.each_feature and options.features is not None:
-        raise ValueError("--each-feature and --features are given, but only one of them can choose")
     if options.jobs < 1:
         raise ValueError(f"--jobs is {options.jobs}, but at least 1 is needed")
     features = [options.features or ()]
     if options.all and options.features is None:
         features.append(FEATURES)
-    if options.each_feature:
-        features = [(), *((name,) for name in FEATURES), FEATURES]
     dtype = {name: dtype for dtype, name in DTYPE_NAMES.items()}[options.dtype]
     sizes = (options.block_size, options.gqa_group_size, dtype)
     configs = list(dict.fromkeys(_configs(options)))

@@ -225,9 +225,7 @@ def plan_parts(
     """
     # The prompts' launches also cover the leading sequences that turn out to be no decodes.
     prompts = parts.prompts._replace(
-        num_seqs=batch.num_seqs,
-        num_query_tokens=batch.num_query_tokens,
-        max_query_len=batch.max_query_len,
+        num_seqs=batch.num_seqs, num_query_tokens=batch.num_query_tokens, max_query_len=batch.max_query_len
     )
     cu_decodes, cu_prompts = step.scratch.cu_parts(batch.num_seqs)
     step_of_decodes = step._replace(cu_seqlens_q=cu_decodes)

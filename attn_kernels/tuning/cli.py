@@ -1,7 +1,6 @@
 """The command `attn-tune`. Its help and wrong use need no torch."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -64,9 +63,6 @@ def parser() -> argparse.ArgumentParser:
     )
     add_run_arguments(arguments, budget=600.0, gpus="all", strategy="race; full for mixed_attention")
     arguments.add_argument(
-        "--list-scenarios", action="store_true", help="print the scenarios as JSON lines and exit"
-    )
-    arguments.add_argument(
         "--replay",
         type=Path,
         metavar="TABLE",
@@ -83,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _work(options: argparse.Namespace) -> int:
     from attn_kernels.tuning.kernels import KERNELS
-    from attn_kernels.tuning.scenarios.recorded import drawn, outside, write_recorded
+    from attn_kernels.tuning.scenarios.recorded import drawn, outside
     from attn_kernels.tuning.space.space import ATTENTION
     from triton_tune.cli.command import run
     from triton_tune.run.replay import replay
@@ -101,10 +97,6 @@ def _work(options: argparse.Namespace) -> int:
     else:
         scenarios = drawn(_recorded(kernel, name), options.max_scenarios, options.seed)
         name = Path(name).name
-    if options.list_scenarios:
-        sys.stdout.write(write_recorded(scenarios))
-        sys.stdout.flush()
-        return 0
     if options.replay is not None:
         print("\n".join(replay(options.replay, options.strategy, options.budget, ATTENTION)))
         return 0

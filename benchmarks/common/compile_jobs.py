@@ -1,6 +1,5 @@
 """Launches that compile the kernels of a run in parallel processes before it."""
 
-import dataclasses
 from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,10 +8,8 @@ from pathlib import Path
 import torch
 
 from attn_kernels import Config, plan
-from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import launches_of, plan_for, stand_in
-from attn_kernels.warmup.dummy_launch import LONG_CONTEXT
 from benchmarks.common.implementations import NotApplicable, load_peers
 
 TRITON_PEERS = ("vllm_triton", "vllm_triton_33")  # of vLLM 0.24 and 0.33
@@ -21,33 +18,6 @@ TRITON_PEERS = ("vllm_triton", "vllm_triton_33")  # of vLLM 0.24 and 0.33
 def chosen(batch: Batch, device: torch.device, batch_invariant: bool = False) -> Config:
     """The config that `plan` chooses for a batch."""
     return plan_for(stand_in(batch, device), batch_invariant=batch_invariant).config
-
-
-@dataclass(frozen=True)
-class LaunchJob:
-    """A launch on a few tokens that compiles all that a config needs at a batch's head layout and options."""
-
-    batch: Batch
-    config: Config
-
-    @property
-    def needs(self) -> frozenset[Hashable]:
-        # Without descriptors, it sizes a launch and compiles nothing.
-        compiled = self.config if self.config.tma else self.config._replace(programs_per_sm=1)
-        model, scores = self.batch.model, self.batch.scores
-        options = (scores.window is not None, scores.softcap > 0.0, scores.sinks)
-        shape = (model.gqa_group_size, model.head_size, model.block_size, model.dtype, model.cache_dtype)
-        return frozenset({(compiled, shape, options)})
-
-    @property
-    def cost(self) -> int:
-        return self.config.block_m * self.config.tile_size * self.batch.layout.head_size
-
-    def run(self, device: torch.device) -> None:
-        lengths, contexts = (1, MAX_DRAFT + 1), (LONG_CONTEXT, LONG_CONTEXT)
-        small = dataclasses.replace(self.batch, name="small", query_lens=lengths, context_lens=contexts)
-        tensors = stand_in(small, device)
-        launches_of(plan_for(tensors, self.config), tensors)[0]()
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,7 @@ from attn_kernels.measure.tensors import BatchTensors, materialise
 from attn_kernels.measure.timing import Timing
 from benchmarks.attention import compare
 from benchmarks.attention.batches import BATCH_SETS, select
-from benchmarks.attention.measure import (
-    Record,
-    Records,
-    Settings,
-    measure_batch,
-    ours_failed,
-    time_ratio,
-)
+from benchmarks.attention.measure import Record, Records, Settings, measure_batch, ours_failed, time_ratio
 from benchmarks.common.implementations import NotApplicable, Ours, Peer, PreparedLaunches, load_peers
 
 CPU = torch.device("cpu")

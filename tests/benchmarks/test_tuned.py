@@ -121,11 +121,7 @@ def test_two_tables_are_compared_by_the_cells_of_both(tmp_path: Path) -> None:
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Tables of two devices: on the second, B is the best."""
     monkeypatch.chdir(REPOSITORY)
-    for folder, best in (
-        ("nvidia_h100", 10.0),
-        ("other_models_nvidia_h100", 10.0),
-        ("nvidia_h200", 40.0),
-    ):
+    for folder, best in (("nvidia_h100", 10.0), ("other_models_nvidia_h100", 10.0), ("nvidia_h200", 40.0)):
         write_table(tmp_path / "in" / folder, flat({A: best, B: 20.0}))
     return tmp_path / "in"
 

@@ -34,11 +34,7 @@ class Server:
         shape = (pages, BLOCK_SIZE, KV_HEADS, HEAD_SIZE)
         self.caches = [torch.zeros(shape, dtype=cache_dtype or torch.float16) for _ in range(2)]
         workspace = Workspace.for_maxima(
-            "cpu",
-            MODEL,
-            max_query_tokens=MAX_TOKENS,
-            max_num_seqs=MAX_SEQS,
-            configs=configs,
+            "cpu", MODEL, max_query_tokens=MAX_TOKENS, max_num_seqs=MAX_SEQS, configs=configs
         )
         self.plan = attn_kernels.plan(
             self.cu_seqlens_q,

@@ -63,7 +63,7 @@ def spec(**kernel: Any) -> dict[str, Any]:
                 "arch": "sm_90",
                 "vendor": "nvidia",
                 "limits": {"shared_memory": 232448},
-            },
+            }
         },
         "kernels": {KERNEL: {**sections, **kernel}},
     }

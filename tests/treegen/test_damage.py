@@ -64,27 +64,16 @@ def _content() -> dict[str, Any]:
             {"holds": "8 * block * (warps + fast) <= memory", "variants": ["plain"]},
         ],
         "fallback": {"variant": "plain", "block": 16, "parts": 1, "warps": 2},
-        "tree": {
-            "max_depth": 3,
-            "max_rows": 6,
-            "max_configs": 9,
-            "row_price": 0.001,
-            "cell_price": 0.001,
-        },
+        "tree": {"max_depth": 3, "max_rows": 6, "max_configs": 9, "row_price": 0.001, "cell_price": 0.001},
         "objective": {"weight": "1 + min(heads, 7)", "worst_case": 0.5, "untimed": 3},
         "translate": {"foreign": {"variant": "split", "rename": {"ROWS": "rows"}, "constants": {"heads": 2}}},
         "tables": tables,
-        "regimes": {
-            "decode": {"when": "rows <= 1", "split_on": ["columns"]},
-            "large": {"when": "otherwise"},
-        },
+        "regimes": {"decode": {"when": "rows <= 1", "split_on": ["columns"]}, "large": {"when": "otherwise"}},
         "classes": {"one": "heads <= 1 or heads % 8 == 7", "many": "otherwise"},
-        "rows": {"large": {0: "few, or many"}},
         "hold_out_by": ["columns"],
         "values": {"heads": {"one": 0, "two": 1, "three": 2}, "warps": ["none", "1 warp", "2 warps"]},
         "invariants": ["rows <= area * 2", "heads >= 1"],
         "hook": "scale",
-        "in_kernel": True,
     }
     content = spec(**kernel)
     content["devices"][DEVICE]["limits"] = {"memory": 4096, "fast": 1}
@@ -118,7 +107,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 YAML = ("treegen.yaml", "tables/h100/run.yaml", "tables/winners/run.yaml")
 CSV = tuple(f"tables/{table}/{name}.csv" for table in ("h100", "winners") for name in ("scenarios", "times"))
 LOCK = "generated/treegen.lock"
-MODULES = (f"generated/scale/{DEVICE}.py", "generated/scale/config.py", "generated/scale/in_kernel/other.py")
+MODULES = (f"generated/scale/{DEVICE}.py", "generated/scale/config.py", "generated/scale/other.py")
 
 TEXTS = ["", "a b", "a\nb", "a\0b", "a" * 65, "a" * 5000, "\u00e9", "r\u043ews", "\x1b[2J", "\u202ea"]
 TEXTS += ["a-b", "../a", "/etc/passwd", "class", "__import__", "None", "choose", "default", "rows", "area"]
@@ -135,33 +124,9 @@ BLOCKS += ["a: &a [*a]\n", "<<: {output: elsewhere}\n", "---\noutput: elsewhere\
 BLOCKS += ["a: !!python/object/apply:os.system ['true']\n", "? [a, b]\n: 1\n", "format: 1\nformat: 1\n"]
 BLOCKS += [f"a: {'[' * 50_000}\n", f"a: 1{':30' * 20_000}\n", f"a: 0x{'f' * 100_000}\n", "output: /tmp\n"]
 BLOCKS += ["".join(f"{' ' * k}a:\n" for k in range(400)), "".join(f"k{k}: {k}\n" for k in range(20_000))]
-SNIPPETS = [
-    b"\0",
-    b"\xff",
-    b"\xef\xbb\xbf",
-    b"\r",
-    b"\n",
-    b"\t",
-    b"'",
-    b'"',
-    b",",
-    b":",
-    b"- ",
-    b"{",
-    b"]",
-    b"&a ",
-]
-SNIPPETS += [
-    b"*a",
-    b"!!int ",
-    b"---\n",
-    b"nan",
-    b"-1",
-    b"9" * 30,
-    b"0x" + b"f" * 5000,
-    b"__import__",
-    b"[" * 90_000,
-]
+SNIPPETS = [bytes([byte]) for byte in b"\0\xff\r\n\t'\",:{]"]
+SNIPPETS += [b"\xef\xbb\xbf", b"- ", b"&a ", b"*a", b"!!int ", b"---\n", b"nan", b"-1", b"9" * 30]
+SNIPPETS += [b"0x" + b"f" * 5000, b"__import__", b"[" * 90_000]
 
 
 def _places(data: Any) -> Iterator[tuple[Any, Any]]:

@@ -8,28 +8,26 @@ from table_builders import RUN, VISITS, append, config, contents, filled, read_b
 
 import tuning_table
 from tuning_table import TableError, read_run
-from tuning_table.merge import Merged, merge, read_sources, separate
+from tuning_table.merge import Merged, merge
 from tuning_table.table import Visit
-from tuning_table.visit_log import log_visits, read_visit_log
 
 ROW = Visit("decode-0", 1, {"M16": 5.0})
 
 
-def table(folder: Path, visits: Sequence[Visit], worker: str = "a/0", **changes: object) -> Path:
+def table(folder: Path, visits: Sequence[Visit], **changes: object) -> Path:
     with start(folder, **changes) as writer:
         for visit in visits:
-            log_visits(folder, {(visit.scenario, visit.repeat): worker})
             append(writer, visit)
     return folder
 
 
 def merged(out: Path, *folders: Path) -> Merged:
-    return merge(read_sources(folders), out)
+    return merge(folders, out)
 
 
-def test_rows_repeats_reasons_and_workers_survive(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", VISITS[:1], "a/0")
-    two = table(tmp_path / "2", VISITS[1:], "b/0", date="2026-01-03")
+def test_rows_repeats_and_reasons_survive(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", VISITS[:1])
+    two = table(tmp_path / "2", VISITS[1:], date="2026-01-03")
     with start(one) as writer:
         writer.summarise({"seconds": 10.0})
     done = merged(tmp_path / "all", one, two)
@@ -37,11 +35,6 @@ def test_rows_repeats_reasons_and_workers_survive(tmp_path: Path) -> None:
     found = read_run(tmp_path / "all")
     assert read_back(found.visits) == read_back(read_run(one).visits + read_run(two).visits)
     assert found.header.provenance["date"] == "2026-01-03" and found.header.seconds == 10.0
-    assert read_visit_log(tmp_path / "all") == {
-        ("prefill-0", 1): "a/0",
-        ("decode-0", 1): "b/0",
-        ("decode-0", 2): "b/0",
-    }
 
 
 def test_merging_again_adds_nothing_and_equal_rows_count_once(tmp_path: Path) -> None:
@@ -55,19 +48,13 @@ def test_merging_again_adds_nothing_and_equal_rows_count_once(tmp_path: Path) ->
     assert contents(tmp_path / "all") == before
 
 
-def test_equal_rows_of_other_workers_and_of_other_runs_are_repeats(tmp_path: Path) -> None:
-    folders = [
-        table(tmp_path / "1", [ROW, Visit("decode-0", 2, ROW.cells)], "a/0"),
-        table(tmp_path / "2", [ROW], "b/0"),
-        filled(tmp_path / "3", ROW),
-    ]
-    with start(tmp_path / "4", date="2027-01-01") as writer:
-        append(writer, ROW)
-    done = merged(tmp_path / "all", *folders, tmp_path / "4")
-    assert (done.rows, done.repeated) == (5, 0)
-    assert [row.repeat for row in read_run(tmp_path / "all").visits] == [1, 2, 3, 4, 5]
-    workers = [read_visit_log(tmp_path / "all")["decode-0", n] for n in range(1, 6)]
-    assert workers == ["a/0", "a/0", "b/0", "run of 2026-01-02", "run of 2027-01-01"]
+def test_equal_repeats_of_one_table_and_other_rows_of_another_are_repeats(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", [ROW, Visit("decode-0", 2, ROW.cells)])
+    two = table(tmp_path / "2", [Visit("decode-0", 1, {"M16": 5.1})])
+    done = merged(tmp_path / "all", one, two)
+    assert (done.rows, done.repeated) == (3, 0)
+    cells = [(row.repeat, row.cells["M16"]) for row in read_run(tmp_path / "all").visits]
+    assert cells == [(1, 5.0), (2, 5.0), (3, 5.1)]
 
 
 @pytest.mark.parametrize(
@@ -93,10 +80,6 @@ def test_other_tables_are_refused_and_the_difference_named(
         merged(tmp_path / "all", one, tmp_path / "2")
     assert str(caught.value).startswith(f"{tmp_path / '2'}: ") and f"{one} has {named} " in str(caught.value)
     assert "\n" not in str(caught.value) and not (tmp_path / "all").exists()
-    groups = separate(read_sources([one, tmp_path / "2", one]))
-    assert [len(group) for group in groups.values()] == [2, 1]
-    first, second = groups
-    assert first == "nvidia_h100" and second in ("nvidia_h200", "nvidia_h100-2")
 
 
 def test_other_scenario_sets_of_one_stack_become_one(tmp_path: Path) -> None:
@@ -129,38 +112,13 @@ def test_every_table_is_compared_with_every_other(tmp_path: Path) -> None:
     with pytest.raises(TableError, match=f"^{three}: .*{two} has config M8 with block_m 8"):
         merged(tmp_path / "all", one, two, three)
     assert not (tmp_path / "all").exists()
-    assert [len(group) for group in separate(read_sources([one, two, three])).values()] == [2, 1]
 
 
 def test_winners_are_refused(tmp_path: Path) -> None:
     with start(tmp_path / "1", cells="winners") as writer:
         writer.append("decode-0", {"M16": 1.0})
     with pytest.raises(TableError, match="winners"):
-        read_sources([tmp_path / "1"])
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [("a,b\n", 1), ("scenario,repeat,worker\nx,1\n", 2), ("scenario,repeat,worker\nx,1,w\nx,one,w\n", 3)],
-)
-def test_a_damaged_log_is_refused(tmp_path: Path, text: str, line: int) -> None:
-    path = filled(tmp_path / "1") / "visits.csv"
-    path.write_text(text)
-    with pytest.raises(TableError) as caught:
-        merged(tmp_path / "all", path.parent)
-    assert str(caught.value).startswith(f"{path}:{line}: ")
-
-
-def test_a_line_that_was_cut_off_does_not_count_and_the_last_of_two_does(tmp_path: Path) -> None:
-    folder = filled(tmp_path / "1")
-    row = ("decode-0", 1)
-    log_visits(folder, {row: "a/0"})
-    with (folder / "visits.csv").open("a") as file:
-        file.write("decode-0,1,b/")
-    assert read_visit_log(folder) == {row: "a/0"}
-    start(folder).close()  # removes what was cut off
-    log_visits(folder, {row: "c, \n0"})
-    assert read_visit_log(folder)[row] == "c, \\n0"
+        merged(tmp_path / "all", tmp_path / "1")
 
 
 def test_imported_tables_have_no_summary(tmp_path: Path) -> None:

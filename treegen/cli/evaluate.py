@@ -17,13 +17,6 @@ def add(commands: Commands) -> None:
         "--folds", type=int, default=5, metavar="K", help="folds of a cross-validation (default: 5)"
     )
     parser.add_argument(
-        "--repeats",
-        type=int,
-        default=1,
-        metavar="N",
-        help="cross-validations, each with other folds (default: 1)",
-    )
-    parser.add_argument(
         "--hold-out-by",
         type=names_of,
         default=(),
@@ -52,7 +45,6 @@ def run(options: argparse.Namespace) -> int:
         options.kernel,
         options.device,
         options.folds,
-        options.repeats,
         options.hold_out_by,
         tuple(dict.fromkeys(options.against)),
         options.jobs,

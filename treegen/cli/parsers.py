@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from treegen.core.errors import one_line
 
@@ -17,14 +16,6 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG, one_line(f"treegen: {message} (see '{self.prog} --help')") + "\n")
-
-    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse, or tell a shell that asks through argcomplete what may come next, and exit."""
-        if "_ARGCOMPLETE" in os.environ:
-            import argcomplete
-
-            argcomplete.autocomplete(self)
-        return super().parse_args(*args, **kwargs)
 
 
 def path_of(text: str) -> Path:

@@ -17,12 +17,7 @@ _FORMATS = {
     "aiter": "aiter's tuned CSV",
 }
 # The options that say what a source does not, and the formats that take them.
-_OPTIONS = {
-    "features": ("triton", "csv"),
-    "parameters": ("csv",),
-    "time": ("csv",),
-    "unit": ("csv",),
-}
+_OPTIONS = {"features": ("triton", "csv"), "parameters": ("csv",), "time": ("csv",), "unit": ("csv",)}
 
 
 def add_import(commands: Commands) -> None:
@@ -124,28 +119,18 @@ def add_merge(commands: Commands) -> None:
         help="the merged table's folder (default: merged); if it holds the table already, rows it lacks "
         "are added",
     )
-    parser.add_argument(
-        "--separate",
-        action="store_true",
-        help="write tables that differ in GPU, driver, versions or kernel to folders of their own "
-        "below DIR, instead of refusing them",
-    )
     parser.set_defaults(run=run_merge)
 
 
 def run_merge(options: argparse.Namespace) -> int:
     from treegen.review.printing import counted
-    from tuning_table.merge import merge, read_sources, separate
+    from tuning_table.merge import merge
 
     if any(not path.name for path in (options.out, *options.tables)):
         raise InputError("merge", "a table needs a folder of its own")
     with table_errors_as_input_errors():
-        sources = read_sources(options.tables)
-        groups = {options.out: sources}
-        if options.separate:
-            groups = {options.out / name: group for name, group in separate(sources).items()}
-        for folder, group in groups.items():
-            done = merge(group, folder)
-            twice = f", {done.repeated} were there already" if done.repeated else ""
-            print(f"{folder}: {counted(done.rows, 'row')} added from {counted(len(group), 'table')}{twice}")
+        done = merge(options.tables, options.out)
+    twice = f", {done.repeated} were there already" if done.repeated else ""
+    added = f"{counted(done.rows, 'row')} added from {counted(len(options.tables), 'table')}"
+    print(f"{options.out}: {added}{twice}")
     return FINE

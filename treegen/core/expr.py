@@ -245,22 +245,23 @@ _OPERATIONS: Mapping[str, Callable[..., int]] = {
     ">": operator.gt,
     "==": operator.eq,
     "!=": operator.ne,
-    "and": lambda *parts: all(parts),
-    "or": lambda *parts: any(parts),
     "not": operator.not_,
 }
 
 
 def evaluate(expression: Expression, values: Mapping[str, int]) -> int:
     """The expression's value, given the values of its names."""
-    match expression:
-        case Number(value):
-            return value
-        case Name(name):
-            return values[name]
-        case Call(function, arguments):
-            return int(_OPERATIONS[function](*(evaluate(argument, values) for argument in arguments)))
-    raise AssertionError(expression)
+    # Fits spend most of their time here, and a match statement takes twice as long.
+    if isinstance(expression, Name):
+        return values[expression.name]
+    if isinstance(expression, Number):
+        return expression.value
+    if expression.function == "and":
+        return int(all(evaluate(argument, values) for argument in expression.arguments))
+    if expression.function == "or":
+        return int(any(evaluate(argument, values) for argument in expression.arguments))
+    parts = [evaluate(argument, values) for argument in expression.arguments]
+    return int(_OPERATIONS[expression.function](*parts))
 
 
 def substitute(expression: Expression, values: Mapping[str, int]) -> Expression:

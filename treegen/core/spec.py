@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ class Constraint:
     line: int = 1  # in the spec
     variants: tuple[str, ...] | None = None  # binds only configs of these variants; None binds all
 
-    @property
+    @cached_property  # a fit asks once for every config and model
     def names(self) -> frozenset[str]:
         return names(self.test)
 
@@ -144,10 +145,8 @@ class KernelSpec:
     objective: Objective = Objective()
     # What integers of features and parameters stand for, such as data types.
     values: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    row_names: Mapping[tuple[str, int], str] = field(default_factory=dict)  # by regime and number
     invariants: tuple[Constraint, ...] = ()  # hold for every shape; no parameter occurs in them
     hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
-    in_kernel: bool = False  # whether Triton kernels find the row of a step themselves
     measured_on: Mapping[str, str] = field(default_factory=dict)  # other GPUs' tables: their GPU, by device
     invariant_to: tuple[str, ...] = ()  # raw features of steps that decide nothing
 
@@ -179,10 +178,15 @@ class KernelSpec:
     def with_derived(self, known: Mapping[str, int]) -> dict[str, int]:
         """The known values, and those of derived features that follow from them."""
         values = dict(known)
-        for name, expression in self.derived.items():
-            if name not in values and names(expression) <= values.keys():
-                values[name] = evaluate(expression, values)
+        for name, asked in self._asked.items():
+            if name not in values and asked <= values.keys():
+                values[name] = evaluate(self.derived[name], values)
         return values
+
+    @cached_property
+    def _asked(self) -> Mapping[str, frozenset[str]]:
+        """The names in the expression of each derived feature."""
+        return {name: names(expression) for name, expression in self.derived.items()}
 
     def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:
         """The config's parameters without those at their default, in the spec's order."""

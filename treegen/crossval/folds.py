@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import RepeatedKFold
+from sklearn.model_selection import KFold
 
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import UNIT, Problem
@@ -69,24 +69,24 @@ class Evaluation:
     classifier: Quality  # on the folds of scenarios
 
 
-def split_copies(copies: Ints, folds: int, repeats: int) -> tuple[Fold, ...]:
-    """Repeated k-fold cross-validation: every repeat shuffles anew and holds out each scenario once.
+def split_copies(copies: Ints, folds: int) -> tuple[Fold, ...]:
+    """K-fold cross-validation, which holds out each scenario once.
 
     Copies of a scenario stay together, so that no held-out scenario was seen in training.
 
     copies: [scenarios], equal for copies; all numbers from 0 to the greatest.
     """
-    splitter = RepeatedKFold(n_splits=folds, n_repeats=repeats, random_state=_SEED)
+    splitter = KFold(n_splits=folds, shuffle=True, random_state=_SEED)
     sides = splitter.split(np.empty(int(copies.max()) + 1))
     return tuple(Fold(*(np.flatnonzero(np.isin(copies, side)) for side in pair)) for pair in sides)
 
 
-def folds_of(problem: Problem, folds: int = FOLDS, repeats: int = 1) -> tuple[Fold, ...]:
+def folds_of(problem: Problem, folds: int = FOLDS) -> tuple[Fold, ...]:
     """Folds of scenarios; none for a table whose scenarios all have the same features.
 
     Of fewer scenarios than folds each is held out alone.
     """
-    return _folds(copies(problem.features), folds, repeats)
+    return _folds(copies(problem.features), folds)
 
 
 def groups_of(problem: Problem, by: Sequence[str] | None = None) -> Ints:
@@ -97,16 +97,14 @@ def groups_of(problem: Problem, by: Sequence[str] | None = None) -> Ints:
     return copies(np.stack([problem.column(name) for name in names], axis=1))
 
 
-def group_folds(problem: Problem, by: Sequence[str] | None = None, repeats: int = 1) -> tuple[Fold, ...]:
+def group_folds(problem: Problem, by: Sequence[str] | None = None) -> tuple[Fold, ...]:
     """Up to six folds of whole groups; none where all scenarios are of one group."""
-    return _folds(groups_of(problem, by), GROUP_FOLDS, repeats)
+    return _folds(groups_of(problem, by), GROUP_FOLDS)
 
 
-def _folds(number: Ints, most: int, repeats: int) -> tuple[Fold, ...]:
+def _folds(number: Ints, most: int) -> tuple[Fold, ...]:
     count = int(number.max()) + 1
-    if count == 1:
-        return ()
-    return split_copies(number, min(most, count), repeats if count > most else 1)
+    return () if count == 1 else split_copies(number, min(most, count))
 
 
 def cross_validate(

@@ -13,8 +13,6 @@ from sklearn.tree import DecisionTreeClassifier
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
 from treegen.crossval.choices import Decisions, Method, Rule, cells_of, features_of, rule_of
-from treegen.fit.fit import fit
-from treegen.fit.search import greedy_search
 
 OURS, SINGLE, FOREST = "ours", "single_best", "forest"
 _SEED = 0
@@ -31,11 +29,6 @@ def single_best(known: Problem, leaves: int) -> Rule:
     """The one config of least total cost."""
     config = known.configs[int(with_untimed_penalty(known.cost).sum(axis=0).argmin())]
     return Rule(lambda unseen: (config,) * len(unseen.cost), 1)
-
-
-def greedy(known: Problem, leaves: int) -> Rule:
-    """Rows of greedy growth, with no search after it."""
-    return rule_of(fit(known, greedy_search))
 
 
 def classifier(known: Problem, leaves: int, seed: int = _SEED) -> Rule:
@@ -80,9 +73,4 @@ def _named(known: Problem, chosen: npt.NDArray[np.int64]) -> Decisions:
 
 
 # The ways of choosing beside ours, in order of presentation.
-PEERS: Mapping[str, Method] = {
-    SINGLE: single_best,
-    "greedy": greedy,
-    "classifier": classifier,
-    FOREST: forest,
-}
+PEERS: Mapping[str, Method] = {SINGLE: single_best, "classifier": classifier, FOREST: forest}

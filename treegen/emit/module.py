@@ -82,9 +82,7 @@ class _Module:
             others = ", ".join(f'"{model_class}": {name(config)}' for model_class, config in cells)
             then = "".join(f"{name(config)}, " for config in row.then)
             then = then if len(row.then) == 1 else then.removesuffix(", ")
-            about = [self._kernel.row_names.get((regime, number)), row.figures]
-            words = "; ".join(str(one) for one in about if one is not None)
-            comment = f"{number}: {words}" if words else str(number)
+            comment = str(number) if row.figures is None else f"{number}: {row.figures}"
             lines.append((f"{name(row.config)}, {{{others}}}, ({then.strip()})", comment))
         return lines
 

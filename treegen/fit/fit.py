@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree, first, fits
+from treegen.core import expr
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree, first
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Config, Regime
 from treegen.fit.costs import FAILED, losses
@@ -24,7 +25,7 @@ _MOST_SPARES = 4  # runners-up of a row
 _NEW = round(0.03 * UNIT)  # how much faster a runner-up must be that no row launches otherwise
 
 
-def fit(problem: Problem, search: Callable[[Training], RowTree] = local_search) -> Heuristic:
+def fit(problem: Problem) -> Heuristic:
     """The heuristic of least loss that was found within the kernel's budget; equal on every machine.
 
     A regime without scenarios, as a part of a table may have, gets what is best in all scenarios.
@@ -36,10 +37,10 @@ def fit(problem: Problem, search: Callable[[Training], RowTree] = local_search) 
     for regime, scenarios in zip(kernel.regimes, known.regimes, strict=True):
         scenarios = scenarios if len(scenarios) else np.arange(len(loss))
         columns = _shortlist(loss[scenarios], np.ones(len(scenarios), dtype=np.int64), _SHORTLIST)
-        searches.append(_Search(known, regime, scenarios, loss, columns, search))
+        searches.append(_Search(known, regime, scenarios, loss, columns))
     every = np.unique(np.concatenate([found.columns for found in searches]))
     few = _few_configs(searches, budget.max_configs)
-    searches = [_Search(known, s.regime, s.scenarios, loss, few, search) for s in searches]
+    searches = [_Search(known, s.regime, s.scenarios, loss, few) for s in searches]
     cells = {found.regime.name: found.cells() for found in searches}
     used = {config for rows in cells.values() for main, others in rows for config in (main, *others.values())}
     listed = {problem.configs[column] for column in every}
@@ -56,15 +57,7 @@ def fit(problem: Problem, search: Callable[[Training], RowTree] = local_search) 
 class _Search:
     """The tree of a regime over some columns of the problem's configs."""
 
-    def __init__(
-        self,
-        known: Scenarios,
-        regime: Regime,
-        scenarios: Ints,
-        loss: Ints,
-        columns: Ints,
-        search: Callable[[Training], RowTree],
-    ) -> None:
+    def __init__(self, known: Scenarios, regime: Regime, scenarios: Ints, loss: Ints, columns: Ints) -> None:
         problem, budget = known.problem, known.problem.kernel.budget
         self.regime, self.scenarios, self._problem = regime, scenarios, problem
         self.columns, self._loss = columns, loss[np.ix_(scenarios, columns)]
@@ -85,7 +78,7 @@ class _Search:
             max_leaves=regime.max_rows or budget.max_rows,
             leaf_price=round(budget.row_price * UNIT * len(scenarios)),
         )
-        self.tree: RowTree = search(self.training)
+        self.tree: RowTree = local_search(self.training)
         self._cell_price = round(budget.cell_price * UNIT * len(scenarios))
 
     def leaves(self) -> list[Ints]:
@@ -187,6 +180,12 @@ class Spares:
         }
         self._number = {entry.name: number for number, entry in enumerate(kernel.classes)}
         self._models: list[tuple[str, frozenset[Config]]] = []
+        # Each config is asked about every model, so what depends on the config alone is computed once.
+        filled: dict[Config, list[tuple[expr.Expression, frozenset[str]]]] = {}
+        for c in configs:
+            known_of = {**limits, **dict(c.parameters)}
+            tests = [expr.substitute(r.test, known_of) for r in kernel.constraints if r.binds(c)]
+            filled[c] = [(test, expr.names(test)) for test in tests]
         seen = set()
         for values in _models(problem):
             point = kernel.with_derived({**limits, **values})
@@ -194,8 +193,12 @@ class Spares:
             key = (name, *(point.get(n) for n in asked))
             if key not in seen:
                 seen.add(key)
-                usable = frozenset(c for c in configs if fits(c, kernel, point))
-                self._models.append((name, usable))
+                usable = (
+                    c
+                    for c, tests in filled.items()
+                    if all(expr.evaluate(test, point) for test, names in tests if names <= point.keys())
+                )
+                self._models.append((name, frozenset(usable)))
 
     def of(self, main: Config, others: Mapping[str, Config], rows: Ints, loss: Ints) -> tuple[Config, ...]:
         """The configs to try after a row's own, those of least loss first; only what some model needs."""

@@ -231,11 +231,6 @@ def local_search(training: Training, rounds: int = 40) -> RowTree:
     return tree
 
 
-def greedy_search(training: Training) -> RowTree:
-    """Growth alone: the baseline."""
-    return grow(training, training.best_cells(training.everywhere))
-
-
 def _one_side_fewer(training: Training, tree: RowTree) -> list[RowTree]:
     candidates: list[tuple[float, NodePath, int, RowTree]] = []
     for path, node, rows in training.nodes(tree):

@@ -1,9 +1,8 @@
-"""Read and check one kernel of the spec, with its regimes, classes and names of rows."""
+"""Read and check one kernel of the spec, with its regimes and classes."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +20,7 @@ from treegen.core.spec import (
     Translation,
     fixed_features,
 )
-from treegen.read.configs import (
-    constraints,
-    fallback,
-    in_kernel,
-    refuse_printed_names,
-    variants_and_parameters,
-)
+from treegen.read.configs import constraints, fallback, refuse_printed_names, variants_and_parameters
 from treegen.read.yaml_file import (
     LARGEST,
     Fields,
@@ -42,9 +35,9 @@ from tuning_table.names import is_word
 _MOST_FEATURES = 256
 _REQUIRED = ["features", "config", "fallback", "tables"]
 MOST_ROWS = 12  # of a regime: a tree that a person reads
-_OPTIONAL = ["derived", "constants", "split_on", "regimes", "classes", "rows", "tree", "hold_out_by"]
+_OPTIONAL = ["derived", "constants", "split_on", "regimes", "classes", "tree", "hold_out_by"]
 _OPTIONAL += ["constraints", "objective", "translate"]
-_OPTIONAL += ["in_kernel", "values", "invariants", "hook", "invariant_to"]
+_OPTIONAL += ["values", "invariants", "hook", "invariant_to"]
 OTHERWISE = "otherwise"
 
 
@@ -112,8 +105,6 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         model_classes = classes(fields, fixed)
     with mistakes.collect():
-        named_rows = row_names(fields, named_regimes, budget.max_rows)
-    with mistakes.collect():
         hold_out_by = known_names(fields, "hold_out_by", "feature", known) or constants
     bounds: tuple[Constraint, ...] = ()
     with mistakes.collect():
@@ -128,12 +119,6 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         worded = values(fields, [*known, *parameters])
     with mistakes.collect():
         always = invariants(fields, [*known, *limits])
-    with mistakes.collect():
-        chosen_in_kernel = in_kernel(fields, known, bounds, steps)
-        if chosen_in_kernel and invariant_to:
-            raise fields.error(
-                "invariant_to", "is proved of Python modules alone, so in_kernel must be false"
-            )
     with mistakes.collect():
         asking = {f"regime {shown(r.name)}": [*r.split_on, *names_in(r.when)] for r in named_regimes}
         asking |= {f"constraint {shown(rule.text)}": [*rule.names] for rule in bounds}
@@ -165,10 +150,8 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         measured_on=measured_on,
         objective=objective,
         values=worded,
-        row_names=named_rows,
         invariants=always,
         hook=hook,
-        in_kernel=chosen_in_kernel,
         invariant_to=invariant_to,
     )
 
@@ -283,7 +266,6 @@ def _translation(
 
 
 # Nothing that Markdown, HTML or a terminal takes for more than text.
-_PHRASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.%/-]{0,38}[A-Za-z0-9%]|[A-Za-z]")
 
 
 def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
@@ -360,22 +342,6 @@ def _condition(fields: Fields, key: str, known: Collection[str], *, last: bool) 
         raise fields.error(key, str(error)) from None
 
 
-def row_names(kernel: Fields, known: Collection[Regime], most: int) -> dict[tuple[str, int], str]:
-    """Names of rows, as in `rows: {decode: {5: few long sequences}}`. Raises InputError."""
-    section = kernel.section("rows", optional=True)
-    rows = {regime.name: regime.max_rows or most for regime in known}
-    section.refuse_unknown("regime", section, rows)
-    result: dict[tuple[str, int], str] = {}
-    for regime in section:
-        names = section.section(regime)
-        numbers = [str(number) for number in range(rows[regime])]
-        names.refuse_unknown("row", names, numbers)
-        phrases = {number: names.get_as(number, str) for number in names}
-        _check_phrases(names, phrases.items())
-        result |= {(regime, int(number)): phrase for number, phrase in phrases.items()}
-    return result
-
-
 def invariants(kernel: Fields, known: Collection[str]) -> tuple[Constraint, ...]:
     """Conditions over features and limits that hold for every shape. Raises InputError."""
     result = []
@@ -389,10 +355,3 @@ def invariants(kernel: Fields, known: Collection[str]) -> tuple[Constraint, ...]
             raise InputError(kernel.path, f"invariant {shown(text)} {error}", line=line) from None
         result.append(Constraint(text, test, line))
     return tuple(result)
-
-
-def _check_phrases(fields: Fields, phrases: Iterable[tuple[str, str]]) -> None:
-    for key, phrase in phrases:
-        if not _PHRASE.fullmatch(phrase):
-            what = "up to 40 letters, digits, spaces and , . % / - that begin with a letter or digit"
-            raise fields.error(key, f"{shown(phrase)} is not a phrase: {what}")

@@ -11,15 +11,7 @@ import numpy.typing as npt
 import tuning_table
 from treegen.core import expr
 from treegen.core.errors import InputError, shown, table_errors_as_input_errors
-from treegen.core.problem import (
-    FORBIDDEN,
-    GREATEST_WEIGHT,
-    UNIT,
-    UNTIMED,
-    Problem,
-    broken_invariant,
-    holds,
-)
+from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem, broken_invariant, holds
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation, is_model
 from treegen.core.table import Cells, Table, median_times
 from tuning_table.table import MOST_WITHOUT, RecordedTable

@@ -18,15 +18,7 @@ from treegen import __version__
 from treegen.core.errors import InputError, one_line, shown
 from treegen.core.problem import Problem
 from treegen.crossval.choices import Choices, Rule, joined, score_decisions
-from treegen.crossval.folds import (
-    FOLDS,
-    Fold,
-    HeldOut,
-    folds_of,
-    group_folds,
-    groups_of,
-    with_error,
-)
+from treegen.crossval.folds import FOLDS, Fold, HeldOut, folds_of, group_folds, groups_of, with_error
 from treegen.crossval.parallel import ParallelMap, processes
 from treegen.crossval.peers import FOREST, OURS, SINGLE, learn
 from treegen.fit.costs import copies
@@ -40,7 +32,6 @@ _WIDTH = 130
 _LABELS = {
     OURS: "treegen",
     SINGLE: "single best config",
-    "greedy": "greedy rows",
     "classifier": "scikit-learn classifier",
     FOREST: "forest (a ceiling)",
 }
@@ -62,7 +53,6 @@ class EvalSettings:
     kernel: str | None = None  # None: all
     device: str | None = None  # None: all
     folds: int = FOLDS  # at least 2; a table with fewer different scenarios has a fold for each
-    repeats: int = 1  # shuffles
     hold_out_by: tuple[str, ...] = ()  # the features that make a group; empty for the spec's
     against: tuple[Path, ...] = ()  # folders of further tables
     jobs: int | None = None  # None: one process per processor
@@ -110,7 +100,6 @@ class EvalReport:
 
     versions: Mapping[str, str]  # of packages that move figures
     folds: int
-    repeats: int
     assessments: tuple[Assessment, ...]
 
 
@@ -129,9 +118,8 @@ def run(settings: EvalSettings, *, as_json: bool = False) -> None:
 
 def evaluate(settings: EvalSettings) -> EvalReport:
     """The assessments of all selected tables."""
-    for option, value, least in (("folds", settings.folds, 2), ("repeats", settings.repeats, 1)):
-        if value < least:
-            raise InputError(f"--{option} {value}", f"must be at least {least}")
+    if settings.folds < 2:
+        raise InputError(f"--folds {settings.folds}", "must be at least 2")
     spec = read_spec(find_spec(settings.spec))
     tables = read_tables(spec, settings.kernel, settings.device, settings.against)
     for table in tables:
@@ -143,7 +131,7 @@ def evaluate(settings: EvalSettings) -> EvalReport:
     with progress() as tell, processes(settings.jobs or os.cpu_count() or 1, tell) as parallel_map:
         assessments = tuple(_assess(table, settings, parallel_map, root) for table in tables)
     versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
-    return EvalReport(versions, settings.folds, settings.repeats, assessments)
+    return EvalReport(versions, settings.folds, assessments)
 
 
 def _check_groups(problem: Problem, by: Sequence[str]) -> None:
@@ -165,8 +153,8 @@ def _assess(table: SelectedTable, settings: EvalSettings, run: ParallelMap, root
     """Score what is fitted to a table and to parts of it."""
     problem, by = table.problem, settings.hold_out_by or table.problem.kernel.hold_out_by
     kernel, device = problem.kernel.name, problem.device.key
-    folds = folds_of(problem, settings.folds, settings.repeats)
-    groups = group_folds(problem, by, settings.repeats)
+    folds = folds_of(problem, settings.folds)
+    groups = group_folds(problem, by)
     scores = run(f"{kernel} on {device}", partial(score_fold, problem), [*folds, *groups])
     held_out = _scored(problem, by, scores[: len(folds)], scores[len(folds) :], 0, root)
     against = []
@@ -227,12 +215,11 @@ def _scored(
 def show(report: EvalReport, console: Console | None = None) -> None:
     """Print a report as Markdown."""
     console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    shuffles = counted(report.repeats, "shuffle")
     for one in report.assessments:
         console.print(f"## {one.kernel} on {one.device}\n")
         by = f" of {', '.join(one.held_out.group_by)}" if one.held_out.group_by else ""
         groups = f"{counted(one.held_out.groups, 'group')}{by}"
-        console.print(f"{_size(one.held_out)}, held out in {report.folds} folds, {shuffles}; {groups}.\n")
+        console.print(f"{_size(one.held_out)}, held out in {report.folds} folds; {groups}.\n")
         _show_scores(one.held_out, console, held_out=True)
         if one.noise is not None:
             of = f"{one.noise.scenarios} scenarios; {one.noise.changed:.0%} change"

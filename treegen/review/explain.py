@@ -22,7 +22,7 @@ from treegen.core.table import Cells
 from treegen.read.problem import read_table, spec_problem
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.modules import Module, read_modules
-from treegen.review.printing import row_words, value_words
+from treegen.review.printing import value_words
 from treegen.review.shapes import FeatureSpace, Shape, complete, doublings, independent, outside
 
 _WIDTH = 100
@@ -303,9 +303,7 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
         _lines(console, [f"not given, taken from scenario {explanation.source}: {taken}"])
     _heading(console, f"launches {explanation.config}")
     _lines(console, [_listed(explanation.parameters, explanation.parameters, kernel)])
-    _heading(
-        console, f"why: {row_words(explanation.regime, explanation.row, kernel)}, {explanation.model_class}"
-    )
+    _heading(console, f"why: {explanation.regime}, row {explanation.row}, {explanation.model_class}")
     conditions = (
         ("regime", explanation.regime, kernel.regimes),
         ("class", explanation.model_class, kernel.classes),
@@ -326,7 +324,7 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
         _heading(console, "another config would be launched if, nearest first")
     for other in explanation.alternatives:
         change = f"{other.feature} were {value_words(other.feature, other.value, kernel)}"
-        cell = f"{row_words(other.regime, other.row, kernel)}, {other.model_class}"
+        cell = f"{other.regime}, row {other.row}, {other.model_class}"
         _lines(console, [f"{change}, {other.distance:.2f} doublings away: {other.config} ({cell})"])
     _heading(console, "nearest measured scenarios")
     for near in explanation.nearest:

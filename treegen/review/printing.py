@@ -1,4 +1,4 @@
-"""How review commands print: rows, values and configs in the spec's words, counts, JSON and progress."""
+"""How review commands print: values and configs in the spec's words, counts, JSON and progress."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec
 from treegen.core.table import Cells
 from treegen.crossval.parallel import ReportProgress
-
-
-def row_words(regime: str, row: int, kernel: KernelSpec) -> str:
-    """A row as people refer to it: `decode, row 5 (few long sequences)`."""
-    name = kernel.row_names.get((regime, row))
-    return f"{regime}, row {row}" + (f" ({name})" if name else "")
 
 
 def value_words(name: str, value: int, kernel: KernelSpec) -> str:

@@ -30,7 +30,7 @@ from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
 from treegen.review.modules import Module, read_modules
-from treegen.review.printing import counted, left_out_words, progress, row_words, value_words
+from treegen.review.printing import counted, left_out_words, progress, value_words
 from treegen.review.tables import noise_floor, read_tables
 from treegen.write.files import check_replaceable, check_writable, write_files
 
@@ -165,7 +165,7 @@ def section(problem: Problem, module: Module, unseen: Sequence[HeldOut | None]) 
 
     def cell_words(row: int) -> str:
         cell = of_cell[row]
-        return f"{row_words(heuristic.regimes[cell.regime].name, cell.row, kernel)}, {cell.model_class}"
+        return f"{heuristic.regimes[cell.regime].name}, row {cell.row}, {cell.model_class}"
 
     def view(number: int, regime: RegimeRows) -> RegimeView:
         (function,) = re.findall(
@@ -179,7 +179,7 @@ def section(problem: Problem, module: Module, unseen: Sequence[HeldOut | None]) 
                 config = row.others.get(entry.name, row.config)
                 spare = int((columns[here] != known.column.get(config, ABSENT)).sum())
                 views.append(_cell(config, config != row.config, here, spare, cost, problem))
-            rows.append(RowView(row_words(regime.name, place, kernel), row.then, views))
+            rows.append(RowView(f"{regime.name}, row {place}", row.then, views))
         when = next(entry.when for entry in kernel.regimes if entry.name == regime.name)
         return RegimeView(regime.name, _condition(when), function, rows)
 

@@ -59,7 +59,6 @@ class _Worker:
         self._prepare = prepare
         self.visiting: _Visiting | None = None
         self.heard = 0.0
-        self.name = ""  # the host's and the GPU's
         self.start()
 
     def start(self) -> None:
@@ -73,14 +72,13 @@ class _Worker:
             self.process.start()
         theirs.close()
 
-    def await_ready(self) -> WorkerReady:
-        """The device's facts and name. Raises TuningError if the process does not start."""
+    def await_ready(self) -> dict[str, str | int]:
+        """The device's facts. Raises TuningError if the process does not start."""
         try:
             if self.connection.poll(START_S):
                 ready = self.connection.recv()
                 if isinstance(ready, WorkerReady):
-                    self.name = ready.name
-                    return ready
+                    return ready.facts
         except EOFError:
             pass
         raise TuningError(f"{self.device}: its process did not start; its message, if any, is above")
@@ -111,7 +109,7 @@ class GpuBench:
         self._compiler = CompileAhead(devices[0], compile_workers)
         self._workers = [_Worker(device, subject.prepare) for device in devices]
         try:
-            facts = [worker.await_ready().facts for worker in self._workers]
+            facts = [worker.await_ready() for worker in self._workers]
             names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
             if len(names) > 1:
                 raise TuningError(
@@ -134,10 +132,6 @@ class GpuBench:
         self._compiler.close()
         for worker in self._workers:
             worker.stop()
-
-    @property
-    def first_worker(self) -> str:
-        return self._workers[0].name
 
     def clock(self) -> float:
         return time.monotonic()

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from triton_tune.core.device import device_facts, exceeds_device, worker_name
+from triton_tune.core.device import device_facts, exceeds_device
 from triton_tune.core.errors import in_one_line
 from triton_tune.processes.compile_ahead import follow_parent
 from tuning_table.table import Cell, Failure
@@ -30,7 +30,6 @@ class WorkerReady:
     """The worker has its device."""
 
     facts: dict[str, str | int]  # `device` of run.yaml
-    name: str = ""  # of the host and the device
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def serve(connection: Connection, device_name: str, prepare: Prepare) -> None:
     device = torch.device(device_name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    connection.send(WorkerReady(device_facts(device), worker_name(device)))
+    connection.send(WorkerReady(device_facts(device)))
     measure: Callable[[Any, float], Cell] | None = None
     while True:
         try:

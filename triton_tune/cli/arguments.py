@@ -3,7 +3,7 @@
 import argparse
 
 from triton_tune.core.arguments import count, seconds, table
-from triton_tune.fleet.options import add_fleet_arguments
+from triton_tune.run.shards import shard_from
 from triton_tune.search.strategies import STRATEGIES
 from tuning_table import __version__
 
@@ -40,7 +40,13 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
         "than there are processors, at most 30)",
     )
     alternatives = arguments.add_mutually_exclusive_group()
-    add_fleet_arguments(arguments, alternatives)
+    alternatives.add_argument(
+        "--shard",
+        type=shard_from,
+        metavar="I/N",
+        help="measure part I of N, as one host of N; `treegen merge` joins the tables (their folders end in "
+        "-shard-I-of-N)",
+    )
     alternatives.add_argument(
         "--recheck",
         nargs="?",

@@ -16,12 +16,11 @@ import triton
 from triton_tune.bench.pool import GpuBench
 from triton_tune.core.device import ASSUMED, device_facts, devices_from, driver_version
 from triton_tune.core.errors import TuningError
-from triton_tune.fleet.command import measure_on_ray, part_of
-from triton_tune.fleet.worker import WorkerFacts, versions
 from triton_tune.processes.compile_ahead import default_workers
 from triton_tune.run.fill import fill
 from triton_tune.run.recheck import recheck
 from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
+from triton_tune.run.shards import problem_of_shard
 from triton_tune.run.workload import Space, Workload
 from tuning_table import TableWriter, create, read_run
 from tuning_table.names import device_key
@@ -43,20 +42,11 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
         return _dry_run(options, workload_on)
     if options.recheck is not None:
         return _recheck(options, workload_on)
-    if options.ray is not None:
-        on_gpu = torch.cuda.is_available() and options.gpus != "cpu"
-        workload = workload_on(torch.device("cuda" if on_gpu else "cpu"))
-
-        def prepare(facts: WorkerFacts) -> tuple[Space, TableWriter]:
-            space = workload.space(facts.device)
-            return space, _table(options, workload, space, facts.device, facts.versions["driver"])
-
-        return measure_on_ray(options, workload.subject, workload.source_hash, prepare)
     devices = devices_from(options.gpus)
     workload = workload_on(devices[0])
     if options.empty:
         facts = device_facts(devices[0])
-        with _table(options, workload, workload.space(facts), facts, driver_version()) as table:
+        with _table(options, workload, workload.space(facts), facts) as table:
             commands = _next_commands(table.folder, has_times=False)
             print(f"{table.folder}: a table without times; next: {commands}")
         return 0
@@ -64,8 +54,8 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
         space = workload.space(bench.facts)
         print("\n".join(space.lines), flush=True)
         bench.configs = space.configs
-        problem = part_of(options, space.problem)
-        with _table(options, workload, space, bench.facts, driver_version()) as table:
+        problem = problem_of_shard(space.problem, options.shard)
+        with _table(options, workload, space, bench.facts) as table:
             status = fill(table, bench, problem, options.strategy, options.budget, space.begin)
     if not status and not options.shard:
         print(f"next: {_next_commands(table.folder)}")
@@ -95,22 +85,25 @@ def _folder(options: argparse.Namespace, workload: Workload, facts: Mapping[str,
     return Path(options.root) / workload.kernel / f"{prefix}{device_key(str(facts['name']))}{suffix}"
 
 
+def _versions(workload: Workload) -> dict[str, str]:
+    """What the times depend on beside the device, by its key of run.yaml."""
+    return {
+        "driver": driver_version(),
+        "torch": str(torch.__version__),
+        "triton": triton.__version__,
+        "source_hash": workload.source_hash(),
+    }
+
+
 def _table(
-    options: argparse.Namespace,
-    workload: Workload,
-    space: Space,
-    facts: Mapping[str, str | int],
-    driver: str,
+    options: argparse.Namespace, workload: Workload, space: Space, facts: Mapping[str, str | int]
 ) -> TableWriter:
     return create(
         _folder(options, workload, facts),
         kernel=workload.kernel,
         device=facts,
         timing="one launch by the host's clock" if facts["arch"] == "cpu" else workload.timing,
-        driver=driver,
-        torch=str(torch.__version__),
-        triton=triton.__version__,
-        source_hash=workload.source_hash(),
+        **_versions(workload),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         scenario_set=workload.scenario_set,
         strategy=options.strategy,
@@ -139,7 +132,7 @@ def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], 
         choices = "what the generated module chooses" if chosen else "the fastest config of each scenario"
         print(f"{folder}: checking {choices}")
         facts = {**recorded.header.provenance, "device": recorded.header.device_name}
-        here = {"device": bench.facts["name"], "driver": driver_version(), **versions(workload.source_hash())}
+        here = {"device": bench.facts["name"], **_versions(workload)}
         for key, value in here.items():
             if facts.get(key) != value:
                 print(f"  {key} was {facts.get(key)}, now {value}")
@@ -166,7 +159,7 @@ def _dry_run(options: argparse.Namespace, workload_on: Callable[[torch.device], 
         spent = recorded.header.seconds
         print(f"{folder} holds {len(recorded.visits)} rows from {spent:.0f} s")
     space = workload.space(facts)
-    problem = part_of(options, space.problem)
+    problem = problem_of_shard(space.problem, options.shard)
     workers = default_workers() if options.compile_workers is None else options.compile_workers
     launches = {(problem.shape(scenario), c) for scenario, row in problem.candidates.items() for c in row}
     compiling = COMPILE_S * REFERENCE_WORKERS / max(1, workers) * len(launches)

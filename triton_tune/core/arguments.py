@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from triton_tune.core.errors import TuningError
 from tuning_table import TableError
@@ -21,14 +21,6 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, one_line(f"{self.prog}: {message} (see '{self.prog} --help')") + "\n")
-
-    def parse_args(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse, or tell a shell that asks through argcomplete what may come next, and exit."""
-        if "_ARGCOMPLETE" in os.environ:
-            import argcomplete
-
-            argcomplete.autocomplete(self)
-        return super().parse_args(*args, **kwargs)
 
 
 def seconds(text: str) -> float:
@@ -70,6 +62,6 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print(f"{command}: stopped before anything was measured", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader stopped early, as in `attn-tune --list-scenarios | head`
+    except BrokenPipeError:  # the reader stopped early, as in `attn-tune --dry-run | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return INTERRUPTED

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 
 import torch
@@ -52,15 +51,6 @@ def device_facts(device: torch.device) -> dict[str, str | int]:
         "memory_bytes": card.total_memory,
         "cache_bytes": cache_bytes(device),
     }
-
-
-def worker_name(device: torch.device) -> str:
-    """The host's name and the device's, such as `node7/GPU-5d1e6a3c`; different for all GPUs of a fleet."""
-    if device.type == "cpu":
-        return f"{socket.gethostname()}/cpu"
-    card = torch.cuda.get_device_properties(device)
-    uuid = str(getattr(card, "uuid", device.index))
-    return f"{socket.gethostname()}/GPU-{uuid.removeprefix('GPU-')[:8]}"
 
 
 def cache_bytes(device: torch.device) -> int:

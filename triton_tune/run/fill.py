@@ -119,7 +119,7 @@ def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -
     measured, possible = summary["cells_measured"], summary["cells_possible"]
     lines = [
         f"{summary['scenarios']} of {len(problem.scenarios)} scenarios, {summary['rows']} rows, "
-        f"{measured} of {possible} cells ({measured / max(1, possible):.0%}), {summary['seconds']} s",
+        f"{measured} of {possible} cells ({measured / max(1, possible):.0%}), {summary['seconds']} s"
     ]
     if summary["finished"] and measured < possible:
         lines.append("the other cells need no time: their configs were slow in similar scenarios")

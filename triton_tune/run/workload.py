@@ -30,7 +30,7 @@ class Workload:
     features: tuple[str, ...]
     subject: Subject
     space: Callable[[Mapping[str, str | int]], Space]  # of a device's facts, as in run.yaml
-    source_hash: Callable[[], str]  # of all code on which the times depend; other hosts call it, too
+    source_hash: Callable[[], str]  # of all code on which the times depend
     timing: str  # on a GPU
     scenario_set: str
     provenance: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.yaml

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from attn_kernels.choose.recording import runs
 from attn_kernels.core.checks import (
     DTYPES,
     FP8,
@@ -82,27 +81,6 @@ def drawn(counts: Mapping[Scenario, int], most: int, seed: int) -> tuple[Scenari
     when = {scenario: -math.log(1 - rng.random()) / count for scenario, count in counts.items()}
     last = sorted(when.values())[:most][-1]
     return tuple(scenario for scenario in counts if when[scenario] <= last)
-
-
-def write_recorded(scenarios: Sequence[Scenario]) -> str:
-    """The text of a file from which `read_counted` reads these scenarios; of equal batches, the first."""
-    return "".join(json.dumps(_record(scenario)) + "\n" for scenario in scenarios)
-
-
-def _record(scenario: Scenario) -> dict[str, Any]:
-    batch, shape = scenario.batch, shape_of(scenario.batch)
-    record: dict[str, Any] = {
-        "id": scenario.id,
-        "query_lens": runs(batch.query_lens),
-        "context_lens": runs(batch.context_lens),
-        **vars(shape.layout),
-        "block_size": shape.block_size,
-        "dtype": dtype_name(shape.dtype),
-    }
-    if shape.cache_dtype:
-        record["cache_dtype"] = dtype_name(shape.cache_dtype)
-    scores = (shape.scores.window, shape.scores.softcap, shape.scores.sinks)
-    return record | {name: value for name, value in zip(SCORES, scores, strict=True) if value}
 
 
 def outside(

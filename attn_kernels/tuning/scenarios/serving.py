@@ -233,8 +233,7 @@ def apportioned(
         shape = max(weights, key=lambda shape: given * weights[shape] / total - shapes[shape])
         shapes[shape] += 1
         kind = max(
-            shares,
-            key=lambda kind: shares[kind] * (shapes[shape] + given) - cells[shape, kind] - kinds[kind],
+            shares, key=lambda kind: shares[kind] * (shapes[shape] + given) - cells[shape, kind] - kinds[kind]
         )
         kinds[kind] += 1
         cells[shape, kind] += 1

@@ -63,8 +63,7 @@ def warned(call):
 
 
 @pytest.mark.parametrize(
-    "described, key",
-    [(H100, "nvidia_h100"), (H200, "nvidia_h200"), (MI300X, "amd_mi300x"), (CPU, "default")],
+    "described, key", [(H100, "nvidia_h100"), (H200, "nvidia_h200"), (MI300X, "amd_mi300x"), (CPU, "default")]
 )
 def test_a_device_with_its_own_table_is_served_without_a_warning(gpu, described, key):
     gpu(described)

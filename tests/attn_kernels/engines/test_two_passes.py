@@ -68,16 +68,15 @@ def test_a_range_of_every_position_is_attention_without_a_mask(
 
 
 @pytest.mark.parametrize(
-    ("query_lens", "context_lens"),
+    ("ranks", "interleave", "query_lens", "context_lens"),
     [
-        ([1, 1, 1, 1], [5, 70, 33, 1]),
-        ([20, 7], [20, 7]),
-        ([4, 8, 5], [70, 30, 5]),
-        ([1, 1, 4, 25, 60, 1], [40, 17, 66, 41, 60, 9]),
+        (4, 16, [1, 1, 1, 1], [5, 70, 33, 1]),
+        (4, 16, [20, 7], [20, 7]),
+        (4, 16, [4, 8, 5], [70, 30, 5]),
+        (2, 1, [1, 1, 4, 25, 60, 1], [40, 17, 66, 41, 60, 9]),
     ],
     ids=["decodes", "prompts", "drafts", "mixed"],
 )
-@pytest.mark.parametrize(("ranks", "interleave"), [(2, 1), (4, 16)])
 def test_ranks_that_share_the_keys(
     ranks: int, interleave: int, query_lens: list[int], context_lens: list[int], module: str
 ) -> None:

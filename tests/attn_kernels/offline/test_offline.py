@@ -21,21 +21,6 @@ from attn_kernels.offline.sources import FEATURES
 ROOT = Path(__file__).parents[3]
 TARGETS = ("sm_80", "gfx942")  # the fixture ``compiled`` has sm_90
 
-GENERATED = """
-from types import SimpleNamespace
-from typing import NamedTuple
-class Config(NamedTuple):
-    variant: str
-    block_m: int
-    tile_size: int
-    num_warps: int
-    num_stages: int
-SMALL = Config("qblock", 16, 16, 4, 1)
-SAME = Config("qblock", 16, 16, 4, 1)
-LARGE = Config("qblock", 16, 64, 4, 16)
-MODULES = {"nvidia_h100": SimpleNamespace(SMALL=SMALL, SAME=SAME, LARGE=LARGE, Config=Config, choose=None)}
-"""
-
 
 def python(folder, *arguments):
     """Run Python, without the interpreter's variable, where a folder comes before the repository."""
@@ -251,22 +236,6 @@ def test_the_table_shows_what_each_kernel_needs(tmp_path):
     assert summary.startswith("8 of 8 fit") and "232448 on sm_90, 65536 on gfx942" in summary
 
 
-def test_every_config_of_a_generated_module_is_a_line(tmp_path):
-    package = tmp_path / "generated"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "unified_attention.py").write_text(GENERATED)
-    code, lines, summary = offline(
-        tmp_path, "--target", "sm_90", "--head-sizes", "64", "--device-key", "nvidia_h100", "--jobs", "1"
-    )
-    assert code == 1
-    assert [(line[0], line[-1]) for line in lines if line[0].endswith("qblock")] == [
-        ("qblock_M16_T16_W4_S1/qblock", "yes"),
-        ("qblock_M16_T64_W4_S16/qblock", "NO"),
-    ]
-    assert summary.startswith("7 of 8 fit")
-
-
 def test_a_failed_compilation_is_a_line_of_the_table(monkeypatch, capsys):
     for module in (command, compiling):
         monkeypatch.setattr(module, "sources", lambda config, shape: {"qblock": None})
@@ -292,20 +261,16 @@ def test_features_are_compiled_in_their_order(monkeypatch, capsys):
     assert main([*common, "--all"]) == 1
     assert found == [("window", "fp8"), *((), FEATURES) * len(ALL)]
     assert f"0 of {2 * len(ALL)} fit" in capsys.readouterr().out
-    found.clear()
-    assert main([*common, "--variant", "qblock", "--each-feature"]) == 1
-    assert found == [(), *((name,) for name in FEATURES), FEATURES]
 
 
 @pytest.mark.parametrize(
     "arguments, named",
     [
-        ("", "--all --variant --config --device-key"),
+        ("", "--all --variant --config"),
         ("--all --variant qblock", "--variant"),
         ("--all --target sm_70", "sm_70"),
         ("--all --features tanh", "tanh"),
         ("--all --features=", "--features"),
-        ("--all --features fp8 --each-feature", "--each-feature"),
         ("--all --jobs 0", "--jobs"),
         ("--all --gqa-group-size 0", "num_query_heads"),
         ("--all --block-size 0", "block_size"),
@@ -315,13 +280,9 @@ def test_features_are_compiled_in_their_order(monkeypatch, capsys):
         ("--variant qblock", "TRITON_INTERPRET"),
         ("--config qblock", "qblock"),
         ("--config paged_M16_T16", "paged"),
-        ("--device-key h100", "h100"),
-        ("--device-key amd_mi300x", "amd_mi300x"),
     ],
 )
-def test_wrong_use_is_one_line(arguments, named, monkeypatch, capsys):
-    modules = SimpleNamespace(MODULES={"amd_mi300x": SimpleNamespace()})
-    monkeypatch.setitem(sys.modules, "generated.unified_attention", modules)
+def test_wrong_use_is_one_line(arguments, named, capsys):
     assert main(arguments.split()) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

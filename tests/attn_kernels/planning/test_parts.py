@@ -1,7 +1,6 @@
 """Mixed batches in two parts: any config for either, and right results whatever the host says of them."""
 
 import random
-from itertools import product
 
 import pytest
 import torch
@@ -261,9 +260,9 @@ def test_a_workspace_serves_one_plan_after_another(choose, many_splits):
     workspace = Workspace.for_maxima(
         "cpu", batches[0].model, max_query_tokens=64, max_num_seqs=8, configs=configs
     )
-    for index, pair in enumerate(product(configs, repeat=2)):
+    for index, config in enumerate(configs):
         batch = batches[index % len(batches)]
-        choose(*pair)
+        choose(config, configs[index - 1])
         parts = Parts.of(batch.query_lens, batch.context_lens)
         plan = batch.plan(parts=parts, workspace=workspace)
         assert_close(run_poisoned(batch, plan), batch.reference())

@@ -13,6 +13,7 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure import tensors
 from attn_kernels.measure.batches import HeadLayout
+from attn_kernels.tuning import measuring
 from attn_kernels.tuning.measuring import ChosenJob, CompileJob, job_for, prepare
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, scenario_of, shape_of
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
@@ -55,10 +56,7 @@ def one_unwritten(out: torch.Tensor) -> None:
 @pytest.mark.parametrize("harm", [one_element, one_unwritten, torch.Tensor.zero_])
 @pytest.mark.parametrize(("scenario", "config"), [(SCENARIO, QBLOCK), (STEP, SEPARATE)])
 def test_a_wrong_result_has_no_time(
-    monkeypatch: pytest.MonkeyPatch,
-    harm: Callable[[torch.Tensor], None],
-    scenario: Scenario,
-    config: Config,
+    monkeypatch: pytest.MonkeyPatch, harm: Callable[[torch.Tensor], None], scenario: Scenario, config: Config
 ) -> None:
     run = tensors.run
 
@@ -89,7 +87,10 @@ def test_tensors_are_drawn_anew_each_repeat_but_the_same_for_the_same(
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
-def test_a_config_of_whole_batches_compiles_at_its_shape() -> None:
+def test_a_config_of_whole_batches_compiles_at_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        measuring, "LENGTHS", ((1, 2), (60, 40))
+    )  # the interpreter takes long for long contexts
     job = job_for(STEP, QBLOCK, CPU)
     assert job == CompileJob(shape_of(STEP.batch), QBLOCK)
     job.run(CPU)

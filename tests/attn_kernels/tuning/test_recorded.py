@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from attn_kernels.measure.batches import HeadLayout, ScoreOptions
 from attn_kernels.tuning.scenarios import recorded
-from attn_kernels.tuning.scenarios.recorded import drawn, outside, read_counted, write_recorded
-from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, scenario_of, shape_of
+from attn_kernels.tuning.scenarios.recorded import drawn, outside, read_counted
+from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, scenario_of, shape_of
 from triton_tune.core.errors import TuningError
 from tuning_table import create
 
@@ -169,7 +169,22 @@ def test_any_scenario_survives_a_file(
     contexts = [query + cached for count, query, cached in some for _ in range(count)]
     scenario = scenario_of("a", queries, contexts, shape)
     path = tmp_path_factory.getbasetemp() / "round-trip.jsonl"
-    path.write_text(write_recorded([scenario]))
+    scores = shape.scores
+    record = {
+        "id": "a",
+        "query_lens": queries,
+        "context_lens": contexts,
+        **vars(shape.layout),
+        "block_size": shape.block_size,
+        "dtype": dtype_name(shape.dtype),
+        "softcap": scores.softcap,
+        "sinks": scores.sinks,
+    }
+    if shape.cache_dtype:
+        record["cache_dtype"] = dtype_name(shape.cache_dtype)
+    if scores.window:
+        record["sliding_window"] = scores.window
+    path.write_text(json.dumps(record))
     assert tuple(read_counted(path)) == (scenario,)
 
 

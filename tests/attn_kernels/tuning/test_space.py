@@ -15,14 +15,7 @@ from attn_kernels import Config
 from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL
 from attn_kernels.kernels.arguments import without_tma
 from attn_kernels.kernels.registry import VARIANTS, check_config
-from attn_kernels.measure.batches import (
-    HeadLayout,
-    chunked_prefill,
-    decode,
-    mixed,
-    prefill,
-    speculative,
-)
+from attn_kernels.measure.batches import HeadLayout, chunked_prefill, decode, mixed, prefill, speculative
 from attn_kernels.tuning.kernels import MIXED
 from attn_kernels.tuning.scenarios.scenario import Shape, shape_of
 from attn_kernels.tuning.scenarios.serving import SETS

@@ -7,7 +7,6 @@ import pytest
 from table_builders import VISITS, append, filled, start
 
 from treegen.cli.main import main
-from tuning_table import read
 
 
 def other(folder: Path) -> Path:
@@ -16,18 +15,16 @@ def other(folder: Path) -> Path:
     return folder
 
 
-def test_other_tables_are_refused_unless_separate(
+def test_a_merge_prints_one_line_and_refuses_tables_of_another_gpu_in_one(
     tmp_path: Path, refusal: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = filled(tmp_path / "1"), other(tmp_path / "2")
     line = refusal(tmp_path, "merge", one, two, "--out", tmp_path / "all")
     assert line.startswith(f"{two}: ") and "'NVIDIA H200'" in line
-    assert main(["merge", str(one), str(two), "--out", str(tmp_path / "all"), "--separate"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{tmp_path / 'all' / 'nvidia_h100'}: 3 rows added from 1 table",
-        f"{tmp_path / 'all' / 'nvidia_h200'}: 1 row added from 1 table",
-    ]
-    assert len(read(tmp_path / "all" / "nvidia_h200").rows) == 1
+    assert main(["merge", str(one), str(one), "--out", str(tmp_path / "all")]) == 0
+    assert (
+        capsys.readouterr().out == f"{tmp_path / 'all'}: 3 rows added from 2 tables, 3 were there already\n"
+    )
 
 
 def test_wrong_folders(tmp_path: Path, refusal: Callable[..., str]) -> None:

@@ -19,17 +19,7 @@ from treegen_strategies import (
 )
 
 from treegen.core.expr import Expression, parse_condition, to_python
-from treegen.core.heuristic import (
-    Heuristic,
-    Row,
-    Split,
-    StepTree,
-    choose,
-    depth,
-    fits,
-    paths,
-    split_features,
-)
+from treegen.core.heuristic import Heuristic, Row, Split, StepTree, choose, depth, fits, paths, split_features
 from treegen.core.spec import Constraint, KernelSpec
 
 

@@ -37,27 +37,18 @@ LINE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
 
 
 @examples(50)
-@given(st.lists(st.integers(0, 9), min_size=4, max_size=40), st.integers(2, 5), st.integers(1, 3))
-def test_every_repeat_holds_out_each_scenario_once_and_copies_together(
-    numbers: list[int], folds: int, repeats: int
-) -> None:
+@given(st.lists(st.integers(0, 9), min_size=4, max_size=40), st.integers(2, 5))
+def test_each_scenario_is_held_out_once_and_copies_together(numbers: list[int], folds: int) -> None:
     copy = copies(np.array([[number] for number in numbers]))
     folds = min(folds, int(copy.max()) + 1)
     if folds < 2:
         return
-    found = split_copies(copy, folds, repeats)
-    assert len(found) == folds * repeats
-    for repeat in range(repeats):
-        held = np.concatenate([fold.test for fold in found[repeat * folds : (repeat + 1) * folds]])
-        assert sorted(held) == list(range(len(numbers)))
+    found = split_copies(copy, folds)
+    assert len(found) == folds
+    assert sorted(np.concatenate([fold.test for fold in found])) == list(range(len(numbers)))
     for fold in found:
         assert sorted([*fold.train, *fold.test]) == list(range(len(numbers)))
         assert not {numbers[row] for row in fold.train} & {numbers[row] for row in fold.test}
-
-
-def test_repeats_shuffle_anew() -> None:
-    first, _, second, _ = split_copies(np.arange(20), 2, 2)
-    assert first.test.tolist() != second.test.tolist()
 
 
 @pytest.fixture
@@ -90,14 +81,13 @@ def test_a_fold_of_groups_holds_whole_groups_out(of_models: Problem) -> None:
     for fold in group_folds(of_models):
         assert not set(heads[fold.train]) & set(heads[fold.test])
     assert len(group_folds(of_models, ["columns"])) == 0  # all alike
-    assert len(group_folds(of_models, ["rows", "heads"], repeats=2)) == 12
     assert groups_of(of_models, ["heads"]).tolist() == groups_of(of_models).tolist()
 
 
 def test_few_groups_are_left_out_one_at_a_time(tmp_path: Path) -> None:
     shapes = [(rows + 1, 8, heads) for rows in range(6) for heads in (2, 4, 8)]
     made = problem(tmp_path, {"constraints": []}, shapes=shapes)
-    folds = group_folds(made, repeats=3)
+    folds = group_folds(made)
     assert sorted(np.unique(made.column("heads")[fold.test]).tolist() for fold in folds) == [[2], [4], [8]]
 
 
@@ -129,14 +119,8 @@ def test_the_standard_error_of_single_scenarios_is_the_textbook_s() -> None:
     assert standard_error(doubled, np.arange(80) % 40) == pytest.approx(expected)
 
 
-def test_choices_of_several_repeats_are_one_group_each_and_winners_have_the_error_of_a_share(
-    tmp_path: Path,
-) -> None:
+def test_winners_have_the_error_of_a_share(tmp_path: Path) -> None:
     made = problem(tmp_path / "a")
-    cost = np.arange(9, dtype=np.int64) * 1000
-    once = with_error(Choices(cost, made.scenarios), made, np.arange(9))
-    twice = with_error(Choices(np.tile(cost, 2), made.scenarios * 2), made, np.arange(9))
-    assert twice.error == pytest.approx(once.error) and twice.quality.choices == 18
     won = replace(made, table=read_table(write_winners(tmp_path / "won")))
     share = with_error(Choices(np.array([0, 0, UNIT] * 3), won.scenarios), won, np.arange(9))
     assert share.quality.agreement == pytest.approx(2 / 3)

@@ -12,24 +12,12 @@ from treegen_builders import NARROW, SIDES, Row, problem
 
 from treegen.core.heuristic import Heuristic, RegimeRows, Split
 from treegen.core.heuristic import Row as HeuristicRow
-from treegen.crossval.choices import decisions_of, score_decisions
-from treegen.crossval.peers import (
-    FOREST,
-    OURS,
-    PEERS,
-    SINGLE,
-    classifier,
-    forest,
-    greedy,
-    learn,
-    single_best,
-)
-from treegen.fit.fit import fit
-from treegen.fit.search import greedy_search
+from treegen.crossval.choices import score_decisions
+from treegen.crossval.peers import FOREST, OURS, PEERS, SINGLE, classifier, forest, learn, single_best
 
 ROOMY = 8  # leaves
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
-TREES = {"greedy": greedy, "classifier": classifier}
+METHODS = {"classifier": classifier, FOREST: forest}
 
 
 def _bands(row: Row) -> list[float]:
@@ -45,7 +33,7 @@ def test_the_single_best_is_the_config_of_least_total_cost(tmp_path: Path) -> No
     assert set(rule.choose(made)) == {best} and rule.leaves == 1
 
 
-@pytest.mark.parametrize("method", [*TREES.values(), forest], ids=[*TREES, FOREST])
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_what_the_features_tell_apart_is_learned(tmp_path: Path, method: Callable[..., Any]) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
     rule = method(made, ROOMY)
@@ -53,7 +41,7 @@ def test_what_the_features_tell_apart_is_learned(tmp_path: Path, method: Callabl
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("method", [*TREES.values(), forest], ids=[*TREES, FOREST])
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_a_table_of_one_config(tmp_path: Path, method: Callable[..., Any]) -> None:
     made = problem(tmp_path, configs=[NARROW], shapes=SHAPES, times=lambda s: [5.0])
     assert len(set(method(made, ROOMY).choose(made))) == 1
@@ -80,13 +68,7 @@ def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path: Path) -> None
     assert rules[FOREST].leaves is None and rules[SINGLE].leaves == 1
 
 
-def test_greedy_rows_are_the_fit_s_without_its_search(tmp_path: Path) -> None:
-    made = problem(tmp_path, shapes=SHAPES, times=_bands)
-    rule = greedy(made, ROOMY)
-    assert rule.choose(made) == decisions_of(fit(made, greedy_search), made)
-
-
-@pytest.mark.parametrize("method", [*TREES.values(), forest], ids=[*TREES, FOREST])
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_rules_find_their_features_by_name(tmp_path: Path, method: Callable[..., Any]) -> None:
     made = problem(tmp_path, shapes=SHAPES, times=_bands)
     turned = replace(made, names=made.names[::-1], features=made.features[:, ::-1])

@@ -17,7 +17,6 @@ from treegen.core.heuristic import Heuristic, RegimeRows, Row, RowFigures, Split
 from treegen.core.spec import Config, Spec
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package, top_package
-from treegen.emit.triton import in_kernel_module, in_kernel_package
 from treegen.read.spec import read_spec
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -35,7 +34,6 @@ def _spec(folder: Path) -> Spec:
         },
         regimes={"decode": {"when": "query_len <= 1"}, "prompts": {"when": "otherwise"}},
         classes={"narrow": "dtype == 1 and gqa_group_size <= 8", "wide": "otherwise"},
-        rows={"decode": {1: "few long sequences"}},
         values={"dtype": ["bf16", "fp8"]},
         config={
             "variants": ["plain", "split"],
@@ -46,7 +44,6 @@ def _spec(folder: Path) -> Spec:
             {"holds": "parts * block * 1024 <= shared_memory", "variants": ["split"]},
         ],
         fallback={"variant": "plain", "block": 64, "num_warps": 4},
-        in_kernel=True,
         tables={MODEL: "tables/h100", FAMILY: "tables/h100"},
     )
     content["devices"][FAMILY] = {"vendor": "nvidia", "limits": {"shared_memory": 101376}}
@@ -70,10 +67,7 @@ def _heuristic() -> Heuristic:
     prompts = Split("query_len", 64, 0, 1)
     won = Row(large, {"narrow": small}, figures=RowFigures(40, won=0.925))
     return Heuristic(
-        (
-            RegimeRows("decode", decode, rows),
-            RegimeRows("prompts", prompts, (Row(small, {}, (large,)), won)),
-        )
+        (RegimeRows("decode", decode, rows), RegimeRows("prompts", prompts, (Row(small, {}, (large,)), won)))
     )
 
 
@@ -83,8 +77,6 @@ def _files(folder: Path) -> dict[str, str]:
     return {
         "device_module": device_module(kernel, MODEL, device.limits, _heuristic()),
         "default_module": device_module(kernel, "default", {}, Heuristic(())),
-        "in_kernel_module": in_kernel_module(kernel, MODEL, device.limits, _heuristic()),
-        "in_kernel_init": in_kernel_package(kernel, [MODEL, "default"]),
         "top_package": top_package(read.kernels),
         **{
             f"kernel_{name.strip('_').removesuffix('.py').strip('_')}": text
@@ -94,7 +86,6 @@ def _files(folder: Path) -> dict[str, str]:
 
 
 NAMES = ("device_module", "default_module", "top_package", "kernel_config", "kernel_init")
-NAMES += ("in_kernel_module", "in_kernel_init")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -62,10 +62,7 @@ def test_fallback_chain(serves: Callable[[str, str, str], str], gpu: tuple[str, 
     assert serves(*gpu) == key
 
 
-@pytest.mark.parametrize(
-    "order",
-    [["h100_nvl", "h100"], ["h100", "h100_nvl"]],
-)
+@pytest.mark.parametrize("order", [["h100_nvl", "h100"], ["h100", "h100_nvl"]])
 def test_the_most_exact_name_wins(tmp_path: Path, order: list[str]) -> None:
     names = {"h100": "NVIDIA H100", "h100_nvl": "NVIDIA H100 NVL"}
     devices = {key: {"names": [names[key]], "vendor": "nvidia"} for key in order}

@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from treegen_builders import DEVICE, build, imported, spec, write_spec
-from tuned_files import (
-    AITER,
-    COLUMNS,
-    CSV,
-    GEMM,
-    GPU,
-    MOE,
-)
+from tuned_files import AITER, COLUMNS, CSV, GEMM, GPU, MOE
 
 from treegen.cli.main import main
 from treegen.core.table import Cells, Table, median_times

@@ -9,25 +9,14 @@ from pathlib import Path
 
 import pytest
 from treegen_builders import contents
-from tuned_files import (
-    AITER,
-    COLUMNS,
-    CSV,
-    ENTRY,
-    MOE,
-    NAMED,
-)
+from tuned_files import AITER, COLUMNS, CSV, ENTRY, MOE, NAMED
 
 from treegen.cli.main import main
 from treegen.read.problem import read_table
 
 MOE_NAME = "E=128,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
 FILES: dict[str, tuple[str, str, list[str]]] = {
-    "triton": (
-        "scale.autotune.json",
-        f'{{"key": [8, true], "configs_timings": [{ENTRY}]}}',
-        NAMED,
-    ),
+    "triton": ("scale.autotune.json", f'{{"key": [8, true], "configs_timings": [{ENTRY}]}}', NAMED),
     "csv": ("all.csv", CSV, COLUMNS),
     "vllm": (MOE_NAME, json.dumps(MOE), []),
     "aiter": ("a8w8_tuned_gemm.csv", AITER, []),

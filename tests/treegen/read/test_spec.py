@@ -110,7 +110,6 @@ def test_regimes_and_classes_are_conditions_in_order(tmp_path: Path) -> None:
             "rest": "otherwise",
         },
         classes={"odd": "heads % 2 == 1 and heads > 2", "other": "otherwise"},
-        rows={"few": {3: "short"}, "rest": {0: "long, narrow"}},
         hold_out_by=["heads", "area"],
     )
     assert kernel.regimes == (
@@ -119,7 +118,6 @@ def test_regimes_and_classes_are_conditions_in_order(tmp_path: Path) -> None:
         Regime("rest", None, ("area", "rows")),
     )
     assert kernel.classes[0] == ModelClass("odd", parse_condition("heads % 2 == 1 and heads > 2"))
-    assert kernel.row_names == {("few", 3): "short", ("rest", 0): "long, narrow"}
     assert kernel.hold_out_by == ("heads", "area")
 
 

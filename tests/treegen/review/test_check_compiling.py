@@ -13,13 +13,7 @@ from treegen_builders import DEVICE, device_and_kernel
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
 from treegen.core.spec import Config, DeviceSpec, Spec
 from treegen.emit.module import device_module
-from treegen.review.check.compiling import (
-    CompileTask,
-    check_compile,
-    compile_tasks,
-    largest_sizes,
-    uncovered,
-)
+from treegen.review.check.compiling import CompileTask, check_compile, compile_tasks, largest_sizes, uncovered
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription, KernelNeeds
 from treegen.review.modules import NO_DEVICE, Module
 

@@ -41,9 +41,7 @@ def _is_golden(name: str, text: str) -> None:
 
 def _measured(folder: Path, tree: Tree, factor: float, **run: str) -> Path:
     """Second repeats take 1% longer; `factor` multiplies the times of WIDE."""
-    content = spec(
-        classes={"few": "heads <= 2", "many": "otherwise"},
-    )
+    content = spec(classes={"few": "heads <= 2", "many": "otherwise"})
     rows = time_rows(SHAPES, lambda row: [*planted(row)[:2], planted(row)[2] * factor])
     for row in rows[len(SHAPES) :]:
         row[2:] = [float(cell) * 1.01 for cell in row[2:]]

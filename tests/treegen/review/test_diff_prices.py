@@ -47,9 +47,7 @@ def test_figures_agree_with_a_loop(rows: list[tuple[float, float, bool]]) -> Non
 
 @examples(80)
 @given(cells)
-def test_a_failed_new_config_is_slower_whatever_else_is_gained(
-    rows: list[tuple[float, float, bool]],
-) -> None:
+def test_a_failed_new_config_is_slower_whatever_else_is_gained(rows: list[tuple[float, float, bool]]) -> None:
     old = np.array([before for before, _, _ in rows] + [10.0])
     new = np.array([after for _, after, _ in rows] + [math.inf])
     assert priced(old, new, threshold=11.0).verdict is Verdict.SLOWER

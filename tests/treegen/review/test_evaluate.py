@@ -69,7 +69,7 @@ def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
     assert contents(tmp_path) == before
     (found,) = figures["assessments"]
     scores = {score["way"]: score for score in found["held_out"]["scores"]}
-    assert list(scores) == ["ours", "single_best", "greedy", "classifier", "forest"]
+    assert list(scores) == ["ours", "single_best", "classifier", "forest"]
     assert {score["folds"]["quality"]["choices"] for score in scores.values()} == {9}
     assert {score["groups"] for score in scores.values()} == {None}  # all have two heads
     assert scores["single_best"]["configs"] == 1 and scores["forest"]["cells"] is None
@@ -89,7 +89,7 @@ def test_every_way_learns_and_chooses_in_the_same_scenarios(
         return Rule(choose, 1)
 
     monkeypatch.setattr(peers, "PEERS", {"one": spy, "other": spy})
-    for fold in split_copies(copies(made.features), 4, 1):
+    for fold in split_copies(copies(made.features), 4):
         seen.clear()
         score_fold(made, fold)
         assert len(seen) == 4 and seen[:2] == seen[2:]
@@ -176,7 +176,6 @@ def test_a_table_scores_the_rows_of_its_own_gpu_or_a_single_one(
         (["--device", "b200"], "b200"),
         (["--kernel", "scale", "--device", "x\n"], "x\\n"),
         (["--folds", "1"], "--folds 1"),
-        (["--repeats", "0"], "--repeats 0"),
         (["--hold-out-by", "heads"], "--hold-out-by heads"),  # all have two
         (["--hold-out-by", "rows,head"], "head"),
         (["--against", "none"], "none"),
@@ -222,7 +221,7 @@ def test_the_printed_page() -> None:
     )
     of_winners = ScoredTable("tables/mi300x", 9, "", 6, 1, ("heads",), 0, (won,))
     winners = Assessment("scale", MI300X, None, of_winners, ())
-    report = EvalReport({"treegen": "0.1.0"}, 4, 2, (measured, winners))
+    report = EvalReport({"treegen": "0.1.0"}, 4, (measured, winners))
     out = io.StringIO()
     show(report, Console(file=out, width=130, highlight=False, markup=False, emoji=False))
     printed = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())

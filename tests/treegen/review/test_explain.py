@@ -57,7 +57,6 @@ SECTIONS: dict[str, Any] = {
     },
     "classes": {"few": "heads <= 4", "many": "otherwise"},
     "invariants": ["rows <= 1000 * columns"],
-    "rows": {"thick": {0: "small", 1: "large"}},
 }
 
 

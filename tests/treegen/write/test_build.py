@@ -314,10 +314,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "depth",
     ),
-    "name of a row that no module has": (
-        _replace("treegen.yaml", "    tables:", "    rows: {steps: {7: many}}\n    tables:"),
-        "row 7",
-    ),
     "terminal escape in a name": (_append("treegen.yaml", '"\\e[2J": 1\n'), "'\\x1b[2J'"),
 }
 

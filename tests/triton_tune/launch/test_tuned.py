@@ -192,8 +192,7 @@ def test_another_config_than_the_autotuners_is_launched_where_none_has_a_hook() 
 
 
 @pytest.mark.parametrize(
-    ("most", "launched"),
-    [(64, [16, 64]), (32, [16, 32]), (16, [16, 16]), (0, [16, 64])],
+    ("most", "launched"), [(64, [16, 64]), (32, [16, 32]), (16, [16, 16]), (0, [16, 64])]
 )
 def test_what_early_config_prune_leaves_out_is_not_launched(most: int, launched: list[int]) -> None:
     """The fallback is launched instead, or the first that is kept; a rule that keeps none is ignored."""

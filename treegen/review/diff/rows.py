@@ -11,7 +11,7 @@ from treegen.core.spec import Config, Constraint, KernelSpec
 from treegen.review.diff.decisions import in_parameters_of, translated
 from treegen.review.diff.prices import PricedChoices
 from treegen.review.modules import Module
-from treegen.review.printing import counted, row_words
+from treegen.review.printing import counted
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,6 @@ def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
         ("for_model()", old.constants, new.constants),
         ("the function of a step", old.steps, new.steps),
     ]
-    if old.in_kernel and new.in_kernel:
-        functions.append(("row() for Triton", old.features, new.features))
     for what, before, after in functions:
         parts = [f"without {name}" for name in before if name not in after]
         parts += [f"with {name}" for name in after if name not in before]
@@ -168,13 +166,10 @@ class _Comparison:
                 and after.model_class in names
             ]
             where = "" if len(names) == len(classes) else f", {', '.join(names)}"
-            yield self._line(
-                f"{row_words(regime, number, self.kernel)}{where}: {self.name(one)} -> {self.name(other)}",
-                rows,
-            )
+            yield self._line(f"{regime}, row {number}{where}: {self.name(one)} -> {self.name(other)}", rows)
         if old.then != new.then:
             ends = (", ".join(map(self.name, then)) or "none" for then in (old.then, new.then))
-            yield self._line(f"{row_words(regime, number, self.kernel)}: runners-up {' -> '.join(ends)}", [])
+            yield self._line(f"{regime}, row {number}: runners-up {' -> '.join(ends)}", [])
 
     def _pairs(self) -> list[Line]:
         """What no other line explains, by the cells before and after."""
@@ -190,7 +185,7 @@ class _Comparison:
         if not choice.regime:
             return f"fallback {config}"
         of_class = f", {choice.model_class}" if len(kernel.classes) > 1 else ""
-        return f"{row_words(choice.regime, choice.row, kernel)}{of_class} {config}"
+        return f"{choice.regime}, row {choice.row}{of_class} {config}"
 
 
 def _questions(tree: StepTree) -> object:

@@ -1,46 +1,13 @@
-"""The arguments with which a tuning command measures on many hosts, and the shards of `--shard`."""
+"""The parts of a run that several hosts measure: `--shard`."""
 
 import argparse
 import random
 import re
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
-from triton_tune.core.arguments import count
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import SearchProblem, ShapeKey
 from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
-
-
-def add_fleet_arguments(arguments: argparse.ArgumentParser, alternatives: Any) -> None:
-    """Add --ray-workers and --ray-accelerator, and to a group of which a run has one, --shard and --ray."""
-    alternatives.add_argument(
-        "--shard",
-        type=shard_from,
-        metavar="I/N",
-        help="measure part I of N, as one host of N; `treegen merge` joins the tables (their folders end in "
-        "-shard-I-of-N)",
-    )
-    alternatives.add_argument(
-        "--ray",
-        nargs="?",
-        const="",
-        metavar="ADDRESS",
-        help="measure on all GPUs of a Ray cluster, as host:port of its head (default: the cluster of this "
-        "host, or else a new one of its GPUs)",
-    )
-    arguments.add_argument(
-        "--ray-workers",
-        type=partial(count, least=1, most=100_000),
-        metavar="N",
-        help="ask Ray for N GPUs, also if there are fewer yet (default: all that the cluster has)",
-    )
-    arguments.add_argument(
-        "--ray-accelerator",
-        metavar="NAME",
-        help="the GPU model to measure on, as Ray names it (H100), where the cluster has several",
-    )
 
 
 @dataclass(frozen=True)
@@ -69,12 +36,14 @@ def shard_from(text: str) -> Shard:
     return shard
 
 
-def problem_of_shard(problem: SearchProblem, shard: Shard) -> SearchProblem:
-    """The problem with this shard's scenarios alone; shards take about equally long.
+def problem_of_shard(problem: SearchProblem, shard: Shard | None) -> SearchProblem:
+    """The problem with this shard's scenarios alone, None the whole of it; shards take about equally long.
 
     Scenarios of a shape stay together where they can, so that few hosts compile the same kernels. All shards
     of a problem have each scenario once. Raises TuningError for more shards than scenarios.
     """
+    if shard is None:
+        return problem
     shapes: dict[ShapeKey, list[str]] = {}
     for scenario in problem.scenarios:
         if problem.candidates[scenario]:

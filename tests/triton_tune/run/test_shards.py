@@ -6,7 +6,7 @@ import pytest
 from tuning_builders import surface
 
 from triton_tune.core.errors import TuningError
-from triton_tune.fleet.options import Shard, estimated_s, problem_of_shard, shard_from
+from triton_tune.run.shards import Shard, estimated_s, problem_of_shard, shard_from
 
 
 @pytest.mark.parametrize("count", [1, 3, 8, 24])
