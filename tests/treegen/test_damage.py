@@ -74,6 +74,7 @@ def _content() -> dict[str, Any]:
         "values": {"heads": {"one": 0, "two": 1, "three": 2}, "warps": ["none", "1 warp", "2 warps"]},
         "invariants": ["rows <= area * 2", "heads >= 1"],
         "hook": "scale",
+        "in_kernel": True,
     }
     content = spec(**kernel)
     content["devices"][DEVICE]["limits"] = {"memory": 4096, "fast": 1}
@@ -107,7 +108,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 YAML = ("treegen.yaml", "tables/h100/run.yaml", "tables/winners/run.yaml")
 CSV = tuple(f"tables/{table}/{name}.csv" for table in ("h100", "winners") for name in ("scenarios", "times"))
 LOCK = "generated/treegen.lock"
-MODULES = (f"generated/scale/{DEVICE}.py", "generated/scale/config.py", "generated/scale/other.py")
+MODULES = (f"generated/scale/{DEVICE}.py", "generated/scale/config.py", "generated/scale/in_kernel/other.py")
 
 TEXTS = ["", "a b", "a\nb", "a\0b", "a" * 65, "a" * 5000, "\u00e9", "r\u043ews", "\x1b[2J", "\u202ea"]
 TEXTS += ["a-b", "../a", "/etc/passwd", "class", "__import__", "None", "choose", "default", "rows", "area"]

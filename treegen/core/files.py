@@ -66,7 +66,10 @@ def ignore_closed_pipe() -> Iterator[None]:
             os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
-_TAKEN = {"choose", "config", "default", "for_device", "variant", "count", "index"}
+IN_KERNEL = "in_kernel"
+"""The folder in a kernel's package that holds device functions for its Triton code."""
+
+_TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
 
 # What treegen and programs with its modules import. Other libraries differ between machines, so a spec that
 # builds on one could not build on another.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from treegen.core.errors import InputError
+from treegen.core.files import IN_KERNEL
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec, serving
 from treegen.emit.module import device_module
 from treegen.emit.templating import environment
+from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
 
 
 def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dict[str, str]:
@@ -34,15 +37,29 @@ def top_package(kernels: Mapping[str, KernelSpec]) -> str:
 
 
 def emit_package(spec: Spec, heuristics: Iterable[tuple[Problem, Heuristic]]) -> dict[str, str]:
-    """Every output text by its path below the output folder."""
+    """Every output text by its path below the output folder. Raises InputError."""
     files = {"__init__.py": top_package(spec.kernels)}
     for kernel in spec.kernels.values():
         for name, text in kernel_package(kernel, spec.devices).items():
             files[f"{kernel.name}/{name}"] = text
-        default = device_module(kernel, FALLBACK_DEVICE, {}, Heuristic(()))
-        files[f"{kernel.name}/{FALLBACK_DEVICE}.py"] = default
+        if kernel.in_kernel:
+            modules = sorted([*kernel.tables, FALLBACK_DEVICE])
+            files[f"{kernel.name}/{IN_KERNEL}/__init__.py"] = in_kernel_package(kernel, modules)
+        files |= _modules(spec, kernel, FALLBACK_DEVICE, {}, Heuristic(()))
     for problem, heuristic in heuristics:
-        kernel, device = problem.kernel, problem.device
-        text = device_module(kernel, device.key, device.limits, heuristic)
-        files[f"{kernel.name}/{device.key}.py"] = text
+        files |= _modules(spec, problem.kernel, problem.device.key, problem.device.limits, heuristic)
+    return files
+
+
+def _modules(
+    spec: Spec, kernel: KernelSpec, device: str, limits: Mapping[str, int], heuristic: Heuristic
+) -> dict[str, str]:
+    """A device's module, and the one for Triton if the kernel's spec asks for it."""
+    files = {f"{kernel.name}/{device}.py": device_module(kernel, device, limits, heuristic)}
+    if kernel.in_kernel:
+        try:
+            text = in_kernel_module(kernel, device, limits, heuristic)
+        except Unprintable as error:
+            raise InputError(spec.path, f"in_kernel of {kernel.name} on {device}: {error}") from None
+        files[f"{kernel.name}/{IN_KERNEL}/{device}.py"] = text
     return files

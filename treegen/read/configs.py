@@ -11,6 +11,7 @@ from treegen.core.spec import Config, Constraint, Parameter
 from treegen.read.yaml_file import Fields, check_names
 from tuning_table.names import is_variant
 
+_TRITON = {"triton", "tl"}
 # What functions of the printed module use beside a step's features, and beside those of a model.
 _PRINTED_BY_STEP = {"at_most", "config", "for_model", "passed_over", "ranked"}
 _PRINTED_BY_MODEL = {"Config", "all_fitting", "all_remaining", "configs", "fits", "fitting", "kind"}
@@ -99,6 +100,22 @@ def refuse_printed_names(
     for name in (*names, *parameters):
         if constant.fullmatch(name):
             raise kernel.error(None, f"the name {shown(name)} could be that of a config's constant")
+
+
+def in_kernel(
+    kernel: Fields, features: Collection[str], rules: Collection[Constraint], steps: Collection[str]
+) -> bool:
+    """Whether Triton kernels find the row of a step themselves. Raises InputError."""
+    wanted: bool = kernel.get_as("in_kernel", bool, False)
+    for name in features if wanted else ():
+        if name in _TRITON:
+            what = f"{shown(name)} is the name of a module that functions for Triton use; rename it"
+            raise kernel.error("in_kernel", what)
+    for rule in rules if wanted else ():
+        if rule.names & set(steps):
+            what = f"the constraint {shown(rule.text)} is about steps; a row does not say what is launched"
+            raise kernel.error("in_kernel", what)
+    return wanted
 
 
 def constraints(kernel: Fields, variants: Collection[str], known: Collection[str]) -> tuple[Constraint, ...]:

@@ -20,7 +20,13 @@ from treegen.core.spec import (
     Translation,
     fixed_features,
 )
-from treegen.read.configs import constraints, fallback, refuse_printed_names, variants_and_parameters
+from treegen.read.configs import (
+    constraints,
+    fallback,
+    in_kernel,
+    refuse_printed_names,
+    variants_and_parameters,
+)
 from treegen.read.yaml_file import (
     LARGEST,
     Fields,
@@ -37,7 +43,7 @@ _REQUIRED = ["features", "config", "fallback", "tables"]
 MOST_ROWS = 12  # of a regime: a tree that a person reads
 _OPTIONAL = ["derived", "constants", "split_on", "regimes", "classes", "tree", "hold_out_by"]
 _OPTIONAL += ["constraints", "objective", "translate"]
-_OPTIONAL += ["values", "invariants", "hook", "invariant_to"]
+_OPTIONAL += ["in_kernel", "values", "invariants", "hook", "invariant_to"]
 OTHERWISE = "otherwise"
 
 
@@ -120,6 +126,12 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         always = invariants(fields, [*known, *limits])
     with mistakes.collect():
+        chosen_in_kernel = in_kernel(fields, known, bounds, steps)
+        if chosen_in_kernel and invariant_to:
+            raise fields.error(
+                "invariant_to", "is proved of Python modules alone, so in_kernel must be false"
+            )
+    with mistakes.collect():
         asking = {f"regime {shown(r.name)}": [*r.split_on, *names_in(r.when)] for r in named_regimes}
         asking |= {f"constraint {shown(rule.text)}": [*rule.names] for rule in bounds}
         for what, questions in asking.items():
@@ -152,6 +164,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         values=worded,
         invariants=always,
         hook=hook,
+        in_kernel=chosen_in_kernel,
         invariant_to=invariant_to,
     )
 

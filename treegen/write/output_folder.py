@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 
-from treegen.core.files import try_path
+from treegen.core.files import IN_KERNEL, try_path
 from treegen.emit.templating import MARK
 from treegen.write.files import check_writable, content_of, write_file, write_files
 
@@ -114,9 +114,10 @@ def stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Modules in `folder` that treegen wrote for a table that left the spec."""
     paths = sorted(folder.glob("*.py"))
     # Only a folder with a generated config.py is a kernel's package of this project.
-    for package in [path.parent for path in sorted(folder.glob(f"*/{_CONFIG}")) if _marked(path)]:
-        if not package.is_symlink():
-            paths += sorted(package.glob("*.py"))
+    packages = [path.parent for path in sorted(folder.glob(f"*/{_CONFIG}")) if _marked(path)]
+    for place in (place for package in packages for place in (package, package / IN_KERNEL)):
+        if not place.is_symlink() and not place.parent.is_symlink():
+            paths += sorted(place.glob("*.py"))
     return [path for path in paths if path.relative_to(folder).as_posix() not in files and _marked(path)]
 
 

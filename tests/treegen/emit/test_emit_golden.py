@@ -17,6 +17,7 @@ from treegen.core.heuristic import Heuristic, RegimeRows, Row, RowFigures, Split
 from treegen.core.spec import Config, Spec
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package, top_package
+from treegen.emit.triton import in_kernel_module, in_kernel_package
 from treegen.read.spec import read_spec
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -44,6 +45,7 @@ def _spec(folder: Path) -> Spec:
             {"holds": "parts * block * 1024 <= shared_memory", "variants": ["split"]},
         ],
         fallback={"variant": "plain", "block": 64, "num_warps": 4},
+        in_kernel=True,
         tables={MODEL: "tables/h100", FAMILY: "tables/h100"},
     )
     content["devices"][FAMILY] = {"vendor": "nvidia", "limits": {"shared_memory": 101376}}
@@ -77,6 +79,8 @@ def _files(folder: Path) -> dict[str, str]:
     return {
         "device_module": device_module(kernel, MODEL, device.limits, _heuristic()),
         "default_module": device_module(kernel, "default", {}, Heuristic(())),
+        "in_kernel_module": in_kernel_module(kernel, MODEL, device.limits, _heuristic()),
+        "in_kernel_init": in_kernel_package(kernel, [MODEL, "default"]),
         "top_package": top_package(read.kernels),
         **{
             f"kernel_{name.strip('_').removesuffix('.py').strip('_')}": text
@@ -86,6 +90,7 @@ def _files(folder: Path) -> dict[str, str]:
 
 
 NAMES = ("device_module", "default_module", "top_package", "kernel_config", "kernel_init")
+NAMES += ("in_kernel_module", "in_kernel_init")
 
 
 @pytest.mark.parametrize("name", NAMES)

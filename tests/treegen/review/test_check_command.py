@@ -147,6 +147,16 @@ def test_files_that_were_edited_or_added(project: Path, check: Check) -> None:
     assert found == [f"generated/{KERNEL}/config.py", f"generated/{KERNEL}/extra.py"]
 
 
+def test_a_module_for_kernels_that_was_edited(project: Path, check: Check) -> None:
+    build(write_project(project, spec(in_kernel=True)))
+    assert section(check(FINE), "modules")[0].endswith(", 2 for kernels")
+    inner = project / f"generated/{KERNEL}/in_kernel/{DEVICE}.py"
+    inner.write_text(inner.read_text().replace("128", "256"))
+    (inner.parent / "extra.py").touch()
+    found = _named(section(check(FOUND, "--skip", "fresh"), "modules"))
+    assert found == [f"generated/{KERNEL}/in_kernel/{name}.py" for name in (DEVICE, "extra")]
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"rows": {}}'])
 def test_a_lock_without_rows(project: Path, check: Check, text: str) -> None:
     (project / "generated/treegen.lock").write_text(text)

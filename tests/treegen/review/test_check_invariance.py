@@ -61,6 +61,7 @@ REFUSED = {
     "a regime": {"regimes": {"few": "rows <= 8", "many": "otherwise"}},
     "a tree of a regime": {"regimes": {"every": {"when": "otherwise", "split_on": ["columns"]}}},
     "a constraint": {"constraints": ["block >= area"]},
+    "a kernel": {"in_kernel": True},
 }
 
 

@@ -103,9 +103,11 @@ def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook: dict[str, 
         "treegen.yaml",
         "generated/__init__.py",
         "generated/scale/h100.py",
+        "any_name/scale/in_kernel/h100.py",
         "t/scale/h100/times.csv",
         "src/treegen.yaml",
         "mykernels/heuristics/swiglu_bwd/cpu.py",
+        "mykernels/heuristics/swiglu_bwd/in_kernel/cpu.py",
     )
     assert all(re.search(hook["files"], path) for path in seen)
     unseen = ("README.md", "treegen/cli.py", "tests/generated/x.py", "tests/treegen.yaml", "treegen_yaml")

@@ -290,11 +290,14 @@ def test_an_edited_module_or_a_lock_without_its_rows_is_built_anew_and_named(
     assert contents(tmp_path / "generated") == built
 
 
-def test_a_spec_that_changes_the_text_around_rows_keeps_them(tmp_path: Path, capsys: Capture) -> None:
+@pytest.mark.parametrize("change", [{"values": {"heads": {"one": 1}}}, {"in_kernel": True}])
+def test_a_spec_that_changes_the_text_around_rows_keeps_them(
+    tmp_path: Path, capsys: Capture, change: dict[str, Any]
+) -> None:
     path = _project(tmp_path)
     build(path)
     body = _rows(tmp_path)
-    write_spec(tmp_path, spec(constraints=[], values={"heads": {"one": 1}}))
+    write_spec(tmp_path, spec(**{"constraints": [], **change}))
     _write(tmp_path, 1)
     capsys.readouterr()
     assert build(path) == 0

@@ -30,7 +30,7 @@ OLD = NEW.replace("New", "Old")
 BEFORE = dict.fromkeys(
     ("__init__.py", "k/__init__.py", "k/config.py", "k/a.py", "k/b.py", "treegen.lock"), OLD
 )
-AFTER = {**dict.fromkeys(BEFORE, NEW), "k/__init__.py": OLD, "k/c.py": NEW}
+AFTER = {**dict.fromkeys(BEFORE, NEW), "k/__init__.py": OLD, "k/in_kernel/a.py": NEW}
 del AFTER["k/b.py"]
 FOREIGN = {"notes.md": "mine", "k/mine.py": "x = 1\n", "other/deep/data": "mine"}
 

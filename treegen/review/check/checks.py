@@ -12,11 +12,12 @@ from pathlib import Path
 
 from treegen.build import build
 from treegen.core.errors import InputError
-from treegen.core.files import read_text, short, try_path
+from treegen.core.files import IN_KERNEL, read_text, short, try_path
 from treegen.core.problem import Problem, holds
-from treegen.core.spec import Config, DeviceSpec, KernelSpec, Spec
+from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Table
 from treegen.emit.package import kernel_package
+from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
 from treegen.read.problem import read_table, refuse_failing, spec_problem
 from treegen.review.build_summary import not_kept, title, untimed_fallbacks
 from treegen.review.check.compiling import check_compile
@@ -146,6 +147,17 @@ def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[st
     for kernel in spec.kernels.values():
         folder = output / kernel.name
         expected |= {folder / name: text for name, text in kernel_package(kernel, spec.devices).items()}
+        if kernel.in_kernel:
+            text = in_kernel_package(kernel, sorted([*kernel.tables, FALLBACK_DEVICE]))
+            expected[folder / IN_KERNEL / "__init__.py"] = text
+            known |= {folder / IN_KERNEL / path.name for path in known if path.parent == folder}
+    inside = [module for module in modules if module.kernel.in_kernel]
+    for one in inside:
+        path = one.path.parent / IN_KERNEL / one.path.name
+        try:
+            expected[path] = in_kernel_module(one.kernel, one.device.key, one.device.limits, one.heuristic)
+        except Unprintable as error:
+            problems.append(f"{path}: {error}")
     for path, text in expected.items():
         try:
             if read_text(path) != text:
@@ -153,10 +165,12 @@ def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[st
         except InputError as error:
             problems.append(str(error))
     for kernel in spec.kernels.values():
-        others = {*(output / kernel.name).glob("*.py")} - known - expected.keys()
-        problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
+        for folder in (output / kernel.name, output / kernel.name / IN_KERNEL):
+            others = {*folder.glob("*.py")} - known - expected.keys()
+            problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
     rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
     seen = f"{counted(len(modules), 'module')}, {counted(rows, 'row')}"
+    seen = f"{seen}, {len(inside)} for kernels" if inside else seen
     return CheckReport(seen, tuple(problems), notes=tuple(_unsure_rows(modules)))
 
 

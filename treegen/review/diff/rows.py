@@ -30,6 +30,8 @@ def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
         ("for_model()", old.constants, new.constants),
         ("the function of a step", old.steps, new.steps),
     ]
+    if old.in_kernel and new.in_kernel:
+        functions.append(("row() for Triton", old.features, new.features))
     for what, before, after in functions:
         parts = [f"without {name}" for name in before if name not in after]
         parts += [f"with {name}" for name in after if name not in before]

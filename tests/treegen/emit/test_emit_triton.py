@@ -1,0 +1,201 @@
+"""The Triton function gives the row of the Python module.
+
+Most of it is computed here by Python, with a stand-in for Triton whose integers have no width, so that it
+refuses those beyond 64 bits; the last test runs Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib.util
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from treegen_builders import committed, device_and_kernel
+from treegen_strategies import (
+    FEATURES,
+    LIMITS,
+    examples,
+    heuristics,
+    kernels,
+)
+
+from treegen.core import expr
+from treegen.core.expr import Call, Name, Number
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
+from treegen.core.spec import Config, KernelSpec
+from treegen.emit.triton import Unprintable, in_kernel_module
+from treegen.fit.fit import fit
+
+GREATEST = (1 << 63) - 1
+CONFIG = Config("plain", (("block", 16), ("warps", 2)))
+
+
+def _language() -> SimpleNamespace:
+    def cast(value: int, kind: str) -> int:
+        assert kind == "int64" and -GREATEST - 1 <= value <= GREATEST
+        return value
+
+    return SimpleNamespace(
+        int64="int64",
+        cast=cast,
+        where=lambda condition, one, other: one if condition else other,
+        minimum=lambda one, other: min(one, other),  # not of more
+        maximum=lambda one, other: max(one, other),
+    )
+
+
+def execute(text: str) -> dict[str, Any]:
+    """What a module defines, run with a stand-in for Triton."""
+    triton = SimpleNamespace(jit=lambda function: function, language=_language())
+    names: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": lambda *_: triton}}
+    exec(compile(text, "module", "exec"), names)
+    return names
+
+
+def place(heuristic: Heuristic, kernel: KernelSpec, point: dict[str, int]) -> int:
+    """The number of the row, counted over all regimes."""
+    found = choose(heuristic, kernel, LIMITS, point)
+    names = [regime.name for regime in heuristic.regimes]
+    before = heuristic.regimes[: names.index(found.regime)]
+    return found.row + sum(len(regime.rows) for regime in before)
+
+
+def _parts_of(expression: expr.Expression) -> Iterator[expr.Expression]:
+    yield expression
+    if isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from _parts_of(argument)
+
+
+def _fits(kernel: KernelSpec, point: dict[str, int]) -> bool:
+    """Whether 64 bits are enough for all that is computed, powers of 2 included."""
+    values = kernel.with_derived({**LIMITS, **point})
+    found = [*kernel.derived.values(), *(r.when for r in kernel.regimes if r.when is not None)]
+    parts = [part for expression in found for part in _parts_of(expression)]
+    return all(-GREATEST <= expr.evaluate(part, values) * 2 <= GREATEST for part in parts)
+
+
+@examples(300, shrink=False)
+@given(st.data(), kernels())
+def test_the_row_is_that_of_the_heuristic(data: st.DataObject, kernel: KernelSpec) -> None:
+    heuristic = data.draw(heuristics(kernel))
+    try:
+        row = execute(in_kernel_module(kernel, "nvidia_h100", LIMITS, heuristic))["row"]
+    except Unprintable:
+        assume(False)
+    sizes = st.one_of(st.integers(0, 70), st.integers(0, 1 << 21), st.integers(0, GREATEST))
+    for _ in range(4):
+        point = {name: data.draw(sizes) for name in FEATURES}
+        if _fits(kernel, point):
+            assert row(**point) == place(heuristic, kernel, point)
+
+
+@examples(100, shrink=False)
+@given(st.data(), kernels())
+def test_a_function_returns_only_at_its_end(data: st.DataObject, kernel: KernelSpec) -> None:
+    try:
+        text = in_kernel_module(kernel, "nvidia_h100", LIMITS, data.draw(heuristics(kernel)))
+    except Unprintable:
+        assume(False)
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    assert [f.name for f in functions if not f.name.startswith("_")] == ["row"]
+    for function in functions:
+        returns = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+        assert returns == [function.body[-1]]
+
+
+def _asking(name: str) -> Heuristic:
+    return Heuristic((RegimeRows("steps", Split(name, 5, 0, 1), (Row(CONFIG), Row(CONFIG))),))
+
+
+def _kernel(folder: Path, **derived: str) -> KernelSpec:
+    return device_and_kernel(folder, derived=derived, constraints=[])[1]
+
+
+def test_the_module_of_a_device_without_a_table_has_one_row(tmp_path: Path) -> None:
+    names = execute(in_kernel_module(_kernel(tmp_path), "default", {}, Heuristic(())))
+    assert names["row"](rows=1, columns=2, heads=3) == 0
+
+
+@pytest.mark.parametrize(
+    ("definition", "careful"),
+    [
+        ("rows * columns // max(1, heads)", False),
+        ("(rows - columns) // 5", True),
+    ],
+)
+def test_only_what_may_be_negative_is_divided_with_care(
+    tmp_path: Path, definition: str, careful: bool
+) -> None:
+    text = in_kernel_module(_kernel(tmp_path, area=definition), "nvidia_h100", LIMITS, _asking("area"))
+    assert ("_floor_division" in text) == careful
+
+
+def test_nothing_is_computed_from_constants_alone(tmp_path: Path) -> None:
+    """Triton would compute it in 32 bits."""
+    kernel = _kernel(tmp_path, memory="shared_memory * 4", scaled="max(memory, 3) * 100000 + rows")
+    text = in_kernel_module(kernel, "h", {"shared_memory": 232448}, _asking("scaled"))
+    assert "    scaled = 92_979_200_000 + rows\n" in text and "memory" not in text
+
+
+def test_numbers_beyond_64_bits_are_refused(tmp_path: Path) -> None:
+    huge = {"area": Call("+", (Name("rows"), Number(1 << 63)))}
+    with pytest.raises(Unprintable):
+        in_kernel_module(replace(_kernel(tmp_path), derived=huge), "h", {}, _asking("area"))
+
+
+def test_a_condition_that_counts_as_a_number_is_refused(tmp_path: Path) -> None:
+    kernel = _kernel(tmp_path, area="rows * (columns <= 3) + 2")
+    with pytest.raises(Unprintable):
+        in_kernel_module(kernel, "h", {}, _asking("area"))
+
+
+CALLER = """
+import triton
+import triton.language as tl
+from {module} import row
+
+@triton.jit
+def call({pointers}, out, n, BLOCK: tl.constexpr):
+    for i in range(n):
+        tl.store(out + i, row({loads}))
+"""
+
+
+def test_tritons_interpreter_computes_the_rows_of_a_committed_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    made = committed("unified_attention", "nvidia_h100")
+    kernel, heuristic = made.kernel, fit(made)
+    module = f"printed_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(in_kernel_module(kernel, "h", made.device.limits, heuristic))
+    pointers = ", ".join(f"{name}_ptr" for name in kernel.features)
+    loads = ", ".join(f"tl.load({name}_ptr + i)" for name in kernel.features)
+    path = tmp_path / "caller.py"
+    path.write_text(CALLER.format(module=module, pointers=pointers, loads=loads))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = importlib.util.spec_from_file_location("caller", path)
+    assert found is not None and found.loader is not None
+    caller = importlib.util.module_from_spec(found)
+    found.loader.exec_module(caller)
+    rng = random.Random(0)
+    measured = [dict(zip(made.names, row, strict=True)) for row in made.features[::40].tolist()]
+    points = [{name: shape[name] for name in kernel.features} for shape in measured]
+    points += [{name: rng.choice([0, 1, 64, 1 << 17]) for name in kernel.features} for _ in range(15)]
+    columns = [torch.tensor([point[name] for point in points]) for name in kernel.features]
+    out = torch.zeros(len(points), dtype=torch.int32)
+    caller.call[(1,)](*columns, out, len(points), BLOCK=1)
+    rows = [(regime.name, number) for regime in heuristic.regimes for number in range(len(regime.rows))]
+    choices = [choose(heuristic, kernel, made.device.limits, point) for point in points]
+    expected = [rows.index((choice.regime, choice.row)) for choice in choices]
+    assert out.tolist() == expected and len(set(expected)) > 5

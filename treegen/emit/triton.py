@@ -1,0 +1,155 @@
+"""Print the trees of a heuristic as a Triton device function, without importing Triton.
+
+The function gives the number of the row, counted over all regimes. `configs(...)` of the Python module says
+what a row launches on a model. The function assigns its result and returns it at its end, as Triton does not
+inline one that returns earlier.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+
+from treegen.core import expr
+from treegen.core.heuristic import Heuristic, Split, StepTree, split_features
+from treegen.core.spec import KernelSpec
+from treegen.emit.templating import Line, environment
+
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+
+
+class Unprintable(ValueError):
+    """A heuristic that cannot be printed as a Triton function; the message says why."""
+
+
+def in_kernel_package(kernel: KernelSpec, modules: list[str]) -> str:
+    """The text of the subpackage's __init__.py."""
+    return environment().get_template("in_kernel.py.j2").render(kernel=kernel, modules=modules)
+
+
+def in_kernel_module(kernel: KernelSpec, device: str, limits: Mapping[str, int], heuristic: Heuristic) -> str:
+    """The module of one device, with the function `row`. Raises Unprintable."""
+    derived: dict[str, expr.Expression] = {}
+    known = dict(limits)
+    for name, expression in kernel.derived.items():
+        derived[name] = filled = expr.substitute(expression, known)
+        if isinstance(filled, expr.Number):  # Triton computes a constant expression in 32 bits
+            known[name] = filled.value
+    lines = list(_lines(kernel, derived, heuristic))
+    asked = {name for regime in heuristic.regimes for name in split_features(regime.tree)}
+    asked |= {
+        n for r in kernel.regimes[:-1] if r.when is not None and heuristic.regimes for n in expr.names(r.when)
+    }
+    parts = expr.with_parts(asked, derived)
+    text = "\n".join(line.text for line in lines)
+    return (
+        environment()
+        .get_template("in_kernel_device.py.j2")
+        .render(
+            kernel=kernel,
+            device=device,
+            arguments=[name for name in kernel.features if name in parts],
+            lines=lines,
+            floors="_floor_division(" in text,
+            powers="_next_power_of_2(" in text,
+        )
+    )
+
+
+def _lines(
+    kernel: KernelSpec, derived: Mapping[str, expr.Expression], heuristic: Heuristic
+) -> Iterator[Line]:
+    if not heuristic.regimes:
+        yield Line(0, "row = 0")
+        return
+    indent, first = 0, 0
+    known: set[str] = set()
+    for number, (regime, spec) in enumerate(zip(heuristic.regimes, kernel.regimes, strict=True)):
+        if spec.when is not None:
+            yield from _assignments(expr.names(spec.when), derived, known, indent)
+            yield Line(indent, f"if {_text(spec.when, derived)}:")
+        inside = set(known)
+        deeper = indent + (spec.when is not None)
+        yield from _assignments(split_features(regime.tree), derived, inside, deeper)
+        yield from _statements(regime.tree, first, deeper)
+        first += len(regime.rows)
+        if number < len(heuristic.regimes) - 1:
+            yield Line(indent, "else:")
+            indent += 1
+
+
+def _statements(tree: StepTree, first: int, indent: int) -> Iterator[Line]:
+    if not isinstance(tree, Split):
+        yield Line(indent, f"row = {first + tree}")
+        return
+    yield Line(indent, f"if {tree.feature} <= {expr.number(tree.threshold)}:")
+    yield from _statements(tree.low, first, indent + 1)
+    yield Line(indent, "else:")
+    yield from _statements(tree.high, first, indent + 1)
+
+
+def _assignments(
+    names: Iterator[str] | frozenset[str] | tuple[str, ...],
+    derived: Mapping[str, expr.Expression],
+    known: set[str],
+    indent: int,
+) -> Iterator[Line]:
+    parts = expr.with_parts(names, derived)
+    for name, expression in derived.items():
+        if name in parts and name not in known:
+            known.add(name)
+            yield Line(indent, f"{name} = {_text(expression, derived)}")
+
+
+def _text(expression: expr.Expression, derived: Mapping[str, expr.Expression]) -> str:
+    """Triton source of an expression of int64 names; raw features are 0 or more."""
+
+    def own_form(call: expr.Call, outer: int, text: expr.Printer) -> str | None:
+        match call:
+            case expr.Call("//", (dividend, divisor)) if not _nonnegative(dividend, derived):
+                return f"_floor_division({text(dividend, 0)}, {text(divisor, 0)})"
+            case expr.Call("%", (dividend, divisor)) if not _nonnegative(dividend, derived):
+                whole = expr.Call("*", (expr.Call("//", (dividend, divisor)), divisor))
+                return text(expr.Call("-", (dividend, whole)), outer)
+            case expr.Call("next_power_of_2", (argument,)):
+                return f"_next_power_of_2({text(argument, 0)})"
+            case expr.Call("min" | "max" as function, arguments):
+                # Numbers last: Triton would compute with two of them in 32 bits.
+                ordered = sorted(arguments, key=lambda argument: isinstance(argument, expr.Number))
+                texts = [text(argument, 0) for argument in ordered]
+                return functools.reduce(lambda one, other: f"tl.{function}imum({one}, {other})", texts)
+        if expr.is_condition(call) and outer > expr.PRECEDENCE["not"]:
+            raise Unprintable(f"{expr.to_text(call)} counts as a number, which Triton's functions cannot do")
+        return None
+
+    for value in _numbers(expression):
+        if not _LEAST <= value <= _GREATEST:
+            raise Unprintable(f"{expr.to_text(expression)} holds a number beyond 64 bits")
+    return expr.printed(expression, own_form)
+
+
+def _nonnegative(expression: expr.Expression, derived: Mapping[str, expr.Expression]) -> bool:
+    """Return whether an expression is surely 0 or more where all raw features are."""
+    match expression:
+        case expr.Number(value):
+            return value >= 0
+        case expr.Name(name):
+            return name not in derived or _nonnegative(derived[name], derived)
+        case expr.Call("max", arguments):
+            return any(_nonnegative(argument, derived) for argument in arguments)
+        case expr.Call("-", _):
+            return False
+        case expr.Call("%" | "next_power_of_2", _):
+            return True
+        case expr.Call(_, arguments):
+            return all(_nonnegative(argument, derived) for argument in arguments)
+    raise AssertionError(expression)
+
+
+def _numbers(expression: expr.Expression) -> Iterator[int]:
+    match expression:
+        case expr.Number(value):
+            yield value
+        case expr.Call(_, arguments):
+            for argument in arguments:
+                yield from _numbers(argument)
