@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import KFold
 
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import UNIT, Problem
@@ -76,6 +75,8 @@ def split_copies(copies: Ints, folds: int) -> tuple[Fold, ...]:
 
     copies: [scenarios], equal for copies; all numbers from 0 to the greatest.
     """
+    from sklearn.model_selection import KFold
+
     splitter = KFold(n_splits=folds, shuffle=True, random_state=_SEED)
     sides = splitter.split(np.empty(int(copies.max()) + 1))
     return tuple(Fold(*(np.flatnonzero(np.isin(copies, side)) for side in pair)) for pair in sides)

@@ -1,4 +1,7 @@
-"""Other methods, for comparison. Each learns from the same scenarios and the same features."""
+"""Other methods, for comparison. Each learns from the same scenarios and the same features.
+
+scikit-learn takes over a second to import, so whoever only reviews a module does without it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.ensemble import ExtraTreesRegressor
-from sklearn.tree import DecisionTreeClassifier
 
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
@@ -35,6 +36,8 @@ def classifier(known: Problem, leaves: int, seed: int = _SEED) -> Rule:
     """scikit-learn's DecisionTreeClassifier on the winners, as in PyTorch's AutoHeuristic."""
     if leaves < 2:
         return single_best(known, leaves)
+    from sklearn.tree import DecisionTreeClassifier
+
     model = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=seed)
     model.fit(features_of(known, known), known.cost.argmin(axis=1))
     return Rule(
@@ -47,6 +50,8 @@ def forest(known: Problem, leaves: int) -> Rule:
 
     They see logarithms of the features, as their random thresholds are uniform between two values.
     """
+    from sklearn.ensemble import ExtraTreesRegressor
+
     model = ExtraTreesRegressor(n_estimators=200, random_state=_SEED)
     model.fit(_logarithms(features_of(known, known)), _targets(known))
     return Rule(lambda unseen: _cheapest(known, model, _logarithms(features_of(unseen, known))), None)

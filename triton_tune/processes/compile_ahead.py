@@ -31,14 +31,11 @@ MAX_WORKERS = 30
 PTXAS = "TRITON_PTXAS_PATH"
 
 
-def default_workers(sharing: int = 1) -> int:
-    """One less than the processors that this process may use, at most 30, as each needs a GPU context.
-
-    sharing: so many processes share the processors.
-    """
+def default_workers() -> int:
+    """One less than the processors that this process may use, at most 30, as each needs a GPU context."""
     known = hasattr(os, "sched_getaffinity")  # not on all systems
     processors = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 2
-    return min(MAX_WORKERS, max(1, (processors - 1) // sharing))
+    return min(MAX_WORKERS, max(1, processors - 1))
 
 
 class Job(Protocol):

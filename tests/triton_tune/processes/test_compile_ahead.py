@@ -93,14 +93,12 @@ def test_compiling_goes_on_after_a_process_died_between_two_rounds(monkeypatch: 
         assert processes.compile([job]).jobs == 1 and processes.has(job)
 
 
-@pytest.mark.parametrize(("processors", "sharing", "workers"), [
-    (1, 1, 1), (16, 1, 15), (224, 1, 30), (32, 2, 15), (4, 8, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(("processors", "workers"), [(1, 1), (16, 15), (224, 30)])
 def test_processes_by_the_processors_that_may_be_used(
-    processors: int, sharing: int, workers: int, monkeypatch: pytest.MonkeyPatch
+    processors: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiling.os, "sched_getaffinity", lambda process: range(processors), raising=False)
-    assert compiling.default_workers(sharing) == workers
+    assert compiling.default_workers() == workers
 
 
 @pytest.fixture
