@@ -2,9 +2,10 @@
 
 python -m benchmarks.engines.check_vllm [--vllm FOLDER] [--cases llama,window,faults] [--planted]
 
-Needs one GPU, two for the case `two_gpus`, and vLLM, installed or in the folder of --vllm. Models are small,
-with random weights; each case has other heads, options or caches. All requests are served twice, so the
-second time finds prefixes cached. A token is wrong if the scorer finds it far less likely than the likeliest.
+Needs one GPU, two for the cases `two_gpus` and `shared_keys`, and vLLM, installed or in the folder of --vllm.
+Models are small, with random weights; each case has other heads, options or caches. All requests are served
+twice, so the second time finds prefixes cached. A token is wrong if the scorer finds it far less likely than
+the likeliest.
 
 The cases `faults` and `faults_eager` serve --requests requests of random lengths in a cache that is too small
 for them, so vLLM preempts some and computes them again. One in ten is aborted. They also compare the memory
