@@ -20,6 +20,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.common.environment import device_from, stop
+
 HERE = Path(__file__).resolve().parent
 KERNELS = ("int8_mm", "chunk_scan", "chunk_h")
 TUNING_SHARE, JUDGED_SHARE = 0.55, 0.3  # of the budget; launches and first calls take the rest
@@ -79,15 +81,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("results/packages"), help="folder of all results")
     parser.add_argument("--budget", type=float, default=300.0, help="seconds for each kernel, about")
     options = parser.parse_args(arguments)
+    device_from("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
+    if not options.packages.is_dir():
+        stop(f"--packages {options.packages}: no such folder; benchmarks/README.md says how to fill it")
+    if options.budget <= 0:
+        stop(f"--budget {options.budget:g}: seconds above 0 are needed")
     failed = False
     for kernel in options.kernels:
         try:
             measure(kernel, options.packages.resolve(), options.out.resolve(), options.budget)
         except subprocess.SubprocessError as error:
-            print(f"{kernel}: {error}", flush=True)
+            lines = (options.out / kernel / "log.txt").read_text().splitlines()
+            print(f"{kernel}: {error.__class__.__name__}: {lines[-1] if lines else error}", flush=True)
             failed = True
     found = [json.loads(path.read_text()) for path in sorted(options.out.glob("*/figures.json"))]
-    for title, name in ROWS.items():
+    for title, name in ROWS.items() if found else ():
         print(f"{title:42}" + "".join(f"{each.get(name, '-'):>26}" for each in found))
     return int(failed)
 
