@@ -15,6 +15,7 @@ from treegen.review.diff.rows import Line, line_changes, same_data, signature_ch
 from treegen.review.diff.snapshots import Snapshot
 from treegen.review.diff.tables import TableChange, price_modules
 from treegen.review.modules import Module, ModuleKey
+from treegen.write.lock import digests
 
 
 class Kind(StrEnum):
@@ -131,9 +132,13 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
         if before is None or after is None:
             return ModuleChange(*key, kind)
         device = before.device if kind is Kind.REMOVED else after.device
+        same = kind is Kind.CHANGED and same_data(before, after)
+        of_spec = tuple(spec_changes(before, after)) if served is None else ()
+        if same and not of_spec and table_of(old, key) == table_of(new, key):
+            return ModuleChange(*key, Kind.SAME if before.text == after.text else Kind.TEXT)
         pricing = price_modules((old, new), (before, after), device, threshold, read)
         overall = tuple(choices.price() for choices in pricing.choices)
-        if kind is Kind.CHANGED and same_data(before, after):
+        if same:
             kind = Kind.SAME if before.text == after.text else Kind.TEXT
         changes = () if kind in (Kind.SAME, Kind.TEXT) else _changes(before, after, pricing.choices)
         prices = [*overall, *pricing.slower.values(), *(p for c in changes for p in c.prices)]
@@ -143,7 +148,7 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
             kind,
             pricing.note,
             served,
-            tuple(spec_changes(before, after)) if served is None else (),
+            of_spec,
             pricing.launched,
             pricing.slower,
             overall,
@@ -158,6 +163,13 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
     pairs = {name: (kernels[name], kernel) for name, kernel in new.spec.kernels.items() if name in kernels}
     signature = {name: parts for name, pair in pairs.items() if (parts := tuple(signature_changes(*pair)))}
     return Diff(old.label, new.label, threshold, regresses, signature, modules, _other_files(old, new))
+
+
+def table_of(snapshot: Snapshot, key: ModuleKey) -> Mapping[str, str] | None:
+    """The digests of a module's table; None without one."""
+    kernel = snapshot.spec.kernels.get(key[0])
+    folder = kernel.tables.get(key[1]) if kernel else None
+    return digests(folder) if folder else None
 
 
 def serving_module(
