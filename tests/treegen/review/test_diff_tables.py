@@ -118,6 +118,14 @@ def test_two_tables_of_the_same_software_may_contradict_each_other(tmp_path: Pat
     assert found.contradicted and diff.regresses
 
 
+def test_a_table_that_one_side_lacks_is_told_though_both_modules_are_the_same(tmp_path: Path) -> None:
+    old, new = project(tmp_path / "old", shapes=SHAPES), project(tmp_path / "new", shapes=SHAPES)
+    next(old.rglob("times.csv")).unlink()
+    change = of_device(compared(old, new))
+    assert change.same and change.note is not None and "times.csv" in change.note
+    assert "times.csv" in error_of(lambda: compared(new, old))
+
+
 def test_a_table_of_another_gpu_is_refused_unless_the_spec_states_it(tmp_path: Path) -> None:
     """The new one with an error; an old one prices nothing."""
     name = {"name": "NVIDIA B200"}

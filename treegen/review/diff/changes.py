@@ -134,7 +134,7 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
         device = before.device if kind is Kind.REMOVED else after.device
         same = kind is Kind.CHANGED and same_data(before, after)
         of_spec = tuple(spec_changes(before, after)) if served is None else ()
-        if same and not of_spec and table_of(old, key) == table_of(new, key):
+        if same and not of_spec and same_table(old, new, key):
             return ModuleChange(*key, Kind.SAME if before.text == after.text else Kind.TEXT)
         pricing = price_modules((old, new), (before, after), device, threshold, read)
         overall = tuple(choices.price() for choices in pricing.choices)
@@ -165,11 +165,14 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
     return Diff(old.label, new.label, threshold, regresses, signature, modules, _other_files(old, new))
 
 
-def table_of(snapshot: Snapshot, key: ModuleKey) -> Mapping[str, str] | None:
-    """The digests of a module's table; None without one."""
-    kernel = snapshot.spec.kernels.get(key[0])
-    folder = kernel.tables.get(key[1]) if kernel else None
-    return digests(folder) if folder else None
+def same_table(old: Snapshot, new: Snapshot, key: ModuleKey) -> bool:
+    """Whether two snapshots have the same table for a module, or none."""
+    specs = [snapshot.spec.kernels.get(key[0]) for snapshot in (old, new)]
+    before, after = (spec.tables.get(key[1]) if spec else None for spec in specs)
+    try:
+        return before == after if before is None or after is None else digests(before) == digests(after)
+    except OSError:
+        return False  # pricing tells of the file
 
 
 def serving_module(
