@@ -13,3 +13,10 @@ def geomean(values: Iterable[float]) -> float | None:
     """Return the geometric mean of positive values; None without any."""
     logarithms = [math.log(value) for value in values]
     return math.exp(sum(logarithms) / len(logarithms)) if logarithms else None
+
+
+def spread_text(ratios: Iterable[float]) -> str:
+    """Return the geometric mean, the 95th percentile and the largest, such as `1.03 1.10 1.30`."""
+    ordered = sorted(ratios)
+    high = ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
+    return f"{geomean(ordered):5.3f} {high:5.2f} {ordered[-1]:5.2f}"

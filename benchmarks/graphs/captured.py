@@ -11,7 +11,7 @@ import math
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from attn_kernels.measure.timing import time_together
 from benchmarks.common import environment
 from benchmarks.common.compile_jobs import PlanJob
 from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
-from benchmarks.common.table import geomean
+from benchmarks.common.table import geomean, spread_text
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, ServerBatch, draw
 from triton_tune.processes.compile_ahead import Job, compile_in_parallel
@@ -116,13 +116,6 @@ def time_batch(
 def time_ratios(times: Sequence[CapturedTimes], name: str) -> list[float]:
     """Return each batch's time of a candidate over that of the exact graph."""
     return [batch.us[name] / batch.us[EXACT] for batch in times]
-
-
-def spread_text(ratios: Iterable[float]) -> str:
-    """Return the geometric mean, the 95th percentile and the largest, such as `1.03 1.10 1.30`."""
-    ordered = sorted(ratios)
-    high = ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
-    return f"{geomean(ordered):5.3f} {high:5.2f} {ordered[-1]:5.2f}"
 
 
 def grouped(times: Sequence[CapturedTimes], field: str) -> dict[str, list[CapturedTimes]]:

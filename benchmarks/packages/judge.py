@@ -17,14 +17,15 @@ from typing import Any
 import torch
 from triton.runtime.autotuner import Autotuner
 
+from benchmarks.common.table import spread_text
 from benchmarks.launch.timing import cpu_us, synchronise
 from triton_tune import Tuned, Tuning, tuned
+from triton_tune.core.problem import Times
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
 from triton_tune.launch.tuned import function_of
 from triton_tune.launch.words import OF_DTYPE
 from tuning_table import read_run
-from tuning_table.table import Failure
 
 
 def install(tuning: Tuning) -> tuple[Autotuner, Tuned, Any]:
@@ -42,25 +43,20 @@ def install(tuning: Tuning) -> tuple[Autotuner, Tuned, Any]:
 
 def spread(values: Iterable[float]) -> str:
     """Geometric mean, 95th percentile and worst of what is no NaN."""
-    found = sorted(value for value in values if not math.isnan(value))
-    if not found:
-        return "-"
-    return f"{geometric_mean(found):.3f} {found[math.ceil(0.95 * len(found)) - 1]:.2f} {found[-1]:.2f}"
+    found = [value for value in values if not math.isnan(value)]
+    return spread_text(found) if found else "-"
 
 
 def judge(tuning: Tuning, table: Path, untuned: Path, device: torch.device) -> dict[str, Any]:
     """The figures of choices and of launches."""
     judged = read_run(untuned)
-    cells: dict[str, dict[str, list[float]]] = {}
-    for visit in judged.visits:
-        for config, cell in visit.cells.items():
-            if not isinstance(cell, Failure):
-                cells.setdefault(visit.scenario, {}).setdefault(config, []).append(cell)
-    times = {s: {config: median(cell) for config, cell in row.items()} for s, row in cells.items()}
-    best = {s: min(row, key=row.__getitem__) for s, row in times.items()}
+    times = Times(judged.visits)
+    slowdowns = {s: found for s in judged.scenarios if (found := times.slowdowns(s))}
+    best = {s: min(row, key=row.__getitem__) for s, row in slowdowns.items()}
+    shortest = min(best, key=lambda s: times.medians(s)[best[s]])
 
     def over_best(scenario: str, config: str | None) -> float:
-        return times[scenario].get(config or "", math.nan) / times[scenario][best[scenario]]
+        return slowdowns[scenario].get(config or "", math.nan)
 
     own, ours, whole = install(tuning)
     kernel = AutotunedKernel(whole)
@@ -69,8 +65,8 @@ def judge(tuning: Tuning, table: Path, untuned: Path, device: torch.device) -> d
         launch = first_launch(kernel, tuning, make(tuning, shape, device))
         assert launch is not None
         chosen = kernel.chosen(launch)
-        module[scenario] = over_best(scenario, chosen) if scenario in times else math.nan
-        if scenario == min(times, key=lambda s: times[s][best[s]]):  # the queue never fills
+        module[scenario] = over_best(scenario, chosen) if scenario in best else math.nan
+        if scenario == shortest:  # the queue never fills
             call, on_gpu = {"grid": launch.grid, "warmup": False, **launch.kwargs}, device.type == "cuda"
             ways = [partial(run, *launch.args, **call) for run in (ours.run, own.run)[: 1 + on_gpu]]
             config = kernel.configs[chosen or best[scenario]].config
@@ -79,17 +75,17 @@ def judge(tuning: Tuning, table: Path, untuned: Path, device: torch.device) -> d
     # The autotuner launches what is best for the first shape with its keys; here, each is the first once.
     names = enumerate(judged.header.features)
     places = [place for place, name in names if name in own.keys or name.endswith(OF_DTYPE)]
-    key = {s: tuple(judged.scenarios[s][place] for place in places) for s in times}
-    alike = {s: [over_best(s, best[first]) for first in times if key[first] == key[s]] for s in times}
+    key = {s: tuple(judged.scenarios[s][place] for place in places) for s in best}
+    alike = {s: [over_best(s, best[first]) for first in best if key[first] == key[s]] for s in best}
     warm = {s: geometric_mean(x for x in found if not math.isnan(x)) for s, found in alike.items()}
-    again = [max(c) / min(c) - 1 for row in cells.values() for c in row.values() if len(c) > 1]
+    again = times.differences()
     return {
         "kernel": tuning.name,
         "device": judged.header.device_name,
-        "sizes": f"{len(read_run(table).scenarios)}, {len(times)}, {len(judged.header.configs)}",
+        "sizes": f"{len(read_run(table).scenarios)}, {len(best)}, {len(judged.header.configs)}",
         "module": spread(module.values()),
         "autotuner": spread(warm.values()),
-        "ratio": spread(module[s] / warm[s] for s in times),
+        "ratio": spread(module[s] / warm[s] for s in best),
         "untimed": sum(map(math.isnan, module.values())),
         "noise": f"{median(again):.1%}" if again else "-",
         "launch_us": " ".join(f"{value:.1f}" for value in cpu),

@@ -20,8 +20,8 @@ from matmul import matmul, matmul_kernel
 from untuned import UNTUNED
 
 from triton_tune.bench.timing import time_launches
+from triton_tune.core.problem import Times
 from tuning_table import read_run
-from tuning_table.table import Failure
 
 KEY = "nvidia_h200"
 SETS = 4  # of tensors that consecutive launches rotate among
@@ -32,20 +32,17 @@ SMALL = {"M": 64, "N": 128, "K": 128}  # so small that the host's time is the ti
 def slowdowns(folder: Path) -> tuple[dict[str, float], list[str]]:
     """By scenario, the chosen config's median time over the best; and the scenarios where it is untimed."""
     table = read_run(folder)
-    cells: dict[str, dict[str, list[float]]] = {}
-    for visit in table.visits:
-        for config, cell in visit.cells.items():
-            if not isinstance(cell, Failure):
-                cells.setdefault(visit.scenario, {}).setdefault(config, []).append(cell)
+    times = Times(table.visits)
     ids = {tuple(config.parameters.items()): config.id for config in table.header.configs}
     found, untimed = {}, []
-    for scenario, row in cells.items():
-        shape = dict(zip(table.header.features, table.scenarios[scenario], strict=True))
+    for scenario, features in table.scenarios.items():
+        if not (row := times.slowdowns(scenario)):
+            continue
+        shape = dict(zip(table.header.features, features, strict=True))
         chosen = MODULES[KEY].choose(**shape)._asdict()
         config = ids.get(tuple((name, value) for name, value in chosen.items() if name != "variant"))
-        times = {name: median(values) for name, values in row.items()}
-        if config in times:
-            found[scenario] = times[config] / min(times.values())
+        if config in row:
+            found[scenario] = row[config]
         else:
             untimed.append(scenario)
     return found, untimed
