@@ -1,7 +1,8 @@
 """Plugins of vLLM, which calls them in each of its processes: random weights, and a backend with a fault.
 
 vLLM's own dummy weights are so small that attention changes no token. Here matrices are normal, and norms are
-1. They depend on a tensor's name and the GPU's rank, so all runs have the same.
+1. They depend on a tensor's name and the GPU's rank, so all runs have the same. Ranks with the same KV head
+have the same weights of its keys and values.
 """
 
 import zlib
@@ -35,11 +36,19 @@ def register_loader(load_format: str, deviation: float) -> None:
             pass
 
         def load_weights(self, model: Any, model_config: Any) -> None:
+            def fill(tensor: torch.Tensor, name: str, rank: int) -> None:
+                seed = zlib.crc32(name.encode()) + rank
+                tensor.normal_(0, deviation, generator=torch.Generator(tensor.device).manual_seed(seed))
+
+            rank = get_tensor_model_parallel_rank()
             for name, tensor in model.state_dict().items():
                 if tensor.ndim < 2:
                     tensor.fill_(1)
                 elif tensor.is_floating_point():
-                    seed = zlib.crc32(name.encode()) + get_tensor_model_parallel_rank()
-                    tensor.normal_(0, deviation, generator=torch.Generator(tensor.device).manual_seed(seed))
+                    fill(tensor, name, rank)
+            for name, module in model.named_modules():
+                ranks = getattr(module, "num_kv_head_replicas", 1)
+                if ranks > 1:  # vLLM's layer has its queries' rows first, then the keys' and the values'
+                    fill(module.weight.data[module.num_heads * module.head_size :], name, rank // ranks)
 
     register_model_loader(load_format)(RandomWeights)
