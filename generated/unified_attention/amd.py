@@ -22,9 +22,11 @@ PROMPTS = (
 )
 
 
-def model_class(head_size: int, kv_element_size: int) -> str:
+def model_class(head_size: int, block_size: int, kv_element_size: int) -> str:
     if head_size > 256:
         return "heads_512"
+    if block_size % 16 > 0:
+        return "small_pages"
     if kv_element_size <= 1 and head_size <= 128:
         return "fp8_128"
     if kv_element_size <= 1:
@@ -64,7 +66,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
             and (config.tma == 0 or can_tma)
         )
 
-    kind = model_class(head_size, kv_element_size)
+    kind = model_class(head_size, block_size, kv_element_size)
     return tuple(fitting(rows, kind, fits, QBLOCK_M64_T32_W4_S2) for rows in (DECODE, PROMPTS))
 
 

@@ -10,6 +10,7 @@ QBLOCK_M16_T32_W4_S2 = Config("qblock", block_m=16, tile_size=32, num_warps=4, n
 QBLOCK_M16_T32_W4_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M16_T64_W4_S3 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M16_T128_W4_S2 = Config("qblock", block_m=16, tile_size=128, num_warps=4, num_stages=2)
+QBLOCK_M32_T32_W4_S2 = Config("qblock", block_m=32, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
@@ -27,22 +28,24 @@ DECODE = (
     Row(QBLOCK_M16_T64_W4_S3, {"heads_512": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 2: 17 scenarios, 1.03x the best, noise 0.6%
     Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M16_T32_W4_S3, QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 3: 39 scenarios, 1.03x the best, noise 0.8%
     Row(QBLOCK_M16_T64_W4_S3, {"heads_512": QBLOCK_M16_T32_W4_S3, "half_128": STREAM_K_M16_T128_W4_S2_D1, "half_256": STREAM_K_M16_T64_W4_S2_D1}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 4: 290 scenarios, 1.02x the best, noise 0.6%
-    Row(QBLOCK_M128_T64_W8_S3_D1, {"fp8_128": QBLOCK_M16_T64_W4_S3, "half_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M16_T32_W4_S2, QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 5: 44 scenarios, 1.06x the best, noise 1.1%
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S3_D1}, (QBLOCK_M16_T32_W4_S2, QBLOCK_M64_T32_W4_S3)),  # 5: 44 scenarios, 1.06x the best, noise 1.1%
     Row(QBLOCK_M64_T64_W4_S3, {"heads_512": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 6: 67 scenarios, 1.07x the best, noise 1.1%
     Row(QBLOCK_M64_T64_W4_S3, {}, (QBLOCK_M64_T32_W4_S3,)),  # 7: 35 scenarios, 1.07x the best, noise 0.9%
 )
 PROMPTS = (
-    Row(QBLOCK_M64_T32_W4_S3, {}, ()),  # 0: 50 scenarios, 1.06x the best, noise 0.9%
-    Row(QBLOCK_M128_T64_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 206 scenarios, 1.02x the best, noise 0.8%
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 143 scenarios, 1.01x the best, noise 0.7%
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"heads_512": QBLOCK_M64_T32_W4_S3, "fp8_128": QBLOCK_M64_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 3: 92 scenarios, 1.05x the best, noise 0.8%
-    Row(QBLOCK_M64_T64_W4_S3, {"heads_512": QBLOCK_M64_T32_W4_S3}, ()),  # 4: 68 scenarios, 1.09x the best, noise 0.9%
+    Row(QBLOCK_M64_T32_W4_S3, {}, ()),  # 0: 61 scenarios, 1.06x the best, noise 0.8%
+    Row(QBLOCK_M128_T64_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 187 scenarios, 1.02x the best, noise 0.7%
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S2_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 193 scenarios, 1.01x the best, noise 0.8%
+    Row(QBLOCK_M64_T64_W4_S3, {"heads_512": QBLOCK_M64_T32_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_128": QBLOCK_M128_T128_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, ()),  # 3: 65 scenarios, 1.07x the best, noise 0.8%
+    Row(QBLOCK_M64_T64_W4_S3, {}, (QBLOCK_M32_T32_W4_S2, QBLOCK_M64_T32_W4_S3)),  # 4: 53 scenarios, 1.07x the best, noise 0.8%
 )
 
 
-def model_class(head_size: int, kv_element_size: int) -> str:
+def model_class(head_size: int, block_size: int, kv_element_size: int) -> str:
     if head_size > 256:
         return "heads_512"
+    if block_size % 16 > 0:
+        return "small_pages"
     if kv_element_size <= 1 and head_size <= 128:
         return "fp8_128"
     if kv_element_size <= 1:
@@ -54,9 +57,9 @@ def model_class(head_size: int, kv_element_size: int) -> str:
 
 def decode_row(context_per_wave: int, total_keys: int, query_rows: int) -> int:
     if query_rows <= 16:
-        if total_keys <= 16_384:
-            return 0
         if total_keys <= 196_608:
+            if total_keys <= 16_384:
+                return 0
             if context_per_wave <= 262_144:
                 return 1
             return 2
@@ -71,15 +74,15 @@ def decode_row(context_per_wave: int, total_keys: int, query_rows: int) -> int:
 
 
 def prompts_row(context_per_wave: int, max_scores: int, longest_share_bp: int) -> int:
-    if max_scores <= 32_768:
+    if max_scores <= 49_152:
         return 0
-    if longest_share_bp > 24:
+    if longest_share_bp > 32:
         return 4
-    if context_per_wave > 768:
-        return 3
-    if max_scores <= 6_291_456:
+    if max_scores <= 4_194_304:
         return 1
-    return 2
+    if context_per_wave <= 1536:
+        return 2
+    return 3
 
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
@@ -106,7 +109,7 @@ def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size:
             and (config.variant != "stream_k" or tma_decodes == 1)
         )
 
-    kind = model_class(head_size, kv_element_size)
+    kind = model_class(head_size, block_size, kv_element_size)
     return tuple(fitting(rows, kind, fits, QBLOCK_M64_T32_W4_S2) for rows in (DECODE, PROMPTS))
 
 

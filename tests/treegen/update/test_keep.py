@@ -127,12 +127,30 @@ def test_noise_changes_no_cell(base: Problem, table: str, sigma: float, seed: in
     assert found.heuristic == before
 
 
-def test_the_second_round_of_the_h200s_run_keeps_the_tree_of_the_first() -> None:
-    made = committed("unified_attention", "nvidia_h200")
+def _rounds(device: str) -> tuple[Problem, Problem]:
+    """The first and the second round of a run, as tables of their own."""
+    made = committed("unified_attention", device)
     first, second = (_of_rows(made, made.table.row_repeat == repeat) for repeat in (1, 2))
+    return first, second
+
+
+def test_the_second_round_of_the_h100s_run_keeps_the_tree_of_the_first() -> None:
+    first, second = _rounds("nvidia_h100")
     before = fit(first)
     found = _kept(second, before)
     assert (found.origin, found.heuristic) == (Origin.KEPT, before)
+
+
+def test_the_second_round_of_the_h200s_run_moves_one_bound_to_what_is_faster_in_both_rounds() -> None:
+    first, second = _rounds("nvidia_h200")
+    before = fit(first)
+    found = _kept(second, before)
+    assert (found.origin, found.cells, found.bounds) == (Origin.EDITED, 0, 1)
+    for made in (first, second):
+        scenarios = np.arange(len(made.cost))
+        old, new = (made.cost[scenarios, Scenarios(made).columns(tree)] for tree in (before, found.heuristic))
+        timed = (old < UNTIMED) & (new < UNTIMED) & (old != new)
+        assert timed.sum() > 20 and new[timed].mean() < old[timed].mean()
 
 
 @pytest.mark.parametrize("table", TABLES)
