@@ -1,1 +1,1 @@
-"""How fast a serving engine is with these kernels: latency by output length, and throughput."""
+"""How fast a serving engine is with these kernels, by output length, and whether its tokens are right."""

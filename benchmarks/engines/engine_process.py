@@ -6,23 +6,22 @@ of an inherited file: a `multiprocessing.connection.Connection` to the parent.
 
 import dataclasses
 import json
-import math
 import os
-import statistics
+import random
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from benchmarks.engines.plugins import LARGE
-from benchmarks.engines.request_mix import draw_requests, tokens_of
 
 WARM_UP_TOKENS = 2
 PROC = Path("/proc")
 LIKELIEST = 5  # first tokens of a prompt that are compared
+FIRST_TOKEN, LAST_TOKEN = 1_000, 100_000  # ids of random tokens
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,11 @@ class Job:
     backend: str
     mode: str  # graphs or eager
     engine: dict[str, Any]  # arguments of vLLM's LLM
-    budget: int | None = None  # query tokens of a step
-    model: str = ""  # folder
+    model: str  # folder
 
     @property
     def name(self) -> str:
-        return "_".join(map(str, filter(None, (self.backend, self.mode, self.budget))))
+        return f"{self.backend}_{self.mode}"
 
     def text(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -102,39 +100,15 @@ def latency(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]
     return {**answer, "seconds": seconds, "cpu_seconds": main_threads_s(os.getpid()) - cpu}
 
 
+def tokens_of(lengths: Sequence[int], name: str) -> list[list[int]]:
+    """Return random prompts of these lengths; the same name gives the same tokens."""
+    rng = random.Random(f"tokens/{name}")
+    return [[rng.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(length)] for length in lengths]
+
+
 def likeliest(known: Mapping[int, Any]) -> list[tuple[int, float]]:
     """The tokens of which vLLM gave logarithms of probabilities, the likeliest first."""
     return sorted(((token, found.logprob) for token, found in known.items()), key=lambda pair: -pair[1])
-
-
-def throughput(engine: Any, requests: int, seed: int) -> dict[str, Any]:
-    """Give the engine all requests at once and time them; a first run with a few warms it up."""
-    drawn = draw_requests(requests, seed)
-    prompts = tokens_of([request.prompt for request in drawn], f"throughput/{seed}")
-    outputs = [request.output for request in drawn]
-    if (requests, seed) not in engine.warm:
-        engine.warm.add((requests, seed))
-        few = slice(0, min(64, requests))
-        engine.generate(prompts[few], [min(8, output) for output in outputs[few]])
-    seconds, found = engine.generate(prompts, outputs)
-    metrics = [one.metrics for one in found]
-    first = percentiles([stats.first_token_latency for stats in metrics])
-    per_token = percentiles(
-        [
-            (stats.last_token_ts - stats.first_token_ts) / (count - 1)
-            for stats, count in zip(metrics, outputs, strict=True)
-            if count > 1
-        ]
-    )
-    return {
-        "seconds": seconds,
-        "first_token_median": first[0],
-        "first_token_p99": first[1],
-        "per_token_median": per_token[0],
-        "per_token_p99": per_token[1],
-        "prompt_tokens": sum(map(len, prompts)),
-        "output_tokens": sum(outputs),
-    }
 
 
 def descendants(pid: int) -> list[int]:
@@ -169,25 +143,13 @@ def _fields(path: Path) -> list[str]:
     return path.read_text().rpartition(")")[2].split()
 
 
-def percentiles(values: Sequence[float]) -> tuple[float, float]:
-    """The median and the 99th percentile; NaN without values."""
-    if not values:
-        return math.nan, math.nan
-    ordered = sorted(values)
-    return statistics.median(ordered), ordered[math.ceil(0.99 * len(ordered)) - 1]
-
-
-MEASURES: dict[str, Callable[..., dict[str, Any]]] = {"latency": latency, "throughput": throughput}
-
-
 def serve(job: Job, parent: Connection) -> None:
     """Start the engine, send how long that took, and answer tasks until the parent sends None."""
     started = time.perf_counter()
     engine = Engine(job)
     parent.send({"seconds": time.perf_counter() - started})
     while (task := parent.recv()) is not None:
-        sizes = {name: value for name, value in task.items() if name != "kind"}
-        parent.send(MEASURES[task["kind"]](engine, **sizes))
+        parent.send(latency(engine, **task))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables of latency and throughput."""
+"""Tables of latency."""
 
 import itertools
 import math
@@ -151,34 +151,3 @@ def token_lines(found: Mapping[str, Mapping[Place, Row]]) -> list[str]:
                 f"the others are at most {max(below):.2f} below it (natural logarithm of the probability)."
             )
     return lines
-
-
-def throughput_lines(rows: Sequence[Row]) -> list[str]:
-    """Tokens a second and the times of requests, with each backend's ratio to ours, as Markdown."""
-    found = latest(rows, "throughput", ("mode", "budget"))
-    *_, ours = found
-    table = []
-    for place in by_mode(place for of in found.values() for place in of):
-        for name, of in found.items():
-            if place not in of:
-                continue
-            row, mine = of[place], found[ours].get(place)
-            seconds = statistics.median(row["seconds"])
-            times = [statistics.median(row[f"first_token_{which}"]) for which in ("median", "p99")]
-            per_token = [1e3 * statistics.median(row[f"per_token_{which}"]) for which in ("median", "p99")]
-            table.append(
-                [
-                    f"{place[0]}, {place[1]}",
-                    name,
-                    str(row["requests"]),
-                    f"{seconds:.2f} {spread_text(row['seconds'])}",
-                    f"{(row['prompt_tokens'] + row['output_tokens']) / seconds:.0f}",
-                    f"{row['output_tokens'] / seconds:.0f}",
-                    *(f"{value:.2f}" for value in (*times, *per_token)),
-                    figure(seconds / statistics.median(mine["seconds"]) if mine else None, ".3f"),
-                ]
-            )
-    heads = ["mode, budget", "backend", "requests", "seconds (spread)", "tokens/s", "generated/s"]
-    heads += ["first token, s: median", "p99", "per token, ms: median", "p99", f"{ours} faster by"]
-    about = "All requests arrive at once, so the time to the first token is mostly waiting."
-    return [*hosts(rows), "", about, "", *markdown(heads, table)]

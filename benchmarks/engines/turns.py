@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -128,7 +128,6 @@ class Limits:
     """How often engines are measured, and for how long."""
 
     repeats: int  # rounds; short measurements are repeated within a round too
-    once: Collection[str]  # backends whose long measurements are made in the first round alone
     process_s: float  # of a process
     deadline: float  # `time.time()` after which nothing new begins, nor what took longer than what is left
 
@@ -166,23 +165,16 @@ class Turns:
                 stopped.callback(self._running[-1].stop)
             for process in self._running:
                 self._start(process)
-            for turn in range(self._limits.repeats):
+            for _ in range(self._limits.repeats):
                 for number, task in enumerate(tasks):
                     for process in self._running:
-                        if turn and self._is_done(process, task):
-                            continue
                         row = kept[process.job.name, number]
                         if self._measure(process, task, row):
-                            self._write(process, task | row)
+                            self._write(process, {"kind": "latency", **task, **row})
             fine = [process.close(self._failed.get(process)) for process in self._running]
         if self._left:
             print(f"{self._left} measurements were left out, the time is up", flush=True)
         return all(fine) and self._left == 0
-
-    def _is_done(self, process: EngineProcess, task: Task) -> bool:
-        """Whether the first round is enough for this backend; short measurements need more."""
-        long = self._took[process.job.name, str(task)] >= SHORT_S
-        return long and process.job.backend in self._limits.once
 
     def _start(self, process: EngineProcess) -> None:
         """Wait until an engine is ready."""
@@ -214,7 +206,7 @@ class Turns:
 
     def _write(self, process: EngineProcess, row: dict[str, Any]) -> None:
         job = process.job
-        append(self._out, {"backend": job.backend, "mode": job.mode, "budget": job.budget, **row})
+        append(self._out, {"backend": job.backend, "mode": job.mode, **row})
 
 
 def gather(row: dict[str, Any], answer: dict[str, Any]) -> None:

@@ -1,8 +1,7 @@
-"""benchmarks.engines without an engine: lengths, measurements, rows, tables and the commands."""
+"""benchmarks.engines without an engine: measurements, rows, tables and the commands."""
 
 import itertools
 import json
-import statistics
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -10,21 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.engines import check_vllm, latency, vllm_folder
-from benchmarks.engines.request_mix import CODE, CONVERSATION, OUTPUTS, PROMPTS, draw_requests
-from benchmarks.engines.tables import latency_lines, throughput_lines
+from benchmarks.engines.tables import latency_lines
 from benchmarks.engines.turns import read
-
-
-def test_lengths_are_those_of_the_declared_mix() -> None:
-    requests = draw_requests(4000, 0)
-    assert requests[:512] == draw_requests(512, 0) != draw_requests(512, 1)
-    for kind in (CONVERSATION, CODE):
-        drawn = [r for r in requests if r.kind == kind.name]
-        assert 1800 < len(drawn) < 2200
-        assert statistics.median(r.prompt for r in drawn) == pytest.approx(kind.median_prompt, rel=0.1)
-        assert statistics.median(r.output for r in drawn) == pytest.approx(kind.median_output, rel=0.1)
-    assert all(PROMPTS[0] <= r.prompt <= PROMPTS[1] for r in requests)
-    assert all(OUTPUTS[0] <= r.output <= OUTPUTS[1] for r in requests)
 
 
 def likeliest_of(backend: str) -> list[list[list[float]]]:
@@ -64,25 +50,6 @@ def test_latency_table_has_ratios_decode_steps_and_tokens() -> None:
     for row in ("all rows", "prompts of 8000", "the worst row", "decode steps"):
         assert f"| graphs, {row} | 1.500 |" in text
     assert "4 of 6 first tokens of CUSTOM" in text and "0.25 below" in text
-
-
-def test_throughput_table_has_the_ratio_to_ours() -> None:
-    rows = [
-        {
-            "kind": "throughput",
-            "backend": backend,
-            "mode": "graphs",
-            "budget": 2048,
-            "requests": 512,
-            "prompt_tokens": 9000,
-            "output_tokens": 1000,
-            "seconds": [factor, 2 * factor, factor],
-            **{f"{what}_token_{which}": [0.25] for what in ("first", "per") for which in ("median", "p99")},
-        }
-        for backend, factor in (("CUSTOM", 10.0), ("FLASH_ATTN", 12.0))
-    ]
-    row = "| FLASH_ATTN | 512 | 12.00 (100%) | 833 | 83 | 0.25 | 0.25 | 250.00 | 250.00 | 1.200 |"
-    assert row in throughput_lines(rows)[-2]
 
 
 @pytest.mark.parametrize("backend", [None, "module:register"])
