@@ -89,7 +89,8 @@ def latency(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]
     The first run of a batch warms the engine up, and gives the likeliest first tokens of each prompt, with
     the logarithms of their probabilities.
     """
-    prompts = tokens_of([prompt] * batch, f"latency/{batch}/{prompt}")
+    rng = random.Random(f"tokens/latency/{batch}/{prompt}")  # the same in every run
+    prompts = [[rng.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(prompt)] for _ in range(batch)]
     answer: dict[str, Any] = {}
     if (batch, prompt) not in engine.warm:
         engine.warm.add((batch, prompt))
@@ -98,12 +99,6 @@ def latency(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]
     cpu = main_threads_s(os.getpid())
     seconds, _ = engine.generate(prompts, [output] * batch)
     return {**answer, "seconds": seconds, "cpu_seconds": main_threads_s(os.getpid()) - cpu}
-
-
-def tokens_of(lengths: Sequence[int], name: str) -> list[list[int]]:
-    """Return random prompts of these lengths; the same name gives the same tokens."""
-    rng = random.Random(f"tokens/{name}")
-    return [[rng.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(length)] for length in lengths]
 
 
 def likeliest(known: Mapping[int, Any]) -> list[tuple[int, float]]:

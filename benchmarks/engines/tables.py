@@ -16,12 +16,12 @@ Place = tuple[Any, ...]  # mode, batch, prompt, output
 Values = Mapping[Place, float]
 
 
-def latest(rows: Iterable[Row], kind: str, names: Sequence[str]) -> dict[str, dict[Place, Row]]:
-    """The last row of this kind, by backend and by these values; ours is the last backend."""
+def latest(rows: Iterable[Row]) -> dict[str, dict[Place, Row]]:
+    """The last row of each place, by backend; ours is the last backend."""
     found: dict[str, dict[Place, Row]] = {}
     for row in rows:
-        if row["kind"] == kind:
-            found.setdefault(row["backend"], {})[tuple(row[name] for name in names)] = row
+        if row["kind"] == "latency":
+            found.setdefault(row["backend"], {})[tuple(row[name] for name in ("mode", *SIZES))] = row
     return dict(sorted(found.items(), key=lambda pair: pair[0] == OURS))
 
 
@@ -52,7 +52,7 @@ def hosts(rows: Iterable[Row]) -> list[str]:
 
 def latency_lines(rows: Sequence[Row]) -> list[str]:
     """Seconds, decode steps, CPU of eager decode steps, geometric means and first tokens, as Markdown."""
-    found = latest(rows, "latency", ("mode", *SIZES))
+    found = latest(rows)
     *others, ours = found
     seconds = {
         name: {place: statistics.median(row["seconds"]) for place, row in of.items()}
