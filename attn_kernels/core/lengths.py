@@ -39,6 +39,11 @@ class Lengths(NamedTuple):
             sum(context_lens),
         )
 
+    def of_unknown_total(self) -> Self:
+        """Return the lengths where only the longest context is known: the others count as half as long."""
+        total = (self.num_seqs + 1) * self.max_seq_len // 2
+        return self._replace(num_kv_tokens=max(total, self.num_query_tokens))
+
     def in_window(self, window: int) -> Self:
         """Return the lengths of a batch without a window that takes about as long as this one with it.
 

@@ -34,6 +34,7 @@ RUNTIME_INTS = (
     "num_decode_tokens",
     "max_decode_len",
     "max_query_len",
+    "max_draft",
     "heads_per_group",
     "num_kv_heads",
     "split_keys",
@@ -95,6 +96,7 @@ BLOCK_TABLE = OfPlan(attrgetter("block_table"))
 STRIDE_TABLE = OfPlan(lambda plan: plan.block_table.stride(0))
 NUM_SEQS = OfPlan(attrgetter("num_seqs"))
 NUM_SPLITS = OfPlan(attrgetter("num_splits"))
+MAX_QUERY_LEN = OfPlan(attrgetter("max_query_len"))
 LSE_STRIDE = OfPlan(attrgetter("lse_stride"))
 
 

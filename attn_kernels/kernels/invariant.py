@@ -27,6 +27,7 @@ from attn_kernels.core.structures import Launch, Layer, OfLayer, OfPlan, Plan
 from attn_kernels.kernels.arguments import (
     CU_SEQLENS_Q,
     JIT_OPTIONS,
+    MAX_QUERY_LEN,
     NUM_SEQS,
     SEQUSED_K,
     Specialisation,
@@ -36,7 +37,7 @@ from attn_kernels.kernels.arguments import (
     ranges_of,
 )
 from attn_kernels.kernels.compile_params import CompileParams, PagedCache, QBlock, Scoring
-from attn_kernels.kernels.qblock import MAX_QUERY_LEN, bind_group
+from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.query_tile import (
     attend_cache,
     find_q_block,
@@ -227,7 +228,7 @@ def find_invariant_splits(
     config: Config, model: Model, lengths: Lengths, multiprocessors: int, max_partials: int
 ) -> tuple[int, int]:
     """As ``find_splits``: each range has a program where splits pay, and partial results have room."""
-    splits, _ = find_splits(config, model, lengths, multiprocessors, max_partials)
+    splits, _ = find_splits(config, model, lengths.of_unknown_total(), multiprocessors, max_partials)
     ranges = -(-lengths.max_seq_len // SPLIT_KEYS)
     room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
     return (ranges if splits > 1 and ranges <= room else 1), SPLIT_KEYS

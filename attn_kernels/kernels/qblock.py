@@ -7,7 +7,6 @@ a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 """
 
 from collections.abc import Callable
-from operator import attrgetter
 
 import torch
 import triton
@@ -18,6 +17,7 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
 from attn_kernels.kernels.arguments import (
     JIT_OPTIONS,
+    MAX_QUERY_LEN,
     NUM_SPLITS,
     Specialisation,
     common_arguments,
@@ -46,7 +46,6 @@ from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, Scr
 
 SCHEDULE = of_workspace(0)  # where the Hopper kernel is launched; elsewhere there are partial results
 *PARTIALS, DEVICE_SPLIT_KEYS = map(of_workspace, range(4))
-MAX_QUERY_LEN = OfPlan(attrgetter("max_query_len"))
 L2_BYTES = 24 * 2**20  # L2 cache for K and V of the heads in flight; an A100 has 40 MB, newer GPUs more
 
 
@@ -208,13 +207,14 @@ VARIANT = Variant(
     parameters=frozenset({"tma"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),
     grids=(
-        ConfigGrid(M=(16,), T=(32, 64), W=(2, 4), S=(3,)),
+        ConfigGrid(M=(16,), T=(32,), W=(2, 4), S=(3,)),
+        ConfigGrid(M=(16,), T=(64,), W=(4,), S=(3,)),
         ConfigGrid(M=(16,), T=(128,), W=(4,), S=(2,)),
-        ConfigGrid(M=(32,), T=(64,), W=(4,), S=(3,)),
-        ConfigGrid(M=(64,), T=(32, 64, 128), W=(4,), S=(3,)),
+        ConfigGrid(M=(64,), T=(32, 64), W=(4,), S=(3,)),
         ConfigGrid(M=(64,), T=(32,), W=(4,), S=(2,)),
         ConfigGrid(M=(128,), T=(64,), W=(8,), S=(3,)),
-        ConfigGrid(M=(128,), T=(64, 128), W=(8,), S=(2, 3), D=(1,)),
+        ConfigGrid(M=(128,), T=(64,), W=(8,), S=(2,), D=(1,)),
+        ConfigGrid(M=(128,), T=(64, 128), W=(8,), S=(3,), D=(1,)),
         ConfigGrid(M=(16, 32), T=(32,), W=(4,), S=(2,), wide_heads=True),
         ConfigGrid(M=(128,), T=(32,), W=(8,), S=(2,), wide_heads=True),
     ),

@@ -7,6 +7,9 @@ parameter: it follows from the batch. If a split holds ``k`` keys, a program rea
 tile, and a multiprocessor writes those of its share of all rows. The sum is least at
 ``k = sqrt(ROW_COST * longest * rows / multiprocessors)``.
 
+So many splits are for contexts that differ. Decodes whose contexts are alike have fewer, or none, where the
+GPU holds all their programs at once (``Wave``).
+
 A context of up to ``k`` keys is one split, whose program writes the result itself. In a captured graph, the
 lengths that the host knows are maxima. Then one program finds ``k`` once a plan, from the lengths in memory.
 """
@@ -15,23 +18,26 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise, starmap
+from typing import NamedTuple, Self
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from attn_kernels.core.config import Config
-from attn_kernels.core.lengths import Lengths
+from attn_kernels.core.lengths import MAX_DRAFT, Lengths
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Launch, Layer, OfLayer, OfPlan, Plan
 from attn_kernels.kernels.arguments import (
     CU_SEQLENS_Q,
     JIT_OPTIONS,
+    MAX_QUERY_LEN,
     NUM_SEQS,
     NUM_SPLITS,
     ONE_PROGRAM_OPTIONS,
     SEQUSED_K,
     Specialisation,
+    head_padded,
     lse_arguments,
     multiprocessors,
     one_program_grid,
@@ -57,6 +63,8 @@ from attn_kernels.kernels.variant import Scratch, ScratchSizes
 ROW_COST = 3.0
 LEAST_SPLITS = 2.5  # fewer take longer than none: joining them is a launch of its own
 MAX_SPLITS = 64
+TILE_BYTES = 210 << 10  # of a multiprocessor's shared memory, for tiles of keys and values
+MOST_WARPS = 12  # of a multiprocessor: they have about 168 registers a thread
 
 
 def heads_of_tile(config: Config, gqa_group_size: int) -> int:
@@ -77,6 +85,43 @@ def max_q_blocks(lengths: Lengths | Plan, block_q: int) -> int:
     return lengths.num_query_tokens // block_q + lengths.num_seqs
 
 
+class Wave(NamedTuple):
+    """The Q-Blocks of decodes whose programs run at once, for a config and a model.
+
+    The numbers were found by timing one to 48 splits of 31 batches on an H100, and of 23 on an H200.
+    """
+
+    held: float  # the most
+    busy: float  # enough to keep the memory busy, as programs: splits make more of fewer Q-Blocks
+    enough: float  # that need no splits, as these gain less than joining them costs
+    on_all: float  # that give each multiprocessor one program
+    even: float = 0.95  # the least mean context over the longest
+    full: float = 0.9  # the least mean number of programs over the largest, of all multiprocessors
+    short: float = 4096.0  # keys: up to here, contexts stay whole on multiprocessors that are less full, too
+
+    @classmethod
+    def of(cls, config: Config, model: Model, multiprocessors: int) -> Self:
+        tiles = 4 * config.tile_size * head_padded(model.head_size) * max(1, config.num_stages - 1)  # 16-bit
+        held = max(1, min(TILE_BYTES // tiles, MOST_WARPS // config.num_warps))
+        busy = max(1.0, held * 2 / 3)
+        if model.kv_element_size < 2:  # a program reads fewer bytes at a time
+            busy = min(held, 1.5 * busy)
+        on_all = multiprocessors * config.block_m / rows_of_q_block(config, model)
+        if config.block_m > 16:  # matrix instructions of more rows take so long that many splits pay
+            held = 0
+        return cls(held * on_all, busy * on_all, max(0.75, 0.4 * busy) * on_all, on_all)
+
+    def splits(self, q_blocks: int, longest: int, even: float) -> float:
+        """How many splits each context has in one wave; infinity if that is not good."""
+        if even < self.even or q_blocks > self.held:
+            return math.inf
+        whole = q_blocks >= self.enough
+        splits = 1 if whole else max(1, math.floor(self.busy / q_blocks))
+        programs = splits * q_blocks / self.on_all  # a multiprocessor
+        good = programs >= self.full * math.ceil(programs) or (whole and longest <= self.short)
+        return splits if good else math.inf
+
+
 def find_splits(
     config: Config, model: Model, lengths: Lengths, multiprocessors: int, max_partials: int
 ) -> tuple[int, int]:
@@ -88,11 +133,21 @@ def find_splits(
     longest = min(lengths.max_seq_len, model.sliding_window or lengths.max_seq_len)
     block_q = config.block_m // heads_of_tile(config, model.gqa_group_size)
     q_blocks = min(max_q_blocks(lengths, block_q), lengths.num_seqs * -(-lengths.max_query_len // block_q))
+    if not q_blocks or not longest:
+        return 1, longest
     rows = q_blocks * rows_of_q_block(config, model)
     keys = math.sqrt(ROW_COST * longest * rows / multiprocessors)
+    if longest < LEAST_SPLITS * keys:
+        return 1, longest
+    least = LEAST_SPLITS
+    if lengths.max_query_len <= MAX_DRAFT:
+        even = lengths.num_kv_tokens / (lengths.num_seqs * longest)
+        splits = Wave.of(config, model, multiprocessors).splits(q_blocks, longest, even)
+        if longest / splits > keys:
+            keys, least = longest / splits, 2
     tiles, split_tiles = -(-longest // config.tile_size), max(1, round(keys / config.tile_size))
     splits = (tiles + split_tiles // 2) // split_tiles
-    if longest < LEAST_SPLITS * keys or splits < LEAST_SPLITS:
+    if splits < least:
         return 1, longest
     room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
     return max(1, min(splits, MAX_SPLITS, room)), round(keys)
@@ -100,26 +155,54 @@ def find_splits(
 
 @triton.jit(**JIT_OPTIONS)
 def split_keys_kernel(
-    split_keys_ptr, cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, block_q, window, row_cost, least_splits
+    split_keys_ptr,
+    cu_seqlens_q_ptr,
+    seqused_k_ptr,
+    num_seqs,
+    max_query_len,
+    max_draft,
+    block_q,
+    window,
+    row_cost,
+    least_splits,
+    held,
+    busy,
+    enough,
+    on_all,
+    least_even,
+    full,
+    short,
 ):
     """Store the keys of each split of a batch, as ``find_splits`` finds them; one program.
 
-    ``row_cost``: of all rows of a Q-Block, over the multiprocessors. ``window``: 0 for none.
+    ``row_cost``: of all rows of a Q-Block, over the multiprocessors. ``window``: 0 for none. The last are a
+    ``Wave``.
     """
     CHUNK: tl.constexpr = 256  # sequences at a time
     longest = tl.zeros([CHUNK], dtype=tl.int32)
+    totals = tl.zeros([CHUNK], dtype=tl.float32)
+    present = tl.zeros([CHUNK], dtype=tl.int32)
     q_blocks = tl.zeros([CHUNK], dtype=tl.int32)
     for first in tl.range(0, num_seqs, CHUNK, num_stages=1):
         seqs = first + tl.arange(0, CHUNK)
         query_lens, context_lens = load_lengths(cu_seqlens_q_ptr, seqused_k_ptr, seqs, num_seqs)
-        longest = tl.maximum(longest, tl.where(query_lens > 0, context_lens, 0))
+        context_lens = tl.where(query_lens > 0, context_lens, 0)
+        if window > 0:
+            context_lens = tl.minimum(context_lens, window)
+        longest = tl.maximum(longest, context_lens)
+        totals += context_lens.to(tl.float32)
+        present += (query_lens > 0).to(tl.int32)
         q_blocks += tl.cdiv(query_lens, block_q)
-    most = tl.max(longest, 0)
-    if window > 0:
-        most = tl.minimum(most, window)
-    most = most.to(tl.float32)
-    keys = tl.sqrt(row_cost * most * tl.sum(q_blocks, 0).to(tl.float32))
+    most = tl.maximum(tl.max(longest, 0), 1).to(tl.float32)
+    blocks = tl.maximum(tl.sum(q_blocks, 0), 1).to(tl.float32)
+    keys = tl.sqrt(row_cost * most * blocks)
     keys = tl.where(most < least_splits * keys, most, keys)
+    even = tl.sum(totals, 0) / (tl.maximum(tl.sum(present, 0), 1).to(tl.float32) * most)
+    if (max_query_len <= max_draft) & (even >= least_even) & (blocks <= held):
+        splits = tl.where(blocks >= enough, 1.0, tl.maximum(tl.floor(busy / blocks), 1.0))
+        programs = splits * blocks / on_all
+        if (programs >= full * tl.ceil(programs)) | ((blocks >= enough) & (most <= short)):
+            keys = tl.maximum(keys, most / splits)
     tl.store(split_keys_ptr, tl.maximum(keys, 1.0).to(tl.int32))
 
 
@@ -127,9 +210,11 @@ def bind_split_keys(plan: Plan, split_keys: OfPlan) -> tuple[Launch, ...]:
     """The launch that finds the keys of each split, where ``take_partials`` gave memory for them."""
     config, model = plan.config, plan.model
     block_q = config.block_m // heads_of_tile(config, model.gqa_group_size)
-    row_cost = ROW_COST * rows_of_q_block(config, model) / multiprocessors(plan.device)
     window = model.sliding_window or 0
-    arguments = (split_keys, CU_SEQLENS_Q, SEQUSED_K, NUM_SEQS, block_q, window, row_cost, LEAST_SPLITS)
+    of_batch = (split_keys, CU_SEQLENS_Q, SEQUSED_K, NUM_SEQS, MAX_QUERY_LEN, MAX_DRAFT, block_q, window)
+    row_cost = ROW_COST * rows_of_q_block(config, model) / multiprocessors(plan.device)
+    wave = Wave.of(config, model, multiprocessors(plan.device))
+    arguments = (*of_batch, row_cost, LEAST_SPLITS, *wave)
     return (
         Launch(
             split_keys_kernel,

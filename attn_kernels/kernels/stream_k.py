@@ -51,7 +51,7 @@ VARIANT = Variant(
     # 32 and 64 rows are for drafts and for many query heads a KV head: one tile then holds all queries of a
     # sequence.
     grids=(
-        ConfigGrid(M=(16, 32), T=(64, 128), W=(4,), S=(2,), P=(1, 2), D=(1,)),
-        ConfigGrid(M=(64,), T=(64,), W=(4,), S=(2,), D=(1,)),
+        ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), D=(1,)),
+        ConfigGrid(M=(32,), T=(128,), W=(4,), S=(2,), D=(1,)),
     ),
 )

@@ -21,6 +21,7 @@ from attn_kernels.kernels.arguments import (
 )
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.kernels.schedule import CHUNK, schedule_kernel
+from attn_kernels.kernels.splits import Wave
 from attn_kernels.offline.resources import TARGETS
 
 # The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
@@ -41,7 +42,7 @@ HOPPER_FEATURES = {
     name: feature for name, feature in ARGUMENTS_OF_FEATURES.items() if feature != "ranges"
 } | {"window": "window", "cap": "softcap"}
 HOPPER_FLOATS = ("factor", "cap", "v_scale")
-FLOATS = ("factor", "cap", "k_scale", "v_scale", "row_cost", "least_splits")
+FLOATS = ("factor", "cap", "k_scale", "v_scale", "row_cost", "least_splits", "least_even", *Wave._fields)
 SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr", "lse_ptr")
 PARTIAL_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
 DECODE_POINTERS = ("counters_ptr", *PARTIAL_POINTERS)  # of the Hopper kernel

@@ -59,7 +59,8 @@ def plan(
             its ``sliding_window``. Layers of other windows may share the plan; ``run`` is given their own.
         num_query_tokens: of all sequences together.
         max_query_len, max_seq_len: the longest query and context, in tokens.
-        num_kv_tokens: sum of ``seqused_k``; ``num_seqs * max_seq_len`` if the host does not know it.
+        num_kv_tokens: sum of ``seqused_k``; if None, and in a graph's plan, all contexts
+            but the longest count as half as long.
         config: launch with this instead of the choice of the generated module.
         device_key: choose by the generated module of this name instead of the device's.
         check: also check the contents of the index tensors. None: if they are on the CPU and the plan is not
@@ -85,15 +86,17 @@ def plan(
     checks.check_lengths(
         num_seqs, blocks_per_seq, model.block_size, num_query_tokens, max_query_len, max_seq_len
     )
-    add_up: tuple[str, ...] = ("num_seqs", "num_query_tokens", "num_kv_tokens")
-    if num_kv_tokens is None:
-        add_up = ("num_seqs", "num_query_tokens")
-        num_kv_tokens = num_seqs * max_seq_len
-    else:
+    if num_kv_tokens is not None:
         checks.check_int("num_kv_tokens", num_kv_tokens, 0)
-    lengths = Lengths(num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens)
+    total = num_seqs * max_seq_len if num_kv_tokens is None else num_kv_tokens
+    lengths = Lengths(num_seqs, num_query_tokens, max_query_len, max_seq_len, total)
     if parts is not None:
+        add_up = ("num_seqs", "num_query_tokens", *(() if num_kv_tokens is None else ("num_kv_tokens",)))
         check_parts(parts, lengths, add_up=() if for_capture else add_up)
+    if num_kv_tokens is None or for_capture:
+        lengths = lengths.of_unknown_total()
+    if parts is not None and for_capture:
+        parts = Parts(*(part.of_unknown_total() for part in parts))
 
     device = cu_seqlens_q.device
     max_page_id = None

@@ -145,9 +145,9 @@ def test_a_device_key_names_another_module(generated):
     assert generated.devices == []
 
 
-def test_an_unknown_number_of_keys_counts_as_the_most(generated):
+def test_contexts_of_unknown_length_count_as_half_the_longest(generated):
     make_batch((3, 1), (20, 50), **HEADS).plan(num_kv_tokens=None)
-    assert generated.features[0]["num_kv_tokens"] == 100
+    assert generated.features[0]["num_kv_tokens"] == 50 + 25
 
 
 def test_nothing_is_launched_without_query_tokens(launches):

@@ -47,7 +47,7 @@ def test_the_more_query_tokens_and_heads_the_less_contexts_are_split():
     """Down to one split, which needs no memory."""
     workspace = workspace_for()
     counts = []
-    for tokens, ratio in ((8, 4), (16, 4), (16, 16), (700, 4), (700, 16)):
+    for tokens, ratio in ((9, 4), (16, 4), (16, 16), (700, 4), (700, 16)):
         batch = batch_of(((tokens,), (1100,)), ratio=ratio, head_size=16)
         plan = batch.plan(config=CONFIG, workspace=workspace)
         counts.append(plan.num_splits)
