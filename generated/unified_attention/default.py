@@ -18,7 +18,6 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
     """What steps launch on models with these constants: a function of num_seqs, num_query_tokens, num_kv_tokens, max_query_len, max_seq_len."""
 
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
-        avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
         return QBLOCK_M64_T32_W4_S2
 
     return step

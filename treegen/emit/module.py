@@ -43,7 +43,8 @@ class _Module:
         only = first(kernel.classes, limits) if heuristic.regimes and not self.class_arguments else ""
         self.kind = "kind" if self.class_arguments else literal(only)
         conditions = {r.name: r.when for r in kernel.regimes}
-        shared = {n for when in conditions.values() if when is not None for n in self._features(when)}
+        asked_first = [when for r in heuristic.regimes if (when := conditions[r.name]) is not None]
+        shared = {n for when in asked_first for n in self._features(when)}
         asked = [self._features(rule.test) for rule, _ in rules]
         shared |= {name for features in asked if not features <= self._fixed for name in features}
         trees = {regime.name: split_features(regime.tree) for regime in heuristic.regimes}

@@ -49,6 +49,15 @@ def _compare(module: ModuleType, kernel: KernelSpec, heuristic: Heuristic, point
         assert found is next((config for config in row if config is found), fallback)
 
 
+@examples(100)
+@given(kernels())
+def test_a_module_without_rows_computes_nothing(kernel: KernelSpec) -> None:
+    module = ast.parse(device_module(kernel, "default", {}, Heuristic(())))
+    for function in ast.walk(module):
+        if isinstance(function, ast.FunctionDef):
+            assert not [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+
+
 @examples(250, shrink=False)
 @given(st.data(), kernels())
 def test_the_module_chooses_as_its_heuristic_does(data: st.DataObject, kernel: KernelSpec) -> None:
