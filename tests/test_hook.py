@@ -54,7 +54,7 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
     assert getattr(importlib.import_module(place), name) is hook
     described = describe(hook)
     assert described.parameters["block_m"] is None
-    assert described.parameters["programs_per_sm"] == 1
+    assert described.parameters["tma"] == 0
     assert described.refused
     assert check_code(kernel, described, SPEC.devices.values()).problems == ()
 
@@ -185,7 +185,7 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
         ("pod_M128_T64_W4_S3_K128", (100, 6), [(1, 96, 6)], []),
         ("pod_M128_T64_W4_S3_K128", (48, 6), [], []),
         ("stream_k_M16_T64_W4_S2_D1", (256, 64), [(1, 256, 16), (0, 256, 64)], [(1, 256, 16)]),
-        ("stream_k_M16_T128_W4_S2_P2_D1", (256, 7), [(1, 176, 7), (0, 256, 7)], [(1, 256, 7)]),
+        ("stream_k_M16_T128_W4_S2_D1", (256, 7), [(1, 240, 7), (0, 256, 7)], [(1, 256, 7)]),
         ("qblock_M128_T128_W8_S2_D1", (256, 64), [(1, 176, 64), (0, 256, 64)], [(1, 192, 64)]),
     ],
 )

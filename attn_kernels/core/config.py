@@ -8,7 +8,6 @@ LETTERS = {
     "tile_size": "T",
     "num_warps": "W",
     "num_stages": "S",
-    "programs_per_sm": "P",
     "tma": "D",
     "bypass_l1": "B",
     "max_registers": "R",
@@ -45,7 +44,6 @@ class Config(NamedTuple):
     tile_size: int  # keys of one step of the inner loop, independent of the page size
     num_warps: int = 4  # as Triton means it
     num_stages: int = 2  # of the loop over full tiles
-    programs_per_sm: int = 1  # programs a multiprocessor (``stream_k``)
     # 1 lets ``qblock`` and ``stream_k`` load keys and values through tensor descriptors (TMA) where the GPU
     # is a Hopper and the layer allows it (``hopper_limits.unsupported_reason``). Otherwise it counts as 0.
     tma: int = 0
@@ -69,7 +67,7 @@ class Config(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what ``str`` writes, such as ``stream_k_M16_T64_W4_S2_P2``. Raises ValueError."""
+        """Read what ``str`` writes, such as ``stream_k_M16_T64_W4_S2_D1``. Raises ValueError."""
         names = {letter: name for name, letter in LETTERS.items()}
         match = re.fullmatch(r"([a-z_]+?)((?:_[A-Z][0-9]{1,6})+)", text)
         parts = match[2][1:].split("_") if match else []

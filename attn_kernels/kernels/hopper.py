@@ -14,7 +14,6 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Described, Launch, Layer, OfLayer, OfPlan, Plan
 from attn_kernels.kernels.arguments import (
     BLOCK_TABLE,
@@ -46,6 +45,7 @@ from attn_kernels.kernels.hopper_shares import DECODE_FIELDS, clear_slots, produ
 from attn_kernels.kernels.schedule import tiles_at
 
 WARPS = 4  # of a computing warpgroup; Triton adds the others
+LAUNCH_OPTIONS: dict[str, int | bool] = {"num_warps": WARPS, "enable_fp_fusion": True}  # as compile_options
 
 OPTIONAL_TENSORS = ("alibi_slopes", "sinks", "k_scale", "v_scale", "lse")
 FRAGMENT_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
@@ -258,7 +258,7 @@ def bind(
     heads = plan.model.gqa_group_size
     model, cache_bytes = plan.model, layer.k_cache.element_size()
     chosen = constants(plan.config, model.head_size, model.block_size, heads, cache_bytes, model.fp8_queries)
-    grid = (multiprocessors(plan.device) * plan.config.programs_per_sm,)
+    grid = (multiprocessors(plan.device),)
     arguments = (
         OfLayer("out"),
         OfLayer("q"),
@@ -281,7 +281,7 @@ def bind(
         *cache_steps(layer.v_cache),
         *chosen.values(),
     )
-    return Launch(hopper_kernel, lambda plan: grid, arguments, launch_options(plan.config))
+    return Launch(hopper_kernel, lambda plan: grid, arguments, LAUNCH_OPTIONS)
 
 
 def descriptors(cache: Tensor, rows: int) -> tuple[Described | None, ...]:
@@ -301,13 +301,6 @@ def score_numbers(layer: Layer) -> tuple[float, float | None, int | None, float 
     if layer.softcap:
         return scale / layer.softcap, layer.softcap * LOG2_E, layer.sliding_window, v_scale
     return scale * LOG2_E, None, layer.sliding_window, v_scale
-
-
-def launch_options(config: Config) -> dict[str, int | bool]:
-    options: dict[str, int | bool] = {"num_warps": WARPS, "enable_fp_fusion": True}  # as compile_options
-    if config.programs_per_sm > 1:
-        options["maxnreg"] = 128  # of 65,536 registers for two programs of eight warps
-    return options
 
 
 @cache

@@ -26,13 +26,12 @@ HEAD_SIZES = range(64, 257, 16)
 FP8_HEAD_SIZES = (128, 256)  # of decodes, whose slots hold whole parts of a head
 HEAD_BYTES = 32  # a head in the caches is a multiple: the narrowest swizzle
 SHARED_BYTES = 232448  # shared memory that a program may have on Hopper
-SHARED_OF_TWO = 115712  # and where two programs share a multiprocessor
 BARRIER_BYTES = 1536  # at most, with padding and the arguments of warps
 MAX_DECODE_ROWS = 64  # query tokens times query heads: columns of a product
 MAX_REPEATS = 8  # Q-Blocks that a warpgroup notes; 4 at most are on their way when it notes the first
 MAX_IDLE = 8  # at most one of so many programs may be without decodes
 MAX_SLOTS = 32  # of the decodes' ring
-RING_BYTES = (128 << 10, 96 << 10)  # of one program's decodes and of two without prompts; more was slower
+RING_BYTES = 128 << 10  # of decodes without prompts; more was slower
 
 # Registers of a thread that computes prompts, and of one that copies. In a program of both roles, a thread
 # that computes decodes has what remains of 512, because four warpgroups share 65,536 registers.
@@ -87,7 +86,7 @@ def constants(
     registers, copy_registers = PROMPT_REGISTERS, COPY_REGISTERS
     if with_decodes:
         registers, copy_registers = POD_REGISTERS.get(tile, (0, DECODE_COPY_REGISTERS))
-    free = (SHARED_OF_TWO if config.programs_per_sm > 1 else SHARED_BYTES) - BARRIER_BYTES
+    free = SHARED_BYTES - BARRIER_BYTES
     free -= 2 * rows * (-(-head_size // COLUMNS) * COLUMNS + decode_tile)
     stages, raw_stages = config.num_stages if with_prompts else 0, 0
     if with_prompts:
@@ -98,7 +97,7 @@ def constants(
             free -= head_size * tile * raw_stages
     slots = free // (2 * decode_tile * COLUMNS) if with_decodes else 0
     if with_decodes and not with_prompts:
-        slots = min(slots, RING_BYTES[config.programs_per_sm > 1] // (2 * decode_tile * COLUMNS))
+        slots = min(slots, RING_BYTES // (2 * decode_tile * COLUMNS))
     if with_decodes and head_size % COLUMNS:
         # Each slot always holds the same part of a head, so zeros remain beside the last columns.
         slots -= slots % slots_of_tile(head_size, cache_bytes)
@@ -211,9 +210,8 @@ def why_not_strides(
 
 def why_not_heads(config: Config, num_kv_heads: int, num_multiprocessors: int) -> str | None:
     """Return why programs cannot share the decodes of so many KV heads; None if they can."""
-    programs = num_multiprocessors * config.programs_per_sm
-    if config.variant != "qblock" and programs % num_kv_heads * MAX_IDLE > programs:
-        return f"{num_kv_heads} KV heads leave too many of {programs} programs without decodes"
+    if config.variant != "qblock" and num_multiprocessors % num_kv_heads * MAX_IDLE > num_multiprocessors:
+        return f"{num_kv_heads} KV heads leave too many of {num_multiprocessors} programs without decodes"
     return None
 
 

@@ -29,7 +29,6 @@ def check_config(config: Config) -> None:
     _check_power("tile_size", config, MIN_BLOCK, MAX_BLOCK)
     _check_power("num_warps", config, 1, 32)
     _check(config, "num_stages", config.num_stages >= 1, "at least 1 is needed")
-    _check(config, "programs_per_sm", 1 <= config.programs_per_sm <= 32, "1 to 32 is needed")
     _check(config, "bypass_l1", config.bypass_l1 in (0, 1), "0 or 1 is needed")
     _check(config, "tma", config.tma in (0, 1), "0 or 1 is needed")
     _check(config, "max_registers", 0 <= config.max_registers <= 255, "0 to 255 is needed")
@@ -45,7 +44,6 @@ def check_config(config: Config) -> None:
         _check(config, "num_stages", config.num_stages >= 2, f"at least 2 is needed {by}")
         if config.variant == "stream_k":
             _check(config, "block_m", config.block_m <= 64, f"at most 64 is needed {by}")
-            _check(config, "programs_per_sm", config.programs_per_sm <= 2, f"1 or 2 is needed {by}")
         else:
             _check(config, "block_m", config.block_m == 128, f"128 is needed {by}")
         warps = 8 if config.variant == "qblock" else 4

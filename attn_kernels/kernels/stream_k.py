@@ -22,12 +22,11 @@ def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     schedule = take_schedule(scratch, sizes)
     if not schedule:
         return qblock.take_scratch(scratch, sizes)
-    programs = multiprocessors(scratch.device) * sizes.programs_per_sm
-    return (*schedule, *scratch.fragments(programs, sizes))
+    return (*schedule, *scratch.fragments(multiprocessors(scratch.device), sizes))
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """One launch, of ``programs_per_sm`` programs a multiprocessor."""
+    """One launch, of as many programs as the GPU has multiprocessors."""
     by_hopper = bind_hopper(plan, layer, SCHEDULE, fragments=FRAGMENTS)
     return by_hopper or qblock.bind_with_pointers(plan, layer)
 
@@ -35,7 +34,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
 def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
     if not launches(config, device):
         return qblock.scratch_maxima(config, device)
-    return ScratchMaxima(fragment_rows=multiprocessors(device) * config.programs_per_sm * config.block_m)
+    return ScratchMaxima(fragment_rows=multiprocessors(device) * config.block_m)
 
 
 VARIANT = Variant(
@@ -44,7 +43,7 @@ VARIANT = Variant(
     bind=bind,
     bind_once=qblock.bind_once,
     specialise=qblock.specialise,
-    parameters=frozenset({"programs_per_sm", "tma"}),
+    parameters=frozenset({"tma"}),
     scratch=take_scratch,
     scratch_maxima=scratch_maxima,
     samples=(Config("stream_k", block_m=16, tile_size=64, tma=1),),

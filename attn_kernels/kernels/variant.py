@@ -26,7 +26,6 @@ class ScratchSizes(NamedTuple):
     head_padded: int  # as in ``CompileParams``
     num_splits: int
     block_m: int = 0
-    programs_per_sm: int = 0
     for_capture: bool = False
     part: int = 0  # of a mixed batch, 0 or 1, or 2 for both: what is computed once a plan is kept apart
     gqa_group_size: int = 1
@@ -127,15 +126,13 @@ class ConfigGrid:
     T: tuple[int, ...]
     W: tuple[int, ...]
     S: tuple[int, ...]
-    P: tuple[int, ...] = (1,)
     D: tuple[int, ...] = (0,)
     K: tuple[int, ...] = (0,)
     wide_heads: bool = False  # only for heads of more than 256 elements, on NVIDIA GPUs
 
     def configs(self, variant: str) -> Iterator[Config]:
-        values = (self.M, self.T, self.W, self.S, self.P, self.D, self.K)
-        for m, t, w, s, p, d, k in product(*values):
-            yield Config(variant, m, t, w, s, p, d, decode_tile=k)
+        for m, t, w, s, d, k in product(self.M, self.T, self.W, self.S, self.D, self.K):
+            yield Config(variant, m, t, w, s, d, decode_tile=k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,7 +200,7 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
         for name in ("out_ptr", "q_ptr", *hopper.FRAGMENT_POINTERS)
         if name not in constants
     }
-    return KernelSource(kernel, signature, constants, attributes, hopper.launch_options(config))
+    return KernelSource(kernel, signature, constants, attributes, hopper.LAUNCH_OPTIONS)
 
 
 def _argument_type(name: str, shape: CompileShape) -> str:

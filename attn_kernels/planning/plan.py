@@ -182,7 +182,6 @@ def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> 
         head_padded(model.head_size),
         num_splits,
         config.block_m,
-        config.programs_per_sm,
         step.for_capture,
         part,
         model.gqa_group_size,

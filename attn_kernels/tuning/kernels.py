@@ -127,7 +127,7 @@ UNIFIED = TunedKernel(
     name=KERNEL,
     features=FEATURES,
     features_of=lambda batch: batch.features,
-    parameters=(*TILES, *OTHERS, "programs_per_sm", "tma"),
+    parameters=(*TILES, *OTHERS, "tma"),
     variants=tuple(
         name for name, variant in VARIANTS.items() if not variant.mixed and not variant.batch_invariant
     ),

@@ -128,8 +128,6 @@ def job_for(scenario: Scenario, config: Config, device: torch.device) -> Compile
 def _kernels(config: Config, shape: Shape) -> Hashable:
     layout, scores = shape.layout, shape.scores
     group = layout.num_query_heads // layout.num_kv_heads
-    # Without descriptors, it sets the size of a launch and not the kernel.
-    compiled = config if config.tma else config._replace(programs_per_sm=1)
     sizes = (group, layout.head_size, shape.block_size)
     options = (scores.window is not None, scores.softcap != 0.0, scores.sinks)
-    return compiled, sizes, shape.dtype, shape.cache_dtype or shape.dtype, options
+    return config, sizes, shape.dtype, shape.cache_dtype or shape.dtype, options

@@ -55,11 +55,9 @@ class DummyLaunch:
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        # Only kernels with descriptors depend on it.
-        compiled = self.config if self.config.tma else self.config._replace(programs_per_sm=1)
         group = self.model.gqa_group_size
         model = dataclasses.replace(self.model, num_query_heads=group, num_kv_heads=1, sliding_window=None)
-        return frozenset({dataclasses.replace(self, config=compiled, model=model)})
+        return frozenset({dataclasses.replace(self, model=model)})
 
     @property
     def cost(self) -> int:

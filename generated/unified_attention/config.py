@@ -10,7 +10,6 @@ class Config(NamedTuple):
     tile_size: int
     num_warps: int
     num_stages: int
-    programs_per_sm: int = 1
     tma: int = 0
 
 

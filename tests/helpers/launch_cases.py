@@ -178,9 +178,7 @@ class CompileJob:
         batch, layout = self.case.batch, self.case.batch.layout
         group = layout.num_query_heads // layout.num_kv_heads
         shape = (group, layout.head_size, batch.block_size, batch.dtype)
-        # Without descriptors, it sizes a launch and compiles nothing.
-        compiled = self.config if self.config.tma else self.config._replace(programs_per_sm=1)
-        return frozenset({(compiled, shape, str(self.case.features))})
+        return frozenset({(self.config, shape, str(self.case.features))})
 
     @property
     def cost(self) -> int:

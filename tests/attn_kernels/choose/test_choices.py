@@ -120,8 +120,8 @@ def test_a_variable_forces_a_devices_module(gpu, monkeypatch):
 
 
 def test_a_variable_forces_a_config_but_arguments_take_precedence(monkeypatch):
-    monkeypatch.setenv("ATTN_KERNELS_CONFIG", "stream_k_M32_T16_W2_S1_P2")
-    forced = Config("stream_k", 32, 16, programs_per_sm=2, num_warps=2, num_stages=1)
+    monkeypatch.setenv("ATTN_KERNELS_CONFIG", "stream_k_M32_T16_W2_S1")
+    forced = Config("stream_k", 32, 16, num_warps=2, num_stages=1)
     assert batch().plan().config == forced
     assert batch().plan(config=Config("qblock", 16, 32)).config == Config("qblock", 16, 32)
     assert batch().plan(device_key="default").config == Config("qblock", 64, 32)

@@ -16,8 +16,8 @@ from attn_kernels.kernels.registry import VARIANTS, check_config
         (Config("qblock", 64, 32), "qblock_M64_T32_W4_S2"),
         (Config("qblock", 128, 128, num_warps=8, num_stages=1), "qblock_M128_T128_W8_S1"),
         (
-            Config("qblock", 16, 64, 4, 3, 2, 1, 1, 96, 2, 16),
-            "qblock_M16_T64_W4_S3_P2_D1_B1_R96_E2_I16",
+            Config("qblock", 16, 64, 4, 3, 1, 1, 96, 2, 16),
+            "qblock_M16_T64_W4_S3_D1_B1_R96_E2_I16",
         ),
         (Config("pod", 128, 64, num_stages=3, decode_tile=128), "pod_M128_T64_W4_S3_K128"),
     ],
@@ -41,26 +41,22 @@ def test_other_text_is_refused(text):
 
 def test_an_omitted_parameter_has_its_default():
     assert Config.parse("qblock_M64_T32") == Config("qblock", 64, 32)
-    assert Config.parse("stream_k_S3_P2_T32_M64") == Config(
-        "stream_k", 64, 32, programs_per_sm=2, num_stages=3
-    )
+    assert Config.parse("stream_k_S3_D1_T32_M64") == Config("stream_k", 64, 32, num_stages=3, tma=1)
 
 
 def test_a_generated_config_is_completed():
     Five = namedtuple("Five", "variant block_m tile_size num_warps num_stages")
     assert complete(Five("qblock", 64, 32, 8, 3)) == Config("qblock", 64, 32, num_warps=8, num_stages=3)
-    Seven = namedtuple("Seven", (*Five._fields, "programs_per_sm", "spare"))
-    assert complete(Seven("stream_k", 16, 32, 8, 3, 2, "ignored")) == Config(
-        "stream_k", 16, 32, programs_per_sm=2, num_warps=8, num_stages=3
-    )
+    Seven = namedtuple("Seven", (*Five._fields, "tma", "spare"))
+    assert complete(Seven("stream_k", 16, 32, 8, 3, 1, "ignored")) == Config("stream_k", 16, 32, 8, 3, tma=1)
     config = Config("qblock", 64, 32, bypass_l1=1)
     assert complete(config) == config
 
 
 def test_a_parameter_that_a_variant_lacks():
-    for variant, lacking in (("qblock", "programs_per_sm"), ("stream_k", "decode_tile")):
+    for variant, lacking in (("pod", "tma"), ("stream_k", "decode_tile")):
         with pytest.raises(ValueError, match=f"^config.{lacking} "):
-            check_config(make_config(variant, **{lacking: 2}))
+            check_config(make_config(variant, **{lacking: 1}))
 
 
 @pytest.mark.parametrize("config", [
@@ -82,9 +78,8 @@ PLAIN = Config("qblock", 16, 16)
     (PLAIN, "block_m", (1, 48, 2048)), (PLAIN, "tile_size", (0, -16)), (PLAIN, "num_warps", (3, 64)),
     (PLAIN, "num_stages", (0,)), (PLAIN, "matrix_size", (8,)), (PLAIN, "tma", (2,)),
     (PLAIN, "bypass_l1", (2,)), (PLAIN, "max_registers", (256,)), (PLAIN, "waves_per_eu", (-1,)),
-    (PLAIN, "programs_per_sm", (0, 2)),
     (POD, "block_m", (64,)), (POD, "tile_size", (32, 256)), (POD, "num_stages", (1,)),
-    (POD, "decode_tile", (0, 32)), (POD, "programs_per_sm", (2,)), (POD, "tma", (1,)),
+    (POD, "decode_tile", (0, 32)), (POD, "tma", (1,)),
     (DECODES, "tile_size", (32,)), (DECODES, "num_stages", (1,)), (DECODES, "block_m", (128,)),
     (DECODES, "decode_tile", (64,)), (POD, "variant", ("magic",)),
 ])  # fmt: skip

@@ -123,7 +123,6 @@ def test_fp8_queries_are_one_number_or_a_sum_of_two(fp8_queries, terms):
         (DESCRIPTORS._replace(tile_size=128), {"head_size": 256}, "shared memory"),
         (DECODES, {"ratio": 17}, "query heads"),
         (DECODES, {"kv_heads": 2}, "KV heads"),
-        (DECODES._replace(tile_size=128, programs_per_sm=2), {"head_size": 256}, "shared memory"),
         (BOTH, {"ratio": 65}, "query heads"),
         (BOTH, {"head_size": 256}, "shared memory"),
         (BOTH, {"kv_heads": 2}, "KV heads"),
@@ -184,8 +183,7 @@ def test_what_serves_fits_shared_memory(config):
         in_prompts = 2 * chosen["STAGES"] * chosen["TILE_SIZE"] * head_size
         in_prompts += 128 * head_size if chosen["TILE_SIZE"] else 0
         in_decodes = chosen["SLOTS"] * tile * 64 + rows * head_size + rows * tile
-        programs = config.programs_per_sm
-        assert programs * (2 * (in_prompts + in_decodes) + 1024) <= SHARED_LIMITS["sm_90"]
+        assert 2 * (in_prompts + in_decodes) + 1024 <= SHARED_LIMITS["sm_90"]
         assert rows == 0 or (rows >= heads and chosen["SLOTS"] > 2 * head_size // 64)
         assert block_size % chosen["BOX"] == 0
         assert all(size % chosen["BOX"] == 0 for size in (chosen["TILE_SIZE"], tile))

@@ -170,7 +170,7 @@ def found(case, window=None, *, equal=False, **changes):
     model = Model(c["ratio"] * c["kv_heads"], c["kv_heads"], 64, 16, torch.float16, sliding_window=window)
     lengths = Lengths.of([c["query_len"]] * c["num_seqs"], [c["query_len"] + c["cached"]] * c["num_seqs"])
     if not equal:
-        lengths = lengths._replace(num_kv_tokens=lengths.num_kv_tokens // 2)
+        lengths = lengths._replace(num_kv_tokens=0)  # the mean is far below the longest, or the window
     return find_splits(config, model, lengths, c["multiprocessors"], c["room"])
 
 
@@ -201,7 +201,7 @@ def test_a_number_of_splits(case, window):
 @settings(deadline=None)
 @given(sizes, st.integers(1, 8))
 def test_decodes_of_equal_contexts_have_no_more_splits(case, query_len):
-    """Fewer only where the GPU holds all programs at once, and few multiprocessors idle or contexts are short."""
+    """Fewer only where the GPU holds all programs at once, and few of it idle or contexts are short."""
     case |= {"query_len": query_len, "room": MANY}
     fewer, of_unequal = (found(case, equal=equal)[0] for equal in (True, False))
     assert fewer <= of_unequal

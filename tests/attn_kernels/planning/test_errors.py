@@ -119,7 +119,7 @@ def test_lengths_that_contradict_each_other(batch, name, value):
         ("tile_size", 0),
         ("num_warps", 3),
         ("num_stages", 0),
-        ("programs_per_sm", 4),  # which qblock does not have
+        ("decode_tile", 64),  # which qblock does not have
     ],
 )
 def test_parameters_of_a_config(batch, name, value, refused):
