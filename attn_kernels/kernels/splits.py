@@ -91,10 +91,10 @@ class Wave(NamedTuple):
     The numbers were found by timing one to 48 splits of 31 batches on an H100, and of 23 on an H200.
     """
 
-    held: float  # the most
-    busy: float  # enough to keep the memory busy, as programs: splits make more of fewer Q-Blocks
-    enough: float  # that need no splits, as these gain less than joining them costs
-    on_all: float  # that give each multiprocessor one program
+    held: float  # the most that the GPU holds at once
+    busy: float  # so many programs keep the memory busy: fewer Q-Blocks are split until they make as many
+    enough: float  # from so many on, splits gain less than joining them costs
+    on_all: float  # with so many, each multiprocessor has one program
     even: float = 0.95  # the least mean context over the longest
     full: float = 0.9  # the least mean number of programs over the largest, of all multiprocessors
     short: float = 4096.0  # keys: up to here, contexts stay whole on multiprocessors that are less full, too
