@@ -74,7 +74,6 @@ class Objective:
     """The loss that fitting minimises; `fit.objective` computes it."""
 
     weight: Expression = _ONE  # how much a scenario counts, over features and limits
-    worst_case: float = 0.0  # a log slowdown of c counts c * (1 + worst_case * c / ln 2)
     untimed: float = 2.0  # an untimed choice scores as this many times slower than the best; above 1
 
 

@@ -235,14 +235,13 @@ def _budget(tree: Fields) -> Budget:
 
 
 def _objective(section: Fields, known: Collection[str]) -> Objective:
-    section.only(["weight", "worst_case", "untimed"])
+    section.only(["weight", "untimed"])
     weight = section.get_as("weight", (str, int), 1)  # YAML does not take an integer for text
     untimed = section.number("untimed", float, 1, 100, Objective.untimed)
     if untimed == 1:
         raise section.error("untimed", "must be above 1")
     return Objective(
         weight=expression(section, "weight", known) if isinstance(weight, str) else expr.Number(weight),
-        worst_case=section.number("worst_case", float, 0, 100, Objective.worst_case),
         untimed=untimed,
     )
 

@@ -31,7 +31,7 @@ def fit_inputs_of(problem: Problem) -> dict[str, str]:
     return {
         "features": digest(repr((problem.kernel.regimes, problem.kernel.classes, known)))[:16],
         "budget": digest(repr(kernel.budget))[:16],
-        "objective": digest(repr((weight, kernel.objective.worst_case, kernel.objective.untimed)))[:16],
+        "objective": digest(repr((weight, kernel.objective.untimed)))[:16],
         **{key: one_line(str(run[key]))[:_LONGEST] for key in STACK if run.get(key) is not None},
     }
 

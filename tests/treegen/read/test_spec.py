@@ -45,14 +45,13 @@ def test_each_word_of_the_budget_is_optional(tmp_path: Path, tree: dict[str, Any
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ({}, Objective(weight=Number(1), worst_case=0, untimed=2)),
+        ({}, Objective(weight=Number(1), untimed=2)),
         ({"weight": 3}, Objective(weight=Number(3))),
         ({"weight": "rows"}, Objective(weight=parse("rows"))),
-        ({"worst_case": 100}, Objective(worst_case=100.0)),
         ({"untimed": 1.0001}, Objective(untimed=1.0001)),
         (
-            {"weight": "max(1, shared_memory - area)", "worst_case": 0.5, "untimed": 100},
-            Objective(parse("max(1, shared_memory - area)"), worst_case=0.5, untimed=100.0),
+            {"weight": "max(1, shared_memory - area)", "untimed": 100},
+            Objective(parse("max(1, shared_memory - area)"), untimed=100.0),
         ),
     ],
 )

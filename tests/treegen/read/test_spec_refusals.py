@@ -185,7 +185,6 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
         (put("objective", weight=value), "weight:")
         for value in ("colour", "block", "rows / 2", "", 1.5, True)
     ),
-    *((put("objective", worst_case=value), "worst_case:") for value in (-1, 100.5, "much")),
     *((put("objective", untimed=value), "untimed:") for value in (1, 0.5, 101, NAN, False)),
     (kernel(tables=["a"]), "tables:"),
     (kernel(tables={"a100": "t"}), "a100:"),
