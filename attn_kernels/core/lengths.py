@@ -39,9 +39,12 @@ class Lengths(NamedTuple):
             sum(context_lens),
         )
 
-    def of_unknown_total(self) -> Self:
-        """Return the lengths where only the longest context is known: the others count as half as long."""
-        total = (self.num_seqs + 1) * self.max_seq_len // 2
+    def of_unknown_total(self, window: int | None) -> Self:
+        """Return the lengths where only the longest context is known: the others count as half as long.
+
+        ``window``: keys that a query sees; contexts count as no longer.
+        """
+        total = (self.num_seqs + 1) * min(self.max_seq_len, window or self.max_seq_len) // 2
         return self._replace(num_kv_tokens=max(total, self.num_query_tokens))
 
     def in_window(self, window: int) -> Self:

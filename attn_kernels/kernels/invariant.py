@@ -228,7 +228,8 @@ def find_invariant_splits(
     config: Config, model: Model, lengths: Lengths, multiprocessors: int, max_partials: int
 ) -> tuple[int, int]:
     """As ``find_splits``: each range has a program where splits pay, and partial results have room."""
-    splits, _ = find_splits(config, model, lengths.of_unknown_total(), multiprocessors, max_partials)
+    unequal = lengths.of_unknown_total(model.sliding_window)
+    splits, _ = find_splits(config, model, unequal, multiprocessors, max_partials)
     ranges = -(-lengths.max_seq_len // SPLIT_KEYS)
     room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
     return (ranges if splits > 1 and ranges <= room else 1), SPLIT_KEYS

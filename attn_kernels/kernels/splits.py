@@ -63,6 +63,7 @@ from attn_kernels.kernels.variant import Scratch, ScratchSizes
 ROW_COST = 3.0
 LEAST_SPLITS = 2.5  # fewer take longer than none: joining them is a launch of its own
 MAX_SPLITS = 64
+LEAST_EVEN = 0.95  # the mean context over the longest, from which a ``Wave`` has fewer splits
 TILE_BYTES = 210 << 10  # of a multiprocessor's shared memory, for tiles of keys and values
 MOST_WARPS = 12  # of a multiprocessor: they have about 168 registers a thread
 
@@ -95,25 +96,23 @@ class Wave(NamedTuple):
     busy: float  # so many programs keep the memory busy: fewer Q-Blocks are split until they make as many
     enough: float  # from so many on, splits gain less than joining them costs
     on_all: float  # with so many, each multiprocessor has one program
-    even: float = 0.95  # the least mean context over the longest
     full: float = 0.9  # the least mean number of programs over the largest, of all multiprocessors
     short: float = 4096.0  # keys: up to here, contexts stay whole on multiprocessors that are less full, too
 
     @classmethod
     def of(cls, config: Config, model: Model, multiprocessors: int) -> Self:
         tiles = 4 * config.tile_size * head_padded(model.head_size) * max(1, config.num_stages - 1)  # 16-bit
-        held = max(1, min(TILE_BYTES // tiles, MOST_WARPS // config.num_warps))
+        # Matrix instructions of more than 16 rows take so long that many splits pay.
+        held = max(1, min(TILE_BYTES // tiles, MOST_WARPS // config.num_warps)) if config.block_m <= 16 else 0
         busy = max(1.0, held * 2 / 3)
         if model.kv_element_size < 2:  # a program reads fewer bytes at a time
             busy = min(held, 1.5 * busy)
         on_all = multiprocessors * config.block_m / rows_of_q_block(config, model)
-        if config.block_m > 16:  # matrix instructions of more rows take so long that many splits pay
-            held = 0
         return cls(held * on_all, busy * on_all, max(0.75, 0.4 * busy) * on_all, on_all)
 
-    def splits(self, q_blocks: int, longest: int, even: float) -> float:
+    def splits(self, q_blocks: int, longest: int) -> float:
         """How many splits each context has in one wave; infinity if that is not good."""
-        if even < self.even or q_blocks > self.held:
+        if q_blocks > self.held:
             return math.inf
         whole = q_blocks >= self.enough
         splits = 1 if whole else max(1, math.floor(self.busy / q_blocks))
@@ -140,9 +139,9 @@ def find_splits(
     if longest < LEAST_SPLITS * keys:
         return 1, longest
     least = LEAST_SPLITS
-    if lengths.max_query_len <= MAX_DRAFT:
-        even = lengths.num_kv_tokens / (lengths.num_seqs * longest)
-        splits = Wave.of(config, model, multiprocessors).splits(q_blocks, longest, even)
+    even = lengths.num_kv_tokens >= LEAST_EVEN * lengths.num_seqs * longest
+    if even and lengths.max_query_len <= MAX_DRAFT:
+        splits = Wave.of(config, model, multiprocessors).splits(q_blocks, longest)
         if longest / splits > keys:
             keys, least = longest / splits, 2
     tiles, split_tiles = -(-longest // config.tile_size), max(1, round(keys / config.tile_size))
@@ -165,11 +164,11 @@ def split_keys_kernel(
     window,
     row_cost,
     least_splits,
+    least_even,
     held,
     busy,
     enough,
     on_all,
-    least_even,
     full,
     short,
 ):
@@ -214,7 +213,7 @@ def bind_split_keys(plan: Plan, split_keys: OfPlan) -> tuple[Launch, ...]:
     of_batch = (split_keys, CU_SEQLENS_Q, SEQUSED_K, NUM_SEQS, MAX_QUERY_LEN, MAX_DRAFT, block_q, window)
     row_cost = ROW_COST * rows_of_q_block(config, model) / multiprocessors(plan.device)
     wave = Wave.of(config, model, multiprocessors(plan.device))
-    arguments = (*of_batch, row_cost, LEAST_SPLITS, *wave)
+    arguments = (*of_batch, row_cost, LEAST_SPLITS, LEAST_EVEN, *wave)
     return (
         Launch(
             split_keys_kernel,

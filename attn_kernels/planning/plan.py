@@ -86,17 +86,19 @@ def plan(
     checks.check_lengths(
         num_seqs, blocks_per_seq, model.block_size, num_query_tokens, max_query_len, max_seq_len
     )
-    if num_kv_tokens is not None:
+    is_known = num_kv_tokens is not None
+    if num_kv_tokens is None:
+        num_kv_tokens = num_seqs * max_seq_len
+    else:
         checks.check_int("num_kv_tokens", num_kv_tokens, 0)
-    total = num_seqs * max_seq_len if num_kv_tokens is None else num_kv_tokens
-    lengths = Lengths(num_seqs, num_query_tokens, max_query_len, max_seq_len, total)
+    lengths = Lengths(num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens)
     if parts is not None:
-        add_up = ("num_seqs", "num_query_tokens", *(() if num_kv_tokens is None else ("num_kv_tokens",)))
-        check_parts(parts, lengths, add_up=() if for_capture else add_up)
-    if num_kv_tokens is None or for_capture:
-        lengths = lengths.of_unknown_total()
-    if parts is not None and for_capture:
-        parts = Parts(*(part.of_unknown_total() for part in parts))
+        sums = ("num_seqs", "num_query_tokens", "num_kv_tokens")
+        check_parts(parts, lengths, add_up=() if for_capture else sums if is_known else sums[:-1])
+        if for_capture:
+            parts = Parts(*(part.of_unknown_total(model.sliding_window) for part in parts))
+    if for_capture or not is_known:
+        lengths = lengths.of_unknown_total(model.sliding_window)
 
     device = cu_seqlens_q.device
     max_page_id = None

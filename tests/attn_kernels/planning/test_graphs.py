@@ -31,7 +31,7 @@ def planned(num_seqs, **options):
 
 
 def test_a_plan_for_capture_takes_the_choice_for_its_maxima_and_reads_no_buffer():
-    lengths = Lengths(64, 64, 1, 8192, 64 * 8192).of_unknown_total()
+    lengths = Lengths(64, 64, 1, 8192, 64 * 8192).of_unknown_total(None)
     chosen = choices_for(MODEL, torch.device("cpu"), KEY).config(lengths)
     assert planned(64, device_key=KEY).config == chosen
     assert planned(64, config=make_config()).config == make_config()
