@@ -8,7 +8,7 @@ tile, and a multiprocessor writes those of its share of all rows. The sum is lea
 ``k = sqrt(ROW_COST * longest * rows / multiprocessors)``.
 
 So many splits are for contexts that differ. Decodes whose contexts are alike have fewer, or none, where the
-GPU holds all their programs at once (``Wave``).
+GPU holds all their programs at once, or its last wave of programs is full as well (``Wave``).
 
 A context of up to ``k`` keys is one split, whose program writes the result itself. In a captured graph, the
 lengths that the host knows are maxima. Then one program finds ``k`` once a plan, from the lengths in memory.
@@ -65,6 +65,7 @@ LEAST_SPLITS = 2.5  # fewer take longer than none: joining them is a launch of i
 MAX_SPLITS = 64
 LEAST_EVEN = 0.95  # the mean context over the longest, from which a ``Wave`` has fewer splits
 TILE_BYTES = 210 << 10  # of a multiprocessor's shared memory, for tiles of keys and values
+BYTES_IN_FLIGHT = 52 << 10  # of keys and values, which keep a multiprocessor's share of the memory busy
 MOST_WARPS = 12  # of a multiprocessor: they have about 168 registers a thread
 
 
@@ -87,7 +88,7 @@ def max_q_blocks(lengths: Lengths | Plan, block_q: int) -> int:
 
 
 class Wave(NamedTuple):
-    """The Q-Blocks of decodes whose programs run at once, for a config and a model.
+    """The Q-Blocks of decodes whose programs run at once or in even waves, for a config and a model.
 
     The numbers were found by timing one to 48 splits of 31 batches on an H100, and of 23 on an H200.
     """
@@ -96,28 +97,28 @@ class Wave(NamedTuple):
     busy: float  # so many programs keep the memory busy: fewer Q-Blocks are split until they make as many
     enough: float  # from so many on, splits gain less than joining them costs
     on_all: float  # with so many, each multiprocessor has one program
-    full: float = 0.9  # the least mean number of programs over the largest, of all multiprocessors
+    full: float = 0.9  # the least mean number of programs over the largest, of all multiprocessors or waves
     short: float = 4096.0  # keys: up to here, contexts stay whole on multiprocessors that are less full, too
 
     @classmethod
     def of(cls, config: Config, model: Model, multiprocessors: int) -> Self:
         tiles = 4 * config.tile_size * head_padded(model.head_size) * max(1, config.num_stages - 1)  # 16-bit
-        # Matrix instructions of more than 16 rows take so long that many splits pay.
-        held = max(1, min(TILE_BYTES // tiles, MOST_WARPS // config.num_warps)) if config.block_m <= 16 else 0
+        # Programs with more rows were timed to do best as if a multiprocessor held one.
+        held = max(1, min(TILE_BYTES // tiles, MOST_WARPS // config.num_warps)) if config.block_m <= 16 else 1
         busy = max(1.0, held * 2 / 3)
         if model.kv_element_size < 2:  # a program reads fewer bytes at a time
             busy = min(held, 1.5 * busy)
+        enough = min(held, max(0.75, 2 * BYTES_IN_FLIGHT / (tiles * model.kv_element_size)))
         on_all = multiprocessors * config.block_m / rows_of_q_block(config, model)
-        return cls(held * on_all, busy * on_all, max(0.75, 0.4 * busy) * on_all, on_all)
+        return cls(held * on_all, busy * on_all, enough * on_all, on_all)
 
     def splits(self, q_blocks: int, longest: int) -> float:
-        """How many splits each context has in one wave; infinity if that is not good."""
-        if q_blocks > self.held:
-            return math.inf
+        """How many splits each context has in even waves of programs; infinity if that is not good."""
         whole = q_blocks >= self.enough
         splits = 1 if whole else max(1, math.floor(self.busy / q_blocks))
-        programs = splits * q_blocks / self.on_all  # a multiprocessor
-        good = programs >= self.full * math.ceil(programs) or (whole and longest <= self.short)
+        one_wave = q_blocks <= self.held
+        programs = splits * q_blocks / (self.on_all if one_wave else self.held)  # a multiprocessor's, or waves
+        good = programs >= self.full * math.ceil(programs) or (one_wave and whole and longest <= self.short)
         return splits if good else math.inf
 
 
@@ -197,10 +198,12 @@ def split_keys_kernel(
     keys = tl.sqrt(row_cost * most * blocks)
     keys = tl.where(most < least_splits * keys, most, keys)
     even = tl.sum(totals, 0) / (tl.maximum(tl.sum(present, 0), 1).to(tl.float32) * most)
-    if (max_query_len <= max_draft) & (even >= least_even) & (blocks <= held):
+    if (max_query_len <= max_draft) & (even >= least_even):
         splits = tl.where(blocks >= enough, 1.0, tl.maximum(tl.floor(busy / blocks), 1.0))
-        programs = splits * blocks / on_all
-        if (programs >= full * tl.ceil(programs)) | ((blocks >= enough) & (most <= short)):
+        one_wave = blocks <= held
+        programs = splits * blocks / tl.where(one_wave, on_all, held)
+        whole = one_wave & (blocks >= enough) & (most <= short)
+        if (programs >= full * tl.ceil(programs)) | whole:
             keys = tl.maximum(keys, most / splits)
     tl.store(split_keys_ptr, tl.maximum(keys, 1.0).to(tl.int32))
 

@@ -153,7 +153,9 @@ def _decode(u: float, v: float, rng: random.Random) -> Lengths:
 
 
 def _decode_even(u: float, v: float, rng: random.Random) -> Lengths:
-    return [(1, CONTEXTS.at(v))] * DECODES.at(u)
+    """Half of the batches have a power of 2 of sequences, as load tests and sampled answers have."""
+    count = DECODES.at(u)
+    return [(1, CONTEXTS.at(v))] * (1 << round(math.log2(count)) if rng.random() < 0.5 else count)
 
 
 def _prefill(u: float, v: float, rng: random.Random) -> Lengths:
