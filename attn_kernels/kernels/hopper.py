@@ -77,6 +77,7 @@ def hopper_kernel(
     cap,
     window,
     v_scale,
+    num_splits,
     num_seqs,
     num_kv_heads,
     tiles_at,
@@ -136,8 +137,14 @@ def hopper_kernel(
         rings = (ring, None)
         mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
         signals = (mail, allocate_repeats())
-        tickets = (schedule_ptr, schedule_ptr + 4, schedule_ptr + 2)
-        prompts = (tickets, num_kv_heads, cu_prompts_ptr, seqused_k_ptr)
+        tickets = (schedule_ptr, schedule_ptr + 5, gl.load(schedule_ptr + 2), gl.load(schedule_ptr + 4))
+        prompts = (tickets, num_kv_heads, cu_prompts_ptr, seqused_k_ptr, None)
+        prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, None)
+        if num_splits is not None:
+            partials = (partial_ptr, max_ptr, sum_ptr, num_splits, num_kv_heads * HEADS)
+            splits = (gl.load(schedule_ptr + 3), num_splits)
+            prompts = (tickets, num_kv_heads, cu_prompts_ptr, seqused_k_ptr, splits)  # type: ignore[assignment]
+            prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, partials)  # type: ignore[assignment]
     if RAW_STAGES > 0:
         raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
         raw_ring = (raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
@@ -164,8 +171,8 @@ def hopper_kernel(
         gl.warp_specialize(
             [
                 (convert_values, (raw_ring, ring, mail, window)),
-                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
                 (produce_prompts, (caches, rings, signals, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE)),
             ],
             [4, 4, 1],
@@ -174,8 +181,8 @@ def hopper_kernel(
     elif DECODE_TILE == 0:
         gl.warp_specialize(
             [
-                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
                 (produce_prompts, (caches, rings, signals, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE)),
             ],
             [4, 1],
@@ -194,8 +201,8 @@ def hopper_kernel(
         gl.warp_specialize(
             [
                 (consume_decodes, (rows, smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE)),
-                (consume_prompts, (0, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
+                (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
                 (produce_prompts, (caches, rings, signals, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE)),
                 (produce_decodes, (caches, channel, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE)),
             ],
@@ -249,10 +256,13 @@ def bind(
     cu_prompts: OfPlan,
     cu_decodes: OfPlan,
     fragments: Sequence[OfPlan | None],
+    num_splits: OfPlan | None,
 ) -> Launch:
     """The launch for layers like this one, for which ``unsupported_reason`` returns None.
 
-    ``fragments``: the tensors of ``Scratch.fragments``; four times None without decodes.
+    Args:
+        fragments: the tensors of ``Scratch.fragments``, or None and those of ``Scratch.partials``.
+        num_splits: of prompts.
     """
     q, out = layer.q, layer.out
     heads = plan.model.gqa_group_size
@@ -271,6 +281,7 @@ def bind(
         schedule,
         *fragments,
         *score_numbers(layer),
+        num_splits,
         NUM_SEQS,
         plan.model.num_kv_heads,
         tiles_at(roles_of(plan.config, heads)),

@@ -259,6 +259,7 @@ def bind_hopper(
     *,
     cu_decodes: OfPlan = CU_SEQLENS_Q,
     fragments: Sequence[OfPlan | None] = (None,) * 4,
+    num_splits: OfPlan | None = None,
 ) -> tuple[Launch, ...]:
     """The launch for layers like this one; none if the kernel cannot compute them."""
     hopper = hopper_for(plan.device)
@@ -268,4 +269,4 @@ def bind_hopper(
         or unsupported_reason(plan, layer) is not None
     ):
         return ()
-    return (hopper.bind(plan, layer, schedule, CU_SEQLENS_Q, cu_decodes, fragments),)
+    return (hopper.bind(plan, layer, schedule, CU_SEQLENS_Q, cu_decodes, fragments, num_splits),)

@@ -1,8 +1,8 @@
 """The copies of the Hopper kernel's prompts: tickets, TMA copies of keys and values, and fp8 values in fp16.
 
-The copying warp takes a ticket, which is the number of a Q-Block and KV head. It sends what the warpgroups
-must know of it, and copies keys and values into a ring in shared memory. It begins the next Q-Block while
-the warpgroups finish the last.
+The copying warp takes a ticket, which is the number of a Q-Block, a split of its keys and a KV head. It sends
+what the warpgroups must know of it, and copies keys and values into a ring in shared memory. It begins the
+next Q-Block while the warpgroups finish the last.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +32,9 @@ class PromptBlock(NamedTuple):
     num_queries: Any  # query tokens
     first_limit: Any  # the last key that its first query sees
     num_keys: Any  # of the sequence
-    num_tiles: Any  # that its last query sees; 0 in the last message
+    first_key: Any  # that the split computes
+    num_tiles: Any  # up to the split's last, of those that the last query sees; 0 in the last message
+    split: Any  # -1 if it is the only one
     ticket: Any
     exact: Any  # not 0 if the maximum of every tile is to be computed
 
@@ -41,12 +43,16 @@ PROMPT_FIELDS = gl.constexpr(len(PromptBlock._fields))
 
 
 @gluon.jit
-def load_q_block(batch, ticket, exact, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
+def load_q_block(batch, window, ticket, exact, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
+    """The Q-Block, split and KV head of a ticket, without tiles if its split does not exist; the sequence."""
     BLOCK_Q: gl.constexpr = BLOCK_M // HEADS
-    tickets, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
-    q_blocks_ptr = tickets[1]
-    seq = gl.load(q_blocks_ptr + 2 * (ticket // num_kv_heads))
-    first_query = gl.load(q_blocks_ptr + 2 * (ticket // num_kv_heads) + 1)
+    tickets, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr, splits = batch
+    _, q_blocks_ptr, num_q_blocks, _ = tickets
+    # Tickets of one split follow each other, because they read the same keys.
+    q_block = ticket // num_kv_heads % num_q_blocks
+    split = ticket // num_kv_heads // num_q_blocks
+    seq = gl.load(q_blocks_ptr + 2 * q_block)
+    first_query = gl.load(q_blocks_ptr + 2 * q_block + 1)
     seq_start = gl.load(cu_seqlens_q_ptr + seq)
     query_len = gl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
     num_keys = gl.load(seqused_k_ptr + seq)
@@ -55,13 +61,53 @@ def load_q_block(batch, ticket, exact, HEADS: gl.constexpr, TILE_SIZE: gl.conste
     num_tiles = (first_limit + num_queries - 1) // TILE_SIZE + 1
     first_token = seq_start + first_query
     kv_head = ticket % num_kv_heads
-    limits = (num_queries, first_limit, num_keys, num_tiles)
-    return PromptBlock(kv_head, first_token, *limits, ticket, exact), seq
+    first_tile, num_tiles, split = tiles_of_split(splits, window, split, num_tiles, TILE_SIZE)
+    limits = (num_queries, first_limit, num_keys, first_tile * TILE_SIZE, num_tiles)
+    return PromptBlock(kv_head, first_token, *limits, split, ticket, exact), seq
+
+
+@gluon.jit
+def tiles_of_split(splits, window, split, tiles, TILE_SIZE: gl.constexpr):
+    """The first tile of a split, the one behind its last (0 without tiles), and its number (-1 if it is all).
+
+    As ``splits.split_range`` says, but a layer with a window has one split.
+    """
+    count = count_splits(splits, window, tiles, TILE_SIZE)
+    each = (tiles + count - 1) // count
+    first = split * each
+    stop = gl.where(first < tiles, gl.minimum(first + each, tiles), 0)
+    return first, stop, gl.where(each >= tiles, -1, split)
+
+
+@gluon.jit
+def count_splits(splits, window, tiles, TILE_SIZE: gl.constexpr):
+    count = tiles * 0 + 1
+    if splits is not None:  # noqa: SIM102  # the compiler knows both
+        if window is None:
+            split_keys, num_splits = splits
+            split_tiles = gl.maximum((split_keys + TILE_SIZE // 2) // TILE_SIZE, 1)
+            count = gl.minimum(gl.maximum((tiles + split_tiles // 2) // split_tiles, 1), num_splits)
+    return count
+
+
+@gluon.jit
+def draw_ticket(batch, window, ticket, num_tickets, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
+    """Draw tickets until a split exists, and return its ticket; the first is drawn already."""
+    tickets = batch[0]
+    splits = batch[4]
+    if splits is not None:
+        num_tiles = ticket * 0
+        while (num_tiles == 0) & (ticket < num_tickets):
+            block, _ = load_q_block(batch, window, ticket, 0, HEADS, TILE_SIZE)
+            num_tiles = block.num_tiles
+            if num_tiles == 0:
+                ticket = gl.atomic_add(tickets[0], 1)
+    return ticket
 
 
 @gluon.jit
 def first_key(block, window):
-    key = block.first_limit * 0
+    key = block.first_key
     if window is not None:
         key = gl.maximum(block.first_limit - window + 1, 0)
     return key
@@ -127,9 +173,11 @@ def produce_prompts(
     TILE_BYTES: gl.constexpr = TILE_SIZE * padded(HEAD_SIZE) * k_smem[0].dtype.primitive_bitwidth // 8
     k_page_rows, k_head_rows, k_head_columns = k_steps
     v_page_rows, v_head_rows, v_head_columns = v_steps
-    counters_ptr, _, num_q_blocks_ptr = batch[0]
-    num_tickets = gl.load(num_q_blocks_ptr) * batch[1]
+    counters_ptr, _, num_q_blocks, longest = batch[0]
+    most_splits = count_splits(batch[4], window, (longest + TILE_SIZE - 1) // TILE_SIZE, TILE_SIZE)
+    num_tickets = num_q_blocks * batch[1] * most_splits
     ticket = gl.atomic_add(counters_ptr, 1)
+    ticket = draw_ticket(batch, window, ticket, num_tickets, HEADS, TILE_SIZE)
     number = ticket * 0
     base = ticket * 0  # stages used for earlier Q-Blocks
     repeated = ticket * 0
@@ -138,7 +186,7 @@ def produce_prompts(
     while ticket >= 0:
         next_ticket = gl.atomic_add(counters_ptr, 1)
         exact = count_repeats(repeats, 0) + count_repeats(repeats, 1)
-        block, seq = load_q_block(batch, ticket, exact, HEADS, TILE_SIZE)
+        block, seq = load_q_block(batch, window, ticket, exact, HEADS, TILE_SIZE)
         send(mail, number, block)
         hidden = first_key(block, window)
         num_tiles = block.num_tiles - hidden // TILE_SIZE
@@ -180,12 +228,12 @@ def produce_prompts(
             pages = load_pages(row_ptr, next_tile, visible, PAGE_SIZE, BOX, BOXES)
         base += num_tiles + 1
         number += 1
-        ticket = next_ticket
+        ticket = draw_ticket(batch, window, next_ticket, num_tickets, HEADS, TILE_SIZE)
         if ticket >= num_tickets:
             wait_for_stage(ring, base - 1 + STAGES)  # both warpgroups have finished all Q-Blocks
             ticket = ticket_to_repeat(repeats, repeated)
             repeated += 1
-    send(mail, number, PromptBlock(0, 0, 0, 0, 0, 0, 0, 0))
+    send(mail, number, PromptBlock(0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     # The last program to draw a ticket leaves zeros for the next launch.
     if gl.atomic_add(counters_ptr + 1, 1) == gl.num_programs(0) - 1:
         gl.store(counters_ptr, 0)

@@ -37,6 +37,7 @@ from attn_kernels.kernels.hopper_q_blocks import (
     note_large,
     split_queries,
     store_output,
+    store_split,
     visited_tile,
 )
 
@@ -112,7 +113,7 @@ def consume_prompts(
 
     TERMS: fp8 numbers whose sum is a query, next to fp8 keys.
     """
-    q_ptr, out_ptr, strides, lse, scoring = rows
+    q_ptr, out_ptr, strides, lse, scoring, partials = rows
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     k_smem, v_smem, full, empty = ring
     mail, repeats = signals
@@ -127,7 +128,9 @@ def consume_prompts(
     weight_layout: gl.constexpr = gl.DotOperandLayout(0, first_acc_layout, 2)
     row_layout: gl.constexpr = gl.SliceLayout(1, score_layout)
 
-    kv_head, first_token, num_queries, first_limit, num_keys, num_tiles, ticket, exact = receive(mail, 0)
+    kv_head, first_token, num_queries, first_limit, num_keys, hidden, num_tiles, split, ticket, exact = (
+        receive(mail, 0)
+    )
     number = num_tiles * 0
     noted = num_tiles * 0
     base = num_tiles * 0  # stages used for earlier Q-Blocks
@@ -162,15 +165,15 @@ def consume_prompts(
         start = last * TILE_SIZE
         # Tiles from ``whole`` on are not seen by all rows, and neither are those before ``cut``.
         whole = (first_limit + 1) // TILE_SIZE
-        hidden = num_tiles * 0  # keys before any window
-        cut = num_tiles * 0
+        cut = num_tiles * 0  # ``hidden`` keys come before the split, or before any window
         if window is not None:
             last_limit = first_limit + num_queries - 1
             cut = gl.maximum(last_limit - window + TILE_SIZE, 0) // TILE_SIZE
             hidden = gl.maximum(first_limit - window + 1, 0)
         second = comes_second(hidden, dtype)
-        # The tiles that hold the rows' last keys, and the second; their maximum is computed.
-        num_exact = num_tiles - first_limit // TILE_SIZE + second
+        # The tiles that hold the rows' last keys, and in fp16 one more; their maximum is computed.
+        ONE_MORE: gl.constexpr = 1 if dtype == gl.float16 else 0
+        num_exact = gl.maximum(num_tiles - first_limit // TILE_SIZE, 1) + ONE_MORE
         num_tiles -= hidden // TILE_SIZE
         hidden %= TILE_SIZE
         accs = ()
@@ -236,18 +239,30 @@ def consume_prompts(
         if lse[0] is not None:
             row_factor = gl.where(total == 0.0, 0.0, row_factor)  # of rows that see no key
             row_sums = gl.convert_layout(row_sums, row_layout)
-            store_lse(lse, first_row, first_head, block_rows, num_rows, row_max, row_sums, sinks, HEADS)
+            if split < 0:
+                store_lse(lse, first_row, first_head, block_rows, num_rows, row_max, row_sums, sinks, HEADS)
         if scoring.v_scale is not None:
             row_factor *= scoring.v_scale
         accs = wait_products(products)
         mbarrier.arrive(empty.index(stage), count=1)
         out_block_ptr = out_ptr + (first_row * stride_out_token + first_head * stride_out_head) * UNIT
         out_strides = (stride_out_token, stride_out_head)
-        store_output(q_smem, GROUP, out_block_ptr, out_strides, num_rows, accs, row_factor, HEADS, HEAD_SIZE)
+        if partials is None:  # noqa: SIM114  # the compiler knows it, unlike ``split``
+            store_output(
+                q_smem, GROUP, out_block_ptr, out_strides, num_rows, accs, row_factor, HEADS, HEAD_SIZE
+            )
+        elif split < 0:
+            store_output(
+                q_smem, GROUP, out_block_ptr, out_strides, num_rows, accs, row_factor, HEADS, HEAD_SIZE
+            )
+        else:
+            place = (first_token, first_head, num_rows, split)
+            sums = gl.convert_layout(row_sums, row_layout)
+            store_split(partials, place, GROUP, accs, row_max, sums, scoring.v_scale, HEADS, HEAD_SIZE)
         base += num_tiles + 1
         number += 1
-        kv_head, first_token, num_queries, first_limit, num_keys, num_tiles, ticket, exact = receive(
-            mail, number
+        kv_head, first_token, num_queries, first_limit, num_keys, hidden, num_tiles, split, ticket, exact = (
+            receive(mail, number)
         )
 
 

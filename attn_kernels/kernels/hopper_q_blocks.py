@@ -7,11 +7,12 @@ Q-Blocks of the program compute the maximum of every tile. In fp16, the first ti
 the first tokens of a sequence often have scores far above the others (attention sinks, arXiv 2309.17453).
 """
 
+import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
 
-from attn_kernels.kernels import hopper_limits
+from attn_kernels.kernels import arguments, hopper_limits
 from attn_kernels.kernels.hopper_device import (
     GROUP_ROWS,
     UNIT,
@@ -21,6 +22,8 @@ from attn_kernels.kernels.hopper_device import (
     row_offsets,
     view_memory,
 )
+
+head_padded = triton.constexpr_function(arguments.head_padded)
 
 
 @gluon.jit
@@ -122,6 +125,71 @@ def store_chunk(q_smem, GROUP: gl.constexpr, out_ptrs, mask, acc, factor):
     smem.store(rescale_rows(acc, factor).to(dtype))
     layout: gl.constexpr = out_ptrs.type.layout
     gl.store(out_ptrs, smem.load(layout), mask=mask)
+
+
+@gluon.jit
+def store_split(
+    partials,
+    place,
+    GROUP: gl.constexpr,
+    accs,
+    row_max,
+    row_sums,
+    v_scale,
+    HEADS: gl.constexpr,
+    HEAD_SIZE: gl.constexpr,
+):
+    """Write a warpgroup's softmax state of a split, as ``splits.store_partial`` does.
+
+    place: the first token and query head, how many rows there are, and the split.
+    """
+    partial_ptr, max_ptr, sum_ptr, num_splits, num_query_heads = partials
+    num_rows = place[2]
+    layout: gl.constexpr = row_max.type.layout
+    places, rows = places_of_rows(place, num_splits, num_query_heads, GROUP, HEADS, layout)
+    gl.store(max_ptr + places, row_max, mask=rows < num_rows)
+    gl.store(sum_ptr + places, row_sums, mask=rows < num_rows)
+    for chunk in gl.static_range(len(accs)):
+        values = accs[chunk]
+        if v_scale is not None:
+            values *= v_scale
+        store_values(
+            partial_ptr, values, place, num_splits, num_query_heads, GROUP, HEADS, head_padded(HEAD_SIZE)
+        )
+        partial_ptr += accs[chunk].shape[1]
+
+
+@gluon.jit
+def store_values(
+    ptr,
+    values,
+    place,
+    num_splits,
+    num_query_heads,
+    GROUP: gl.constexpr,
+    HEADS: gl.constexpr,
+    STRIDE: gl.constexpr,
+):
+    layout: gl.constexpr = values.type.layout
+    of_rows: gl.constexpr = gl.SliceLayout(1, layout)
+    places, rows = places_of_rows(place, num_splits, num_query_heads, GROUP, HEADS, of_rows)
+    columns = gl.arange(0, values.shape[1], gl.SliceLayout(0, layout))
+    gl.store(ptr + (places * STRIDE)[:, None] + columns[None, :], values, mask=(rows < place[2])[:, None])
+
+
+@gluon.jit
+def places_of_rows(
+    place,
+    num_splits,
+    num_query_heads,
+    GROUP: gl.constexpr,
+    HEADS: gl.constexpr,
+    layout: gl.constexpr,
+):
+    first_token, first_head, _, split = place
+    rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, layout)
+    heads = (first_token + rows // HEADS) * num_query_heads + first_head + rows % HEADS
+    return heads * num_splits + split, rows
 
 
 LINE = gl.constexpr(1 + hopper_limits.MAX_REPEATS)  # a warpgroup's count and its tickets

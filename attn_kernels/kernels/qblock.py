@@ -27,7 +27,7 @@ from attn_kernels.kernels.arguments import (
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
 from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, launches, take_schedule
 from attn_kernels.kernels.query_tile import attend_cache, find_q_block, load_queries, load_scales
-from attn_kernels.kernels.schedule import schedule_kernel
+from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, schedule_kernel
 from attn_kernels.kernels.splits import (
     EAGER,
     SPLIT_KEYS,
@@ -44,8 +44,8 @@ from attn_kernels.kernels.splits import (
 )
 from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
-SCHEDULE = of_workspace(0)  # where the Hopper kernel is launched; elsewhere there are partial results
 *PARTIALS, DEVICE_SPLIT_KEYS = map(of_workspace, range(4))
+SCHEDULE = of_workspace(-1)  # where the Hopper kernel is launched
 L2_BYTES = 24 * 2**20  # L2 cache for K and V of the heads in flight; an A100 has 40 MB, newer GPUs more
 
 
@@ -155,7 +155,10 @@ def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...
 
 
 def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    return take_schedule(scratch, sizes) or take_partials(scratch, sizes)
+    schedule = take_schedule(scratch, sizes)
+    if not schedule:
+        return take_partials(scratch, sizes)
+    return *scratch.partials(sizes), schedule[0][SPLIT_KEYS_AT : SPLIT_KEYS_AT + 1], *schedule
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
@@ -165,11 +168,15 @@ def bind_once(plan: Plan) -> tuple[Launch, ...]:
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    return bind_hopper(plan, layer, SCHEDULE) or bind_with_pointers(plan, layer)
+    by_hopper = bind_hopper(plan, layer, SCHEDULE, fragments=(None, *PARTIALS), num_splits=NUM_SPLITS)
+    if not by_hopper or layer.sliding_window:  # the Hopper kernel does not split what a window hides in part
+        return by_hopper or bind_with_pointers(plan, layer)
+    _, const, _ = common_arguments(plan, layer)
+    return *by_hopper, *bind_reduce(layer, PARTIALS, DEVICE_SPLIT_KEYS, const)
 
 
 def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    """The launches for any GPU and layout, without splits where the plan is for the Hopper kernel."""
+    """The launches for any GPU and layout."""
     group = bind_group(plan, layer)
     arguments, const, options = common_arguments(plan, layer)
 
@@ -183,17 +190,18 @@ def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         )
 
     by_hopper = launches(plan.config, plan.device)
-    partials = [None] * 3 if by_hopper else PARTIALS
-    split_keys = DEVICE_SPLIT_KEYS if plan.for_capture and not by_hopper else None
+    splits = plan.config.variant == "qblock" or not by_hopper
+    partials = PARTIALS if splits else (None,) * 3
+    split_keys = DEVICE_SPLIT_KEYS if splits and (by_hopper or plan.for_capture) else None
     heads = plan.model.num_kv_heads
     of_splits = (*partials, split_keys, SPLIT_KEYS, NUM_SPLITS)
     arguments = (*arguments, *of_splits, heads, OfPlan(group), MAX_QUERY_LEN, *ranges_of(layer), const)
     kernel = Launch(qblock_kernel, programs, arguments, options)
-    return (kernel,) if by_hopper else (kernel, *bind_reduce(layer, PARTIALS, split_keys, const))
+    return kernel, *bind_reduce(layer, partials, split_keys, const)
 
 
 def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
-    return ScratchMaxima(splits=not launches(config, device))
+    return ScratchMaxima(splits=True)
 
 
 VARIANT = Variant(

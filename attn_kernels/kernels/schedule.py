@@ -1,9 +1,16 @@
 """What is computed on the device once a plan: the schedule of the Hopper kernel, and where decodes end.
 
 The schedule says what programs share, in what order. Its one int32 tensor holds four parts. Two counters
-come first: tickets drawn, and programs that have drawn their last; both are zero between launches. Then comes
-the number of the prompts' Q-Blocks. Then come the Q-Blocks, the longest first (longest processing time first,
-Graham 1969): the sequence and the first query of each. Last are the cumulative tiles of the decodes.
+come first: tickets drawn, and programs that have drawn their last; both are zero between launches. Then come
+the number of the prompts' Q-Blocks, the keys of each split of them, and the keys that the longest one sees.
+Then come the Q-Blocks, the longest first (longest processing time first, Graham 1969): the sequence and the
+first query of each. Last are the cumulative tiles of the decodes.
+
+Prompts have splits where whole Q-Blocks would leave multiprocessors idle and splits save a tenth of the time.
+A program computes the keys of a split, and then needs as long as for SPLIT_COST keys to begin and to write a
+partial result. Q-Blocks of about one length take turns, so the best number of splits is searched. In others,
+the last program to finish has half a split more than the mean, ``work`` keys, and the time is least where a
+split has ``sqrt(2 * SPLIT_COST * work)`` keys.
 
 A mixed batch is divided into its decodes and its prompts. The host says how many leading sequences are
 decodes, and how long; the device reads where that holds. So no wrong count gives a wrong result: the
@@ -23,12 +30,15 @@ from attn_kernels.kernels.arguments import (
     NUM_SEQS,
     ONE_PROGRAM_OPTIONS,
     SEQUSED_K,
+    multiprocessors,
     one_program_grid,
 )
 from attn_kernels.kernels.query_tile import load_lengths
 
 BLOCK_M = 128  # rows of a prompt's Q-Block
-Q_BLOCKS = 4  # the place of the Q-Blocks
+SPLIT_KEYS_AT = 3
+Q_BLOCKS = 5  # the place of the Q-Blocks
+SPLIT_COST = 670.0  # keys; found by timing one to 24 splits of 43 batches on an H100
 CHUNK = 64  # Q-Blocks of one program
 
 
@@ -83,15 +93,20 @@ def rank_q_blocks(
     seqused_k_ptr,
     num_seqs,
     max_q_blocks,
+    num_kv_heads,
+    multiprocessors,
     BLOCK_Q: tl.constexpr,
     CHUNK: tl.constexpr,
+    SPLIT_COST: tl.constexpr,
 ):
-    """Write this program's CHUNK of Q-Blocks to their places; the first program writes how many there are."""
+    """Write this program's CHUNK of Q-Blocks to their places; the first program writes what precedes them."""
     numbers = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     seqs, first_queries, costs = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q)
     costs = tl.where(numbers < max_q_blocks, costs, 0)
     ranks = tl.zeros([CHUNK], dtype=tl.int32)
     count = 0
+    longest = 0
+    work = 0.0
     for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
         others = first + tl.arange(0, CHUNK)
         _, _, other_costs = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, BLOCK_Q)
@@ -100,11 +115,36 @@ def rank_q_blocks(
         equal_before = (other_costs[:, None] == costs[None, :]) & (others[:, None] < numbers[None, :])
         ranks += tl.sum((dearer | equal_before).to(tl.int32), 0)
         count += tl.sum((other_costs > 0).to(tl.int32), 0)
+        longest = tl.maximum(longest, tl.max(other_costs, 0))
+        work += tl.sum(other_costs.to(tl.float32), 0)
     exists = costs > 0
-    tl.store(schedule_ptr + 4 + 2 * ranks, seqs, mask=exists)
-    tl.store(schedule_ptr + 5 + 2 * ranks, first_queries, mask=exists)
+    tl.store(schedule_ptr + 5 + 2 * ranks, seqs, mask=exists)
+    tl.store(schedule_ptr + 6 + 2 * ranks, first_queries, mask=exists)
     if tl.program_id(0) == 0:
+        share = num_kv_heads / multiprocessors.to(tl.float32)  # programs of a multiprocessor, of each Q-Block
         tl.store(schedule_ptr + 2, count)
+        tl.store(schedule_ptr + 3, find_prompt_splits(count * share, work * share, longest, SPLIT_COST))
+        tl.store(schedule_ptr + 4, longest)
+
+
+@triton.jit
+def find_prompt_splits(blocks, work, longest, SPLIT_COST: tl.constexpr):
+    """The keys of each split of prompts, 2^30 for one split each.
+
+    ``blocks`` and ``work``, all their keys, are of a multiprocessor.
+    """
+    most = tl.maximum(longest, 1).to(tl.float32)
+    if work >= 0.9 * blocks * most:  # all are about as long, and take turns
+        counts = (1 + tl.arange(0, 64)).to(tl.float32)
+        times = tl.maximum(tl.ceil(blocks * counts - 0.02), 1.0) * (most / counts + SPLIT_COST)
+        keys = most / (1 + tl.argmin(times, 0))
+        time = tl.min(times, 0)
+        whole = tl.maximum(tl.ceil(blocks - 0.02), 1.0) * (most + SPLIT_COST)
+    else:
+        keys = tl.sqrt(work * (2.0 * SPLIT_COST))
+        time = work + keys
+        whole = tl.maximum(most, work) + SPLIT_COST
+    return tl.where((time > 0.9 * whole) | (keys > most), 1 << 30, tl.ceil(keys).to(tl.int32))
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -116,15 +156,27 @@ def schedule_kernel(
     num_seqs,
     max_q_blocks,
     tiles_at,
+    num_kv_heads,
+    multiprocessors,
     PROMPT_BLOCK_Q: tl.constexpr,
     DECODE_BLOCK_Q: tl.constexpr,
     DECODE_TILE: tl.constexpr,
     CHUNK: tl.constexpr,
+    SPLIT_COST: tl.constexpr,
 ):
     """Write a schedule. All programs rank Q-Blocks of prompts, and the last program counts decodes' tiles."""
     if PROMPT_BLOCK_Q > 0:
         rank_q_blocks(
-            schedule_ptr, cu_prompts_ptr, seqused_k_ptr, num_seqs, max_q_blocks, PROMPT_BLOCK_Q, CHUNK
+            schedule_ptr,
+            cu_prompts_ptr,
+            seqused_k_ptr,
+            num_seqs,
+            max_q_blocks,
+            num_kv_heads,
+            multiprocessors,
+            PROMPT_BLOCK_Q,
+            CHUNK,
+            SPLIT_COST,
         )
     if DECODE_TILE > 0:  # noqa: SIM102  # the compiler knows it, unlike the program
         if tl.program_id(0) == tl.num_programs(0) - 1:
@@ -152,8 +204,11 @@ def bind_schedule(roles: Roles, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes
     def programs(plan: Plan) -> tuple[int]:
         return (max(1, -(-q_blocks(plan) // CHUNK)),)
 
-    arguments = (schedule, cu_prompts, cu_decodes, SEQUSED_K, NUM_SEQS, OfPlan(q_blocks), tiles_at(roles))
-    return Launch(schedule_kernel, programs, (*arguments, *roles, CHUNK), ONE_PROGRAM_OPTIONS)
+    arguments = (schedule, cu_prompts, cu_decodes, SEQUSED_K, NUM_SEQS)
+    sizes = (OfPlan(q_blocks), tiles_at(roles), OfPlan(attrgetter("model.num_kv_heads")))
+    gpu = OfPlan(lambda plan: multiprocessors(plan.device))
+    constants = (*roles, CHUNK, SPLIT_COST)
+    return Launch(schedule_kernel, programs, (*arguments, *sizes, gpu, *constants), ONE_PROGRAM_OPTIONS)
 
 
 def tiles_at(roles: Roles) -> OfPlan:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise, starmap
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import triton
 import triton.language as tl
@@ -61,6 +61,7 @@ from attn_kernels.kernels.variant import Scratch, ScratchSizes
 # Keys that a program reads while a multiprocessor writes the partial result of one row. Of the numbers of
 # splits that were timed on an H100 and an H200, this one loses 2% to the best of each batch.
 ROW_COST = 3.0
+HOPPER_ROW_COST = 7.5  # of the Hopper kernel's prompts, which compute faster
 LEAST_SPLITS = 2.5  # fewer take longer than none: joining them is a launch of its own
 MAX_SPLITS = 64
 LEAST_EVEN = 0.95  # the mean context over the longest, from which a ``Wave`` has fewer splits
@@ -117,9 +118,37 @@ class Wave(NamedTuple):
         whole = q_blocks >= self.enough
         splits = 1 if whole else max(1, math.floor(self.busy / q_blocks))
         one_wave = q_blocks <= self.held
-        programs = splits * q_blocks / (self.on_all if one_wave else self.held)  # a multiprocessor's, or waves
+        # Programs of a multiprocessor, or waves.
+        programs = splits * q_blocks / (self.on_all if one_wave else self.held)
         good = programs >= self.full * math.ceil(programs) or (one_wave and whole and longest <= self.short)
         return splits if good else math.inf
+
+
+def largest(config: Config, model: Model, lengths: Lengths) -> tuple[int, int]:
+    """The most keys that a query sees, and the most Q-Blocks."""
+    longest = min(lengths.max_seq_len, model.sliding_window or lengths.max_seq_len)
+    block_q = config.block_m // heads_of_tile(config, model.gqa_group_size)
+    q_blocks = min(max_q_blocks(lengths, block_q), lengths.num_seqs * -(-lengths.max_query_len // block_q))
+    return longest, q_blocks
+
+
+def most_hopper_splits(
+    config: Config, model: Model, lengths: Lengths, multiprocessors: int, max_partials: int
+) -> tuple[int, int]:
+    """How many splits the Hopper kernel may give a context of prompts; as ``find_splits``.
+
+    The device finds the keys of each, in ``schedule``, because it knows every Q-Block. One split where that
+    hardly pays by the mean context; layers with a window have one.
+    """
+    longest, q_blocks = largest(config, model, lengths)
+    rows = q_blocks * rows_of_q_block(config, model)
+    mean = lengths.num_kv_tokens / max(1, lengths.num_seqs)
+    keys = math.sqrt(HOPPER_ROW_COST * mean * rows / multiprocessors)
+    if model.sliding_window or not rows or longest < LEAST_SPLITS * keys:
+        return 1, longest
+    room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
+    few = multiprocessors * config.block_m // rows  # programs for each Q-Block, where these are few
+    return max(1, min(max(JOINED_AT_ONCE[0], few), MAX_SPLITS, room, longest // 256)), longest
 
 
 def find_splits(
@@ -130,9 +159,7 @@ def find_splits(
     Args:
         max_partials: partial results that there is room for, one for each query token, head and split.
     """
-    longest = min(lengths.max_seq_len, model.sliding_window or lengths.max_seq_len)
-    block_q = config.block_m // heads_of_tile(config, model.gqa_group_size)
-    q_blocks = min(max_q_blocks(lengths, block_q), lengths.num_seqs * -(-lengths.max_query_len // block_q))
+    longest, q_blocks = largest(config, model, lengths)
     if not q_blocks or not longest:
         return 1, longest
     rows = q_blocks * rows_of_q_block(config, model)
@@ -317,6 +344,9 @@ def reduce_kernel(
     """
     SPLITS: tl.constexpr = const.splits
     COLUMNS: tl.constexpr = const.columns
+    split_keys = find_split_keys(split_keys_ptr, split_keys)
+    if split_keys >= 1 << 30:  # the schedule has no splits
+        return
     token = tl.program_id(0)
     head = tl.program_id(1)
     seq = search(cu_seqlens_q_ptr, num_seqs, token)
@@ -324,7 +354,6 @@ def reduce_kernel(
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // block_q, head, 0, block_q)
     if query < 0 or query - block.first_query >= block.num_queries:  # a token of no sequence
         return
-    split_keys = find_split_keys(split_keys_ptr, split_keys)
     ranges = (ranges_ptr, max_ranges)
     start, stop, keys = split_range(block, ranges, window, split_keys, num_splits, tile_size, const.windowed)
     if stop - start <= keys:  # one split, or no key
@@ -366,25 +395,28 @@ def take_partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     return (*scratch.partials(sizes), *([scratch.split_keys(sizes)] if sizes.for_capture else []))
 
 
-def specialise_splits() -> tuple[Specialisation, ...]:
-    reduce = (
+def specialise_reduce(constants: dict[str, Any]) -> tuple[Specialisation, ...]:
+    return tuple(
         Specialisation(
             reduce_kernel,
             str(splits),
-            constants=EAGER,
+            constants=constants,
             options=REDUCE_OPTIONS,
             const_of=partial(ReduceParams.of, splits=splits),
         )
         for splits in JOINED_AT_ONCE
     )
-    return Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS), *reduce
+
+
+def specialise_splits() -> tuple[Specialisation, ...]:
+    return Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS), *specialise_reduce(EAGER)
 
 
 SPLIT_KEYS = OfPlan(lambda plan: plan.split_keys)
 
 
 def bind_reduce(
-    layer: Layer, partials: Sequence[OfPlan], split_keys: OfPlan | None, const: CompileParams
+    layer: Layer, partials: Sequence[OfPlan | None], split_keys: OfPlan | None, const: CompileParams
 ) -> tuple[Launch, ...]:
     """The launches that join all splits into the layer's output, of which a plan needs one at most.
 

@@ -14,15 +14,15 @@ from attn_kernels.kernels.arguments import multiprocessors, of_workspace
 from attn_kernels.kernels.hopper_limits import bind_hopper, launches, take_schedule
 from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
-SCHEDULE, *FRAGMENTS = map(of_workspace, range(5))
+*FRAGMENTS, SCHEDULE = map(of_workspace, range(5))
 
 
 def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    """The schedule and the fragments, whose counters are zero between launches."""
+    """The fragments, whose counters are zero between launches, and the schedule."""
     schedule = take_schedule(scratch, sizes)
     if not schedule:
         return qblock.take_scratch(scratch, sizes)
-    return (*schedule, *scratch.fragments(multiprocessors(scratch.device), sizes))
+    return (*scratch.fragments(multiprocessors(scratch.device), sizes), *schedule)
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:

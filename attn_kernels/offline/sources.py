@@ -1,5 +1,6 @@
 """The sources that Triton compiles for a launch: types, constants and alignments of the arguments."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -20,8 +21,8 @@ from attn_kernels.kernels.arguments import (
     launch_constants,
 )
 from attn_kernels.kernels.registry import VARIANTS, check_config
-from attn_kernels.kernels.schedule import CHUNK, schedule_kernel
-from attn_kernels.kernels.splits import Wave
+from attn_kernels.kernels.schedule import CHUNK, SPLIT_COST, schedule_kernel
+from attn_kernels.kernels.splits import Wave, specialise_reduce
 from attn_kernels.offline.resources import TARGETS
 
 # The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
@@ -45,7 +46,6 @@ HOPPER_FLOATS = ("factor", "cap", "v_scale")
 FLOATS = ("factor", "cap", "k_scale", "v_scale", "row_cost", "least_splits", "least_even", *Wave._fields)
 SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr", "lse_ptr")
 PARTIAL_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
-DECODE_POINTERS = ("counters_ptr", *PARTIAL_POINTERS)  # of the Hopper kernel
 CACHE_POINTERS = ("k_ptr", "v_ptr")
 DTYPE_NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
@@ -102,13 +102,21 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
         tile = (shape.head_size, shape.block_size, shape.gqa_group_size, _cache_bytes(shape))
         computed = hopper_limits.OPTIONS[config.variant].issuperset(shape.features)
         if computed and hopper_limits.unsupported_shape(config, *tile) is None:
+            reduce = specialise_reduce({}) if config.variant == "qblock" else ()
             return {
                 "schedule": _schedule_source(hopper, config, shape),
                 "hopper": _hopper_source(hopper, config, shape),
+                **_specialised(config, reduce, shape),
             }
+    return _specialised(config, variant.specialise(config, shape.gqa_group_size), shape)
+
+
+def _specialised(
+    config: Config, specialisations: Iterable[Specialisation], shape: CompileShape
+) -> dict[str, KernelSource]:
     return {
         special.kernel.__name__.removesuffix("_kernel") + special.suffix: _source(config, special, shape)
-        for special in variant.specialise(config, shape.gqa_group_size)
+        for special in specialisations
     }
 
 
@@ -146,7 +154,7 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
 
 def _schedule_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
     """The kernel that computes the schedule of the Hopper kernel once a plan."""
-    values = (*hopper_limits.roles_of(config, shape.gqa_group_size), CHUNK)
+    values = (*hopper_limits.roles_of(config, shape.gqa_group_size), CHUNK, SPLIT_COST)
     names = schedule_kernel.arg_names[-len(values) :]
     return index_source(schedule_kernel, dict(zip(names, values, strict=True)), shape.target)
 
@@ -173,7 +181,8 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
     absent = [name for name, feature in HOPPER_FEATURES.items() if feature not in shape.features]
     absent += [] if "fp8" in shape.features and "scales" not in shape.features else ["v_scale"]
     absent += [] if tail else ["k_tail_desc", "v_tail_desc"]
-    absent += [] if constants["DECODE_TILE"] else DECODE_POINTERS
+    # There are either fragments of decodes or splits of prompts.
+    absent.append("num_splits" if constants["DECODE_TILE"] else "counters_ptr")
     constants = constants | dict.fromkeys(absent)
     dtype = DTYPE_NAMES[shape.dtype]
     cache_dtype = "fp8e4nv" if "fp8" in shape.features else dtype

@@ -17,7 +17,7 @@ from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import head_padded, multiprocessors
 from attn_kernels.kernels.hopper_limits import launches
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.kernels.splits import find_splits
+from attn_kernels.kernels.splits import find_splits, most_hopper_splits
 from attn_kernels.kernels.variant import Fresh, Scratch, ScratchSizes
 from attn_kernels.launch.run import begin
 from attn_kernels.planning.workspace import Workspace
@@ -173,8 +173,10 @@ def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> 
     choices, variant = step.choices, VARIANTS[config.variant]
     model, device = choices.model, choices.device
     num_splits = split_keys = 1
-    if not launches(config, device):
-        num_splits, split_keys = (variant.find_splits or find_splits)(
+    by_hopper = launches(config, device)
+    if not by_hopper or config.variant == "qblock":
+        find = most_hopper_splits if by_hopper else variant.find_splits or find_splits
+        num_splits, split_keys = find(
             config, model, lengths, multiprocessors(device), step.scratch.max_partials
         )
     sizes = ScratchSizes(

@@ -30,10 +30,9 @@ DECODE = (
     Row(QBLOCK_M64_T64_W4_S3, {"heads_512": QBLOCK_M16_T32_W4_S2, "fp8_128": QBLOCK_M16_T64_W4_S3, "fp8_256": QBLOCK_M16_T32_W2_S3, "half_256": QBLOCK_M64_T32_W4_S2}, (QBLOCK_M16_T32_W2_S3, QBLOCK_M32_T32_W4_S2)),  # 5: 128 scenarios, 1.03x the best, noise 1.1%
 )
 PROMPTS = (
-    Row(QBLOCK_M64_T32_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "half_256": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M32_T32_W4_S2,)),  # 0: 21 scenarios, 1.02x the best, noise 0.9%
-    Row(QBLOCK_M64_T32_W4_S3, {"half_256": QBLOCK_M64_T32_W4_S2}, (QBLOCK_M16_T32_W2_S3, QBLOCK_M16_T32_W4_S2, QBLOCK_M32_T32_W4_S2)),  # 1: 20 scenarios, 1.01x the best, noise 0.7%
-    Row(QBLOCK_M16_T32_W2_S3, {"small_pages": QBLOCK_M64_T64_W4_S3, "half_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M16_T32_W4_S2, QBLOCK_M32_T32_W4_S2)),  # 2: 19 scenarios, 1.02x the best, noise 0.3%
-    Row(QBLOCK_M64_T64_W4_S3, {"heads_512": QBLOCK_M32_T32_W4_S2, "fp8_256": QBLOCK_M64_T32_W4_S2, "half_256": QBLOCK_M64_T32_W4_S2}, (QBLOCK_M32_T32_W4_S2,)),  # 3: 499 scenarios, 1.01x the best, noise 0.8%
+    Row(QBLOCK_M16_T32_W4_S3, {"half_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3, QBLOCK_M16_T32_W4_S2, QBLOCK_M32_T32_W4_S2)),  # 0: 15 scenarios, 1.05x the best, noise 0.9%
+    Row(QBLOCK_M64_T32_W4_S2, {"small_pages": QBLOCK_M64_T64_W4_S3, "fp8_128": QBLOCK_M16_T32_W2_S3, "half_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M32_T32_W4_S2,)),  # 1: 45 scenarios, 1.02x the best, noise 0.4%
+    Row(QBLOCK_M64_T64_W4_S3, {"heads_512": QBLOCK_M32_T32_W4_S2, "fp8_256": QBLOCK_M64_T32_W4_S2, "half_256": QBLOCK_M64_T32_W4_S2}, (QBLOCK_M32_T32_W4_S2,)),  # 2: 499 scenarios, 1.01x the best, noise 0.9%
 )
 
 
@@ -73,12 +72,10 @@ def decode_row(context_per_wave: int, total_keys: int, query_rows: int) -> int:
     return 4
 
 
-def prompts_row(scores: int, longest_share_bp: int) -> int:
-    if scores <= 1_048_576:
+def prompts_row(scores: int) -> int:
+    if scores <= 786_432:
         return 0
-    if scores > 4_194_304:
-        return 3
-    if longest_share_bp <= 14:
+    if scores <= 4_194_304:
         return 1
     return 2
 
@@ -123,10 +120,8 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
             total_keys = num_kv_tokens * num_kv_heads
             query_rows = max_query_len * gqa_group_size
             return decode[decode_row(context_per_wave, total_keys, query_rows)]
-        small_tiles = (num_query_tokens * gqa_group_size // 16 + num_seqs) * num_kv_heads
         scores = num_query_tokens * max_seq_len * num_query_heads
-        longest_share_bp = 10_000 * max_seq_len // max(1, small_tiles * avg_seq_len)
-        return prompts[prompts_row(scores, longest_share_bp)]
+        return prompts[prompts_row(scores)]
 
     return step
 

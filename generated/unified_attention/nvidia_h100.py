@@ -35,11 +35,9 @@ DECODE = (
     Row(QBLOCK_M64_T64_W4_S3, {}, (QBLOCK_M32_T32_W4_S2, QBLOCK_M64_T32_W4_S3)),  # 5: 102 scenarios, 1.06x the best, noise 0.7%
 )
 PROMPTS = (
-    Row(QBLOCK_M64_T32_W4_S3, {}, ()),  # 0: 54 scenarios, 1.05x the best, noise 0.8%
-    Row(QBLOCK_M128_T64_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 223 scenarios, 1.02x the best, noise 1.2%
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"small_pages": QBLOCK_M64_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M128_T32_W8_S2,)),  # 2: 138 scenarios, 1.02x the best, noise 1.1%
-    Row(QBLOCK_M64_T64_W4_S3, {"heads_512": QBLOCK_M64_T32_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_128": QBLOCK_M128_T128_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, ()),  # 3: 61 scenarios, 1.03x the best, noise 1.1%
-    Row(QBLOCK_M64_T64_W4_S3, {"heads_512": QBLOCK_M64_T32_W4_S3}, ()),  # 4: 83 scenarios, 1.10x the best, noise 1.3%
+    Row(QBLOCK_M64_T32_W4_S3, {"fp8_128": QBLOCK_M16_T32_W2_S3}, ()),  # 0: 60 scenarios, 1.05x the best, noise 0.9%
+    Row(QBLOCK_M128_T64_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 272 scenarios, 1.03x the best, noise 1.2%
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 227 scenarios, 1.02x the best, noise 1.0%
 )
 
 
@@ -79,16 +77,12 @@ def decode_row(context_per_wave: int, total_keys: int, query_rows: int) -> int:
     return 5
 
 
-def prompts_row(scores: int, longest_share_bp: int) -> int:
-    if longest_share_bp > 24:
-        return 4
-    if scores <= 8_388_608:
+def prompts_row(scores: int) -> int:
+    if scores <= 4_194_304:
         return 0
     if scores <= 536_870_912:
         return 1
-    if longest_share_bp <= 5:
-        return 2
-    return 3
+    return 2
 
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
@@ -137,10 +131,8 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
             total_keys = num_kv_tokens * num_kv_heads
             query_rows = max_query_len * gqa_group_size
             return decode[decode_row(context_per_wave, total_keys, query_rows)]
-        small_tiles = (num_query_tokens * gqa_group_size // 16 + num_seqs) * num_kv_heads
         scores = num_query_tokens * max_seq_len * num_query_heads
-        longest_share_bp = 10_000 * max_seq_len // max(1, small_tiles * avg_seq_len)
-        return prompts[prompts_row(scores, longest_share_bp)]
+        return prompts[prompts_row(scores)]
 
     return step
 

@@ -14,11 +14,12 @@ import pytest
 import torch
 from launch_cases import LaunchCase, LaunchFeatures
 
-from attn_kernels import Config
+from attn_kernels import Config, Lengths
 from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.hopper_limits import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.measure.batches import Batch, HeadLayout, varlen
+from attn_kernels.kernels.splits import most_hopper_splits
+from attn_kernels.measure.batches import Batch, HeadLayout, chunked_prefill, varlen
 
 pytestmark = pytest.mark.gpu
 ROUNDS = int(os.environ.get("ATTN_TEST_ROUNDS", "1"))
@@ -112,4 +113,32 @@ def test_options(case: LaunchCase, device: torch.device, compiled: None) -> None
     if hopper_for(device) is None:
         pytest.skip("needs a Hopper GPU, and a Triton with the parts of Gluon that the kernel uses")
     assert case.configs, "the kernel refuses every config"
+    assert case.failures(device) == []
+
+
+def split_cases() -> Iterator[LaunchCase]:
+    """Chunks of prompts with fewer tiles than an H100 has multiprocessors, some beside short ones."""
+    uneven = Batch("uneven chunks", "chunk", (300, 0, 17, 1, 90), (20 * K, 9, 9 * K, 5, 90))
+    settings = (
+        (chunked_prefill(1, 512, 32 * K), HeadLayout(8, 1), LaunchFeatures(lse=True)),
+        (uneven, HeadLayout(28, 4, 112), LaunchFeatures(sinks="half", lse=True)),
+        (uneven, HeadLayout(16, 2, 256), LaunchFeatures(softcap=30.0, alibi=True, sinks="float32")),
+        (uneven, HeadLayout(16, 1, 192), LaunchFeatures(fp8=True, scales="tensor", lse=True)),
+        (uneven, HeadLayout(8, 1), LaunchFeatures(window=1000)),  # has one split
+        (uneven, HeadLayout(32, 8, 80), LaunchFeatures(strides="fused")),
+    )
+    for number, (batch, layout, features) in enumerate(settings):
+        batch = batch.at(layout, dtype=torch.float16 if number % 2 else torch.bfloat16)
+        prompts = (config for config in CONFIGS if config.variant == "qblock")
+        taken = tuple(config for config in prompts if is_taken(config, batch, features))
+        yield LaunchCase(SEED + number, batch, taken, features, query_scale(features, number))
+
+
+@pytest.mark.parametrize("case", list(split_cases()), ids=lambda case: f"{case.batch.layout} {case.features}")
+def test_prompts_whose_contexts_are_split(case: LaunchCase, device: torch.device, compiled: None) -> None:
+    if hopper_for(device) is None:
+        pytest.skip("needs a Hopper GPU, and a Triton with the parts of Gluon that the kernel uses")
+    lengths = Lengths.of(case.batch.query_lens, case.batch.context_lens)
+    for config in case.configs:
+        assert most_hopper_splits(config, case.batch.model, lengths, 132, 1 << 18)[0] > 1
     assert case.failures(device) == []

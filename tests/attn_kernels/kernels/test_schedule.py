@@ -1,7 +1,9 @@
 """The schedule of the Hopper kernel, in the interpreter, against brute force."""
 
+import heapq
 from itertools import accumulate
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -9,10 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attn_kernels.core.structures import OfPlan
-from attn_kernels.kernels.schedule import CHUNK, Q_BLOCKS, Roles, bind_schedule
+from attn_kernels.kernels import schedule as schedule_module
+from attn_kernels.kernels.schedule import (
+    CHUNK,
+    Q_BLOCKS,
+    SPLIT_COST,
+    SPLIT_KEYS_AT,
+    Roles,
+    bind_schedule,
+)
 
 UNTOUCHED = -7
 COUNTERS = [5, 9]  # zeros in use; other numbers show that nothing writes them
+MULTIPROCESSORS = 132
+UNSPLIT = 1 << 30
 ROLES = Roles(prompt_block_q=18, decode_block_q=4, decode_tile=64)
 
 
@@ -25,7 +37,7 @@ def expected_q_blocks(cu_prompts, context_lens, block_q):
             cost = max(1, context_len - (stop - start) + min(first + block_q, stop - start))
             number = (start - cu_prompts[0]) // block_q + seq + first // block_q
             found.append((-cost, number, [seq, first]))
-    return [entry for _, _, entry in sorted(found)]
+    return [(entry, -cost) for cost, _, entry in sorted(found)]
 
 
 def expected_tiles(cu_decodes, context_lens, roles):
@@ -37,18 +49,21 @@ def expected_tiles(cu_decodes, context_lens, roles):
     return [0, *accumulate(tiles)]
 
 
-def scheduled(cu_prompts, cu_decodes, context_lens, roles, num_query_tokens):
+def scheduled(cu_prompts, cu_decodes, context_lens, roles, num_query_tokens, num_kv_heads=1):
     """What the kernel writes, and two elements behind it."""
     plan = SimpleNamespace(
         num_seqs=len(context_lens),
         num_query_tokens=num_query_tokens,
         seqused_k=torch.tensor(context_lens, dtype=torch.int32),
+        model=SimpleNamespace(num_kv_heads=num_kv_heads),
+        device=torch.device("cpu"),
     )
     schedule = torch.full((roles.length(num_query_tokens, plan.num_seqs) + 2,), UNTOUCHED).int()
     schedule[:2] = torch.tensor(COUNTERS)
     tensors = (schedule, *(torch.tensor(starts, dtype=torch.int32) for starts in (cu_prompts, cu_decodes)))
     launch = bind_schedule(roles, *(OfPlan(lambda plan, tensor=tensor: tensor) for tensor in tensors))
-    arguments = [one.value(plan) if isinstance(one, OfPlan) else one for one in launch.arguments]
+    with patch.object(schedule_module, "multiprocessors", return_value=MULTIPROCESSORS):
+        arguments = [one.value(plan) if isinstance(one, OfPlan) else one for one in launch.arguments]
     launch.kernel[launch.grid(plan)](*arguments)
     return schedule.tolist()
 
@@ -65,8 +80,10 @@ def check(query_lens, context_lens, num_decodes, roles, spare_tokens=0):
     expected = [*COUNTERS, *[UNTOUCHED] * (len(found) - len(COUNTERS))]
     if roles.prompt_block_q:
         q_blocks = expected_q_blocks(cu_prompts, context_lens, roles.prompt_block_q)
-        expected[2] = len(q_blocks)
-        expected[Q_BLOCKS : Q_BLOCKS + 2 * len(q_blocks)] = [value for entry in q_blocks for value in entry]
+        longest = max((cost for _, cost in q_blocks), default=0)
+        assert 1 <= found[SPLIT_KEYS_AT] <= max(1, longest) or found[SPLIT_KEYS_AT] == UNSPLIT
+        expected[2:Q_BLOCKS] = [len(q_blocks), found[SPLIT_KEYS_AT], longest]
+        expected[Q_BLOCKS : Q_BLOCKS + 2 * len(q_blocks)] = [n for entry, _ in q_blocks for n in entry]
         assert Q_BLOCKS + 2 * len(q_blocks) <= tiles_at
     if roles.decode_tile:
         expected[tiles_at:-2] = expected_tiles(cu_decodes, context_lens, roles)
@@ -107,3 +124,50 @@ def test_more_q_blocks_than_one_program_ranks(count):
     """One long prompt between others, whose Q-Blocks go to several programs."""
     query_lens = [1, 3, 18 * count, 40, 0, 18 * count - 7]
     check(query_lens, [length + 100 for length in query_lens], 2, ROLES)
+
+
+def time_of(costs, keys):
+    """How long 132 multiprocessors take, the longest Q-Blocks first; in keys."""
+    splits = [-(-cost // keys) for cost in costs]
+    ends = [0.0] * MULTIPROCESSORS
+    for number in range(max(splits)):
+        for cost, count in zip(costs, splits, strict=True):
+            if number < count:
+                heapq.heapreplace(ends, ends[0] + cost / count + SPLIT_COST)
+    return max(ends)
+
+
+prompts = st.lists(
+    st.tuples(st.integers(1, 40), st.sampled_from((0, 500, 3000, 9000, 40_000, 120_000))),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(prompts, st.sampled_from((1, 2, 4, 8)))
+def test_prompts_are_split_where_it_pays(sizes, num_kv_heads):
+    """Sizes: the Q-Blocks of each prompt, and the keys before it."""
+    query_lens = [16 * blocks for blocks, _ in sizes]
+    context_lens = [16 * blocks + cached for blocks, cached in sizes]
+    starts = [0, *accumulate(query_lens)]
+    roles = Roles(prompt_block_q=16, decode_block_q=0, decode_tile=0)
+    keys = scheduled(starts, starts, context_lens, roles, starts[-1], num_kv_heads)[SPLIT_KEYS_AT]
+    entries = expected_q_blocks(starts, context_lens, 16)
+    costs = [cost for _, cost in entries for _ in range(num_kv_heads)]
+    whole = time_of(costs, max(costs))
+    if keys < max(costs):
+        assert time_of(costs, keys) <= whole
+    else:
+        best = min(time_of(costs, -(-max(costs) // count)) for count in range(2, 17))
+        assert best >= 0.7 * whole, "it would have paid"
+
+
+@pytest.mark.parametrize("blocks, num_kv_heads, splits", [(32, 1, 4), (8, 8, 2), (32, 4, 1), (61, 4, 1)])
+def test_equal_prompts_fill_one_wave(blocks, num_kv_heads, splits):
+    """On 132 multiprocessors; 244 of 264 programs are full waves as well."""
+    starts = [0, 16 * blocks]
+    roles = Roles(prompt_block_q=16, decode_block_q=0, decode_tile=0)
+    context = 32768
+    keys = scheduled(starts, starts, [context], roles, starts[-1], num_kv_heads)[SPLIT_KEYS_AT]
+    assert round(context / min(keys, context)) == splits
