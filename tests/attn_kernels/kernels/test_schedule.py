@@ -2,28 +2,14 @@
 
 import heapq
 from itertools import accumulate
-from types import SimpleNamespace
-from unittest.mock import patch
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedules import COUNTERS, MULTIPROCESSORS, UNTOUCHED, scheduled
 
-from attn_kernels.core.structures import OfPlan
-from attn_kernels.kernels import schedule as schedule_module
-from attn_kernels.kernels.schedule import (
-    CHUNK,
-    Q_BLOCKS,
-    SPLIT_COST,
-    SPLIT_KEYS_AT,
-    Roles,
-    bind_schedule,
-)
+from attn_kernels.kernels.schedule import CHUNK, Q_BLOCKS, SPLIT_COST, SPLIT_KEYS_AT, Roles
 
-UNTOUCHED = -7
-COUNTERS = [5, 9]  # zeros in use; other numbers show that nothing writes them
-MULTIPROCESSORS = 132
 UNSPLIT = 1 << 30
 ROLES = Roles(prompt_block_q=18, decode_block_q=4, decode_tile=64)
 
@@ -47,25 +33,6 @@ def expected_tiles(cu_decodes, context_lens, roles):
         for seq, context_len in enumerate(context_lens)
     ]
     return [0, *accumulate(tiles)]
-
-
-def scheduled(cu_prompts, cu_decodes, context_lens, roles, num_query_tokens, num_kv_heads=1):
-    """What the kernel writes, and two elements behind it."""
-    plan = SimpleNamespace(
-        num_seqs=len(context_lens),
-        num_query_tokens=num_query_tokens,
-        seqused_k=torch.tensor(context_lens, dtype=torch.int32),
-        model=SimpleNamespace(num_kv_heads=num_kv_heads),
-        device=torch.device("cpu"),
-    )
-    schedule = torch.full((roles.length(num_query_tokens, plan.num_seqs) + 2,), UNTOUCHED).int()
-    schedule[:2] = torch.tensor(COUNTERS)
-    tensors = (schedule, *(torch.tensor(starts, dtype=torch.int32) for starts in (cu_prompts, cu_decodes)))
-    launch = bind_schedule(roles, *(OfPlan(lambda plan, tensor=tensor: tensor) for tensor in tensors))
-    with patch.object(schedule_module, "multiprocessors", return_value=MULTIPROCESSORS):
-        arguments = [one.value(plan) if isinstance(one, OfPlan) else one for one in launch.arguments]
-    launch.kernel[launch.grid(plan)](*arguments)
-    return schedule.tolist()
 
 
 def check(query_lens, context_lens, num_decodes, roles, spare_tokens=0):

@@ -1,0 +1,114 @@
+"""How programs of the Hopper kernel share the splits of prompts, in Triton's interpreter, by brute force.
+
+The interpreter runs no Gluon. So the tests run the module's own source with Triton's functions of the same
+names, on schedules that the schedule's kernel writes.
+"""
+
+import importlib.util
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import scheduled
+
+from attn_kernels.kernels import hopper_prompt_copies
+from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, Roles
+
+HEADER = """
+from typing import Any, NamedTuple
+
+import triton
+from triton import language as tl
+
+BLOCK_M = tl.constexpr(128)
+"""
+KERNEL = """
+
+@triton.jit
+def draw_kernel(
+    found_ptr, schedule_ptr, cu_ptr, seqused_k_ptr, num_kv_heads, num_splits, window,
+    HEADS: tl.constexpr, TILE_SIZE: tl.constexpr,
+):
+    tickets = (schedule_ptr, schedule_ptr + 5, tl.load(schedule_ptr + 2))
+    longest = tl.load(schedule_ptr + 4)
+    splits = (tl.load(schedule_ptr + 3), num_splits)
+    batch = ((*tickets, longest), num_kv_heads, cu_ptr, seqused_k_ptr, splits)
+    most = count_splits(splits, window, (longest + TILE_SIZE - 1) // TILE_SIZE, TILE_SIZE)
+    num_tickets = tickets[2] * num_kv_heads * most
+    ticket = draw_ticket(batch, window, tl.atomic_add(schedule_ptr, 1), num_tickets, HEADS, TILE_SIZE)
+    number = 0
+    while ticket < num_tickets:
+        block, seq = load_q_block(batch, window, ticket, 0, HEADS, TILE_SIZE)
+        tl.store(found_ptr + 6 * number, seq)
+        tl.store(found_ptr + 6 * number + 1, block.first_token)
+        tl.store(found_ptr + 6 * number + 2, block.kv_head)
+        tl.store(found_ptr + 6 * number + 3, block.first_key)
+        tl.store(found_ptr + 6 * number + 4, block.num_tiles)
+        tl.store(found_ptr + 6 * number + 5, block.split)
+        number += 1
+        ticket = draw_ticket(batch, window, tl.atomic_add(schedule_ptr, 1), num_tickets, HEADS, TILE_SIZE)
+"""
+
+
+@pytest.fixture(scope="module")
+def draw_kernel(tmp_path_factory):
+    source = Path(hopper_prompt_copies.__file__).read_text()
+    body = source[source.index("class PromptBlock") : source.index("@gluon.jit\ndef first_key")]
+    path = tmp_path_factory.mktemp("tickets") / "interpreted_tickets.py"
+    path.write_text(HEADER + body.replace("gluon.jit", "triton.jit").replace("gl.", "tl.") + KERNEL)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.draw_kernel
+
+
+prompts = st.lists(
+    st.tuples(st.integers(0, 70), st.sampled_from((0, 30, 700, 5000, 40_000))), min_size=1, max_size=4
+).filter(lambda sizes: any(query for query, _ in sizes))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    prompts,
+    st.sampled_from((1, 2, 5)),
+    st.sampled_from((4, 16, 100)),
+    st.sampled_from((64, 128)),
+    st.sampled_from((1, 2, 16)),
+    st.sampled_from((None, None, 90)),
+    st.sampled_from((None, 150, 2000)),
+)
+def test_every_key_of_every_q_block_is_computed_once(
+    draw_kernel, sizes, num_kv_heads, heads, tile_size, num_splits, window, split_keys
+):
+    """As many splits as ``splits.split_range`` says, whatever the keys of a split."""
+    starts = [0, *accumulate(query for query, _ in sizes)]
+    context_lens = [query + cached for query, cached in sizes]
+    block_q = 128 // heads
+    schedule = torch.tensor(
+        scheduled(starts, starts, context_lens, Roles(block_q, 0, 0), starts[-1], num_kv_heads)
+    ).int()
+    schedule[:2] = 0
+    if split_keys is not None:
+        schedule[SPLIT_KEYS_AT] = split_keys
+    tensors = (torch.tensor(starts).int(), torch.tensor(context_lens).int())
+    found = torch.full((1 + 16 * num_kv_heads * len(schedule), 6), -7).int()
+    draw_kernel[(1,)](
+        found, schedule, *tensors, num_kv_heads, num_splits, window, HEADS=heads, TILE_SIZE=tile_size
+    )
+    keys = schedule[SPLIT_KEYS_AT].item()
+    expected = []
+    for seq, (query_len, cached) in enumerate(sizes):
+        for first in range(0, query_len, block_q):
+            tiles = (cached + min(first + block_q, query_len) - 1) // tile_size + 1
+            per_split = max(1, (keys + tile_size // 2) // tile_size)
+            count = 1 if window else min(num_splits, max(1, (tiles + per_split // 2) // per_split))
+            each = -(-tiles // count)
+            for split, start in enumerate(range(0, tiles, each)):
+                number = -1 if each >= tiles else split
+                place = (start * tile_size, min(start + each, tiles), number)
+                expected += [(seq, starts[seq] + first, head, *place) for head in range(num_kv_heads)]
+    drawn = [tuple(row) for row in found.tolist() if row[0] != -7]
+    assert sorted(drawn) == sorted(expected)
