@@ -7,6 +7,7 @@ a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import triton
@@ -172,7 +173,8 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     if not by_hopper or layer.sliding_window:  # the Hopper kernel does not split what a window hides in part
         return by_hopper or bind_with_pointers(plan, layer)
     _, const, _ = common_arguments(plan, layer)
-    return *by_hopper, *bind_reduce(layer, PARTIALS, DEVICE_SPLIT_KEYS, const)
+    as_split = replace(const, tile_size=plan.config.tile_size)  # by the Hopper kernel
+    return *by_hopper, *bind_reduce(layer, PARTIALS, DEVICE_SPLIT_KEYS, as_split)
 
 
 def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:

@@ -126,10 +126,13 @@ def split_cases() -> Iterator[LaunchCase]:
         (uneven, HeadLayout(16, 1, 192), LaunchFeatures(fp8=True, scales="tensor", lse=True)),
         (uneven, HeadLayout(8, 1), LaunchFeatures(window=1000)),  # has one split
         (uneven, HeadLayout(32, 8, 80), LaunchFeatures(strides="fused")),
+        (uneven, HeadLayout(16, 4, 160), LaunchFeatures()),
     )
+    # Of heads of 160, the kernel for any GPU has smaller tiles than this config.
+    configs = (*CONFIGS, Config.parse("qblock_M128_T128_W8_S2_D1"))
     for number, (batch, layout, features) in enumerate(settings):
         batch = batch.at(layout, dtype=torch.float16 if number % 2 else torch.bfloat16)
-        prompts = (config for config in CONFIGS if config.variant == "qblock")
+        prompts = (config for config in configs if config.variant == "qblock")
         taken = tuple(config for config in prompts if is_taken(config, batch, features))
         yield LaunchCase(SEED + number, batch, taken, features, query_scale(features, number))
 
