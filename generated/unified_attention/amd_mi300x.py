@@ -13,13 +13,15 @@ QBLOCK_M64_T64_W2_S1 = Config("qblock", block_m=64, tile_size=64, num_warps=2, n
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 UNIFORM_DECODE = (
-    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M32_T64_W2_S1,)),  # 0: 14 scenarios, 100% won
+    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 14 scenarios, 100% won
 )
 DECODE = (
-    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M32_T64_W2_S1,)),  # 0: 11 scenarios, 100% won
+    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 11 scenarios, 100% won
 )
 PROMPTS = (
-    Row(QBLOCK_M16_T128_W8_S2, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 60 scenarios, 47% won
+    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M32_T64_W2_S1,)),  # 0: 28 scenarios, 93% won
+    Row(QBLOCK_M16_T128_W8_S2, {}, (QBLOCK_M64_T64_W2_S1,)),  # 1: 8 scenarios, 50% won
+    Row(QBLOCK_M64_T64_W2_S1, {}, ()),  # 2: 24 scenarios, 100% won
 )
 
 
@@ -45,8 +47,12 @@ def decode_row() -> int:
     return 0
 
 
-def prompts_row() -> int:
-    return 0
+def prompts_row(max_seq_len: int) -> int:
+    if max_seq_len <= 384:
+        return 0
+    if max_seq_len <= 768:
+        return 1
+    return 2
 
 
 def configs(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> tuple[tuple[Config, ...], ...]:
@@ -82,7 +88,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
             return uniform_decode[uniform_decode_row()]
         if max_query_len <= 8:
             return decode[decode_row()]
-        return prompts[prompts_row()]
+        return prompts[prompts_row(max_seq_len)]
 
     return step
 

@@ -36,8 +36,8 @@ DECODE = (
 )
 PROMPTS = (
     Row(QBLOCK_M64_T32_W4_S3, {"fp8_128": QBLOCK_M16_T32_W2_S3}, ()),  # 0: 60 scenarios, 1.06x the best, noise 0.4%
-    Row(QBLOCK_M128_T64_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 248 scenarios, 1.03x the best, noise 0.9%
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 251 scenarios, 1.01x the best, noise 0.9%
+    Row(QBLOCK_M128_T64_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 272 scenarios, 1.02x the best, noise 0.8%
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 227 scenarios, 1.02x the best, noise 1.0%
 )
 
 
@@ -77,10 +77,10 @@ def decode_row(context_per_wave: int, total_keys: int, query_rows: int) -> int:
     return 4
 
 
-def prompts_row(scores: int) -> int:
+def prompts_row(max_seq_len: int, scores: int) -> int:
     if scores <= 4_194_304:
         return 0
-    if scores <= 402_653_184:
+    if max_seq_len <= 6144:
         return 1
     return 2
 
@@ -132,7 +132,7 @@ def for_model(num_query_heads: int, num_kv_heads: int, head_size: int, block_siz
             query_rows = max_query_len * gqa_group_size
             return decode[decode_row(context_per_wave, total_keys, query_rows)]
         scores = num_query_tokens * max_seq_len * num_query_heads
-        return prompts[prompts_row(scores)]
+        return prompts[prompts_row(max_seq_len, scores)]
 
     return step
 
