@@ -41,6 +41,7 @@ RUNTIME_INTS = (
     "num_splits",
     "max_q_blocks",
     "tiles_at",
+    "multiprocessors",
     "block_q",
     "tile_size",
     "max_ranges",
