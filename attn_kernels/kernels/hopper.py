@@ -65,7 +65,6 @@ def hopper_kernel(
     v_scale_ptr,
     lse_ptr,
     block_table_ptr,
-    cu_prompts_ptr,
     cu_decodes_ptr,
     seqused_k_ptr,
     schedule_ptr,
@@ -138,12 +137,12 @@ def hopper_kernel(
         mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
         signals = (mail, allocate_repeats())
         tickets = (schedule_ptr, schedule_ptr + 5, gl.load(schedule_ptr + 2), gl.load(schedule_ptr + 4))
-        prompts = (tickets, num_kv_heads, cu_prompts_ptr, seqused_k_ptr, None)
+        prompts = (tickets, num_kv_heads, None)
         prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, None)
         if num_splits is not None:
             partials = (partial_ptr, max_ptr, sum_ptr, num_splits, num_kv_heads * HEADS)
             splits = (gl.load(schedule_ptr + 3), num_splits)
-            prompts = (tickets, num_kv_heads, cu_prompts_ptr, seqused_k_ptr, splits)  # type: ignore[assignment]
+            prompts = (tickets, num_kv_heads, splits)  # type: ignore[assignment]
             prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, partials)  # type: ignore[assignment]
     if RAW_STAGES > 0:
         raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
@@ -173,7 +172,7 @@ def hopper_kernel(
                 (convert_values, (raw_ring, ring, mail, window)),
                 (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
                 (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (produce_prompts, (caches, rings, signals, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE)),
+                (produce_prompts, (caches, rings, signals, prompts, window, HEAD_SIZE, PAGE_SIZE)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, COPY_REGISTERS],
@@ -183,7 +182,7 @@ def hopper_kernel(
             [
                 (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
                 (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (produce_prompts, (caches, rings, signals, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE)),
+                (produce_prompts, (caches, rings, signals, prompts, window, HEAD_SIZE, PAGE_SIZE)),
             ],
             [4, 1],
             [REGISTERS, COPY_REGISTERS],
@@ -203,7 +202,7 @@ def hopper_kernel(
                 (consume_decodes, (rows, smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE)),
                 (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
                 (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (produce_prompts, (caches, rings, signals, prompts, window, HEADS, HEAD_SIZE, PAGE_SIZE)),
+                (produce_prompts, (caches, rings, signals, prompts, window, HEAD_SIZE, PAGE_SIZE)),
                 (produce_decodes, (caches, channel, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE)),
             ],
             [4, 4, 1, 1],
@@ -253,7 +252,6 @@ def bind(
     plan: Plan,
     layer: Layer,
     schedule: OfPlan,
-    cu_prompts: OfPlan,
     cu_decodes: OfPlan,
     fragments: Sequence[OfPlan | None],
     num_splits: OfPlan | None,
@@ -275,7 +273,6 @@ def bind(
         *descriptors(layer.k_cache, chosen["BOX"]),
         *(OfLayer(name) if isinstance(getattr(layer, name), Tensor) else None for name in OPTIONAL_TENSORS),
         BLOCK_TABLE,
-        cu_prompts,
         cu_decodes,
         SEQUSED_K,
         schedule,

@@ -269,4 +269,4 @@ def bind_hopper(
         or unsupported_reason(plan, layer) is not None
     ):
         return ()
-    return (hopper.bind(plan, layer, schedule, CU_SEQLENS_Q, cu_decodes, fragments, num_splits),)
+    return (hopper.bind(plan, layer, schedule, cu_decodes, fragments, num_splits),)

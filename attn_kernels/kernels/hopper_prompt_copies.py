@@ -11,7 +11,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 
-from attn_kernels.kernels import schedule
 from attn_kernels.kernels.hopper_device import (
     UNIT,
     copy_tile,
@@ -22,8 +21,6 @@ from attn_kernels.kernels.hopper_device import (
     thread_barrier,
 )
 from attn_kernels.kernels.hopper_q_blocks import comes_second, count_repeats, ticket_to_repeat, visited_tile
-
-BLOCK_M = gl.constexpr(schedule.BLOCK_M)
 
 
 class PromptBlock(NamedTuple):
@@ -43,27 +40,25 @@ PROMPT_FIELDS = gl.constexpr(len(PromptBlock._fields))
 
 
 @gluon.jit
-def load_q_block(batch, window, ticket, exact, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
+def load_q_block(batch, window, ticket, exact, TILE_SIZE: gl.constexpr):
     """The Q-Block, split and KV head of a ticket, without tiles if its split does not exist; the sequence."""
-    BLOCK_Q: gl.constexpr = BLOCK_M // HEADS
-    tickets, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr, splits = batch
+    tickets, num_kv_heads, splits = batch
     _, q_blocks_ptr, num_q_blocks, _ = tickets
-    # Tickets of one split follow each other, because they read the same keys.
-    q_block = ticket // num_kv_heads % num_q_blocks
-    split = ticket // num_kv_heads // num_q_blocks
-    seq = gl.load(q_blocks_ptr + 2 * q_block)
-    first_query = gl.load(q_blocks_ptr + 2 * q_block + 1)
-    seq_start = gl.load(cu_seqlens_q_ptr + seq)
-    query_len = gl.load(cu_seqlens_q_ptr + seq + 1) - seq_start
-    num_keys = gl.load(seqused_k_ptr + seq)
-    num_queries = gl.minimum(query_len - first_query, BLOCK_Q)
-    first_limit = num_keys - query_len + first_query
+    q_block = ticket // num_kv_heads
+    split = ticket * 0
+    if q_block >= num_q_blocks:  # Tickets of one split follow each other, because they read the same keys.
+        split = q_block // num_q_blocks
+        q_block %= num_q_blocks
+    entry_ptr = q_blocks_ptr + 5 * q_block
+    seq = gl.load(entry_ptr)
+    first_token = gl.load(entry_ptr + 1)
+    num_queries = gl.load(entry_ptr + 2)
+    first_limit = gl.load(entry_ptr + 3)
+    num_keys = gl.load(entry_ptr + 4)
     num_tiles = (first_limit + num_queries - 1) // TILE_SIZE + 1
-    first_token = seq_start + first_query
-    kv_head = ticket % num_kv_heads
     first_tile, num_tiles, split = tiles_of_split(splits, window, split, num_tiles, TILE_SIZE)
     limits = (num_queries, first_limit, num_keys, first_tile * TILE_SIZE, num_tiles)
-    return PromptBlock(kv_head, first_token, *limits, split, ticket, exact), seq
+    return PromptBlock(ticket % num_kv_heads, first_token, *limits, split, ticket, exact), seq
 
 
 @gluon.jit
@@ -72,11 +67,18 @@ def tiles_of_split(splits, window, split, tiles, TILE_SIZE: gl.constexpr):
 
     As ``splits.split_range`` says, but a layer with a window has one split.
     """
+    first = tiles * 0
+    stop = tiles
+    number = first - 1
     count = count_splits(splits, window, tiles, TILE_SIZE)
-    each = (tiles + count - 1) // count
-    first = split * each
-    stop = gl.where(first < tiles, gl.minimum(first + each, tiles), 0)
-    return first, stop, gl.where(each >= tiles, -1, split)
+    if count > 1:
+        each = (tiles + count - 1) // count
+        first = split * each
+        stop = gl.where(first < tiles, gl.minimum(first + each, tiles), 0)
+        number = split
+    elif split > 0:
+        stop = first
+    return first, stop, number
 
 
 @gluon.jit
@@ -85,25 +87,10 @@ def count_splits(splits, window, tiles, TILE_SIZE: gl.constexpr):
     if splits is not None:  # noqa: SIM102  # the compiler knows both
         if window is None:
             split_keys, num_splits = splits
-            split_tiles = gl.maximum((split_keys + TILE_SIZE // 2) // TILE_SIZE, 1)
-            count = gl.minimum(gl.maximum((tiles + split_tiles // 2) // split_tiles, 1), num_splits)
+            if split_keys < tiles * TILE_SIZE:
+                split_tiles = gl.maximum((split_keys + TILE_SIZE // 2) // TILE_SIZE, 1)
+                count = gl.minimum(gl.maximum((tiles + split_tiles // 2) // split_tiles, 1), num_splits)
     return count
-
-
-@gluon.jit
-def draw_ticket(batch, window, ticket, num_tickets, HEADS: gl.constexpr, TILE_SIZE: gl.constexpr):
-    """Draw tickets until a split exists, and return its ticket; the first is drawn already."""
-    tickets = batch[0]
-    splits = batch[4]
-    if splits is not None:
-        # Every Q-Block has a first split. To look at another takes as long as to compute a tile.
-        num_tiles = gl.where(ticket < tickets[2] * batch[1], 1, 0)
-        while (num_tiles == 0) & (ticket < num_tickets):
-            block, _ = load_q_block(batch, window, ticket, 0, HEADS, TILE_SIZE)
-            num_tiles = block.num_tiles
-            if num_tiles == 0:
-                ticket = gl.atomic_add(tickets[0], 1)
-    return ticket
 
 
 @gluon.jit
@@ -151,7 +138,6 @@ def produce_prompts(
     signals,
     batch,
     window,
-    HEADS: gl.constexpr,
     HEAD_SIZE: gl.constexpr,
     PAGE_SIZE: gl.constexpr,
 ):
@@ -175,10 +161,9 @@ def produce_prompts(
     k_page_rows, k_head_rows, k_head_columns = k_steps
     v_page_rows, v_head_rows, v_head_columns = v_steps
     counters_ptr, _, num_q_blocks, longest = batch[0]
-    most_splits = count_splits(batch[4], window, (longest + TILE_SIZE - 1) // TILE_SIZE, TILE_SIZE)
+    most_splits = count_splits(batch[2], window, (longest + TILE_SIZE - 1) // TILE_SIZE, TILE_SIZE)
     num_tickets = num_q_blocks * batch[1] * most_splits
     ticket = gl.atomic_add(counters_ptr, 1)
-    ticket = draw_ticket(batch, window, ticket, num_tickets, HEADS, TILE_SIZE)
     number = ticket * 0
     base = ticket * 0  # stages used for earlier Q-Blocks
     repeated = ticket * 0
@@ -187,10 +172,13 @@ def produce_prompts(
     while ticket >= 0:
         next_ticket = gl.atomic_add(counters_ptr, 1)
         exact = count_repeats(repeats, 0) + count_repeats(repeats, 1)
-        block, seq = load_q_block(batch, window, ticket, exact, HEADS, TILE_SIZE)
-        send(mail, number, block)
+        block, seq = load_q_block(batch, window, ticket, exact, TILE_SIZE)
         hidden = first_key(block, window)
         num_tiles = block.num_tiles - hidden // TILE_SIZE
+        visits = gl.where(block.num_tiles > 0, num_tiles + 1, 0)
+        if visits > 0:
+            send(mail, number, block)
+            number += 1
         second = comes_second(hidden, v_smem[0].dtype)
         first_box = hidden // BOX
         row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
@@ -201,7 +189,7 @@ def produce_prompts(
         # Two calls, because Triton takes two names of one tuple for one variable of the loop.
         pages = load_pages(row_ptr, last, visible, PAGE_SIZE, BOX, BOXES)
         v_pages = load_pages(row_ptr, last, visible, PAGE_SIZE, BOX, BOXES)
-        for i in range(num_tiles + 1):
+        for i in range(visits):
             tile = visited_tile(i, last, second)
             v_tile = visited_tile(i - 1, last, second)
             next_tile = visited_tile(i + 1, last, second)
@@ -209,7 +197,7 @@ def produce_prompts(
             with_values = i > 0
             if raw_ring is not None:  # noqa: SIM102  # the compiler knows it
                 if with_values:
-                    at, v_barrier = wait_for_stage(raw_ring, base - number + i - 1)
+                    at, v_barrier = wait_for_stage(raw_ring, base - number + i)
                     mbarrier.expect(v_barrier, TILE_BYTES)
                     copy_heads(v_heads, raw_v, at, v_barrier, v_pages, v_tile, visible, PAGE_SIZE)
             stage, barrier = wait_for_stage(ring, base + i)
@@ -227,9 +215,8 @@ def produce_prompts(
             v_pages = pages
             # Loaded while the next stage is not free yet.
             pages = load_pages(row_ptr, next_tile, visible, PAGE_SIZE, BOX, BOXES)
-        base += num_tiles + 1
-        number += 1
-        ticket = draw_ticket(batch, window, next_ticket, num_tickets, HEADS, TILE_SIZE)
+        base += visits
+        ticket = next_ticket
         if ticket >= num_tickets:
             wait_for_stage(ring, base - 1 + STAGES)  # both warpgroups have finished all Q-Blocks
             ticket = ticket_to_repeat(repeats, repeated)

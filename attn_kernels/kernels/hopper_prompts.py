@@ -236,29 +236,23 @@ def consume_prompts(
             sinks = gl.load(scoring.sinks_ptr + first_head + block_rows % HEADS).to(gl.float32) * LOG2_E
             total += gl.convert_layout(exp2(sinks - row_max), total.type.layout)
         row_factor = 1.0 / total
+        out_rows = gl.where(split < 0, num_rows, 0)  # without a branch, which would delay the output
         if lse[0] is not None:
             row_factor = gl.where(total == 0.0, 0.0, row_factor)  # of rows that see no key
             row_sums = gl.convert_layout(row_sums, row_layout)
-            if split < 0:
-                store_lse(lse, first_row, first_head, block_rows, num_rows, row_max, row_sums, sinks, HEADS)
+            store_lse(lse, first_row, first_head, block_rows, out_rows, row_max, row_sums, sinks, HEADS)
         if scoring.v_scale is not None:
             row_factor *= scoring.v_scale
         accs = wait_products(products)
         mbarrier.arrive(empty.index(stage), count=1)
         out_block_ptr = out_ptr + (first_row * stride_out_token + first_head * stride_out_head) * UNIT
         out_strides = (stride_out_token, stride_out_head)
-        if partials is None:  # noqa: SIM114  # the compiler knows it, unlike ``split``
-            store_output(
-                q_smem, GROUP, out_block_ptr, out_strides, num_rows, accs, row_factor, HEADS, HEAD_SIZE
-            )
-        elif split < 0:
-            store_output(
-                q_smem, GROUP, out_block_ptr, out_strides, num_rows, accs, row_factor, HEADS, HEAD_SIZE
-            )
-        else:
-            place = (first_token, first_head, num_rows, split)
-            sums = gl.convert_layout(row_sums, row_layout)
-            store_split(partials, place, GROUP, accs, row_max, sums, scoring.v_scale, HEADS, HEAD_SIZE)
+        store_output(q_smem, GROUP, out_block_ptr, out_strides, out_rows, accs, row_factor, HEADS, HEAD_SIZE)
+        if partials is not None:  # noqa: SIM102  # the compiler knows it, unlike ``split``
+            if split >= 0:
+                place = (first_token, first_head, num_rows, split)
+                sums = gl.convert_layout(row_sums, row_layout)
+                store_split(partials, place, GROUP, accs, row_max, sums, scoring.v_scale, HEADS, HEAD_SIZE)
         base += num_tiles + 1
         number += 1
         kv_head, first_token, num_queries, first_limit, num_keys, hidden, num_tiles, split, ticket, exact = (

@@ -3,8 +3,8 @@
 The schedule says what programs share, in what order. Its one int32 tensor holds four parts. Two counters
 come first: tickets drawn, and programs that have drawn their last; both are zero between launches. Then come
 the number of the prompts' Q-Blocks, the keys of each split of them, and the keys that the longest one sees.
-Then come the Q-Blocks, the longest first (longest processing time first, Graham 1969): the sequence and the
-first query of each. Last are the cumulative tiles of the decodes.
+Then come the Q-Blocks, the longest first (longest processing time first, Graham 1969), with all that a
+program must know of each, so that it waits for no lengths. Last are the cumulative tiles of the decodes.
 
 Prompts have splits where whole Q-Blocks would leave multiprocessors idle and splits save a tenth of the time.
 A program computes the keys of a split, and then needs as long as for SPLIT_COST keys to begin and to write a
@@ -38,6 +38,7 @@ from attn_kernels.kernels.query_tile import load_lengths
 BLOCK_M = 128  # rows of a prompt's Q-Block
 SPLIT_KEYS_AT = 3
 Q_BLOCKS = 5  # the place of the Q-Blocks
+Q_BLOCK_FIELDS = 5
 SPLIT_COST = 670.0  # keys; found by timing one to 24 splits of 43 batches on an H100
 CHUNK = 64  # Q-Blocks of one program
 
@@ -54,7 +55,7 @@ class Roles(NamedTuple):
         return num_query_tokens // self.prompt_block_q + num_seqs if self.prompt_block_q else 0
 
     def tiles_at(self, num_query_tokens: int, num_seqs: int) -> int:
-        return Q_BLOCKS + 2 * self.max_q_blocks(num_query_tokens, num_seqs)
+        return Q_BLOCKS + Q_BLOCK_FIELDS * self.max_q_blocks(num_query_tokens, num_seqs)
 
     def length(self, num_query_tokens: int, num_seqs: int) -> int:
         return self.tiles_at(num_query_tokens, num_seqs) + num_seqs + 1
@@ -62,10 +63,11 @@ class Roles(NamedTuple):
 
 @triton.jit
 def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q: tl.constexpr):
-    """Sequences and first queries of Q-Blocks, by their numbers as in ``find_sequence``; last, their cost.
+    """Q-Blocks by their numbers, as in ``find_sequence``: their cost, and the fields of the schedule.
 
     The cost of a Q-Block is the number of keys that its last query sees, but at least 1; a number without a
-    Q-Block costs 0.
+    Q-Block costs 0. The fields are the sequence, the first token, the number of query tokens, the last key
+    that the first of them sees, and the number of keys of the sequence.
     """
     base = tl.load(cu_seqlens_q_ptr)
     seqs = numbers * 0
@@ -81,9 +83,11 @@ def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q: t
     seq_starts = tl.load(cu_seqlens_q_ptr + seqs)
     query_lens = tl.load(cu_seqlens_q_ptr + seqs + 1) - seq_starts
     first_queries = (numbers - ((seq_starts - base) // BLOCK_Q + seqs)) * BLOCK_Q
-    context_lens = tl.load(seqused_k_ptr + seqs) - query_lens
-    costs = context_lens + tl.minimum(first_queries + BLOCK_Q, query_lens)
-    return seqs, first_queries, tl.where(first_queries < query_lens, tl.maximum(costs, 1), 0)
+    num_keys = tl.load(seqused_k_ptr + seqs)
+    first_limits = num_keys - query_lens + first_queries
+    num_queries = tl.minimum(query_lens - first_queries, BLOCK_Q)
+    costs = tl.where(num_queries > 0, tl.maximum(first_limits + num_queries, 1), 0)
+    return costs, (seqs, seq_starts + first_queries, num_queries, first_limits, num_keys)
 
 
 @triton.jit
@@ -101,7 +105,7 @@ def rank_q_blocks(
 ):
     """Write this program's CHUNK of Q-Blocks to their places; the first program writes what precedes them."""
     numbers = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
-    seqs, first_queries, costs = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q)
+    costs, fields = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q)
     costs = tl.where(numbers < max_q_blocks, costs, 0)
     ranks = tl.zeros([CHUNK], dtype=tl.int32)
     count = 0
@@ -109,7 +113,7 @@ def rank_q_blocks(
     work = 0.0
     for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
         others = first + tl.arange(0, CHUNK)
-        _, _, other_costs = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, BLOCK_Q)
+        other_costs, _ = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, BLOCK_Q)
         other_costs = tl.where(others < max_q_blocks, other_costs, 0)
         dearer = other_costs[:, None] > costs[None, :]
         equal_before = (other_costs[:, None] == costs[None, :]) & (others[:, None] < numbers[None, :])
@@ -118,8 +122,8 @@ def rank_q_blocks(
         longest = tl.maximum(longest, tl.max(other_costs, 0))
         work += tl.sum(other_costs.to(tl.float32), 0)
     exists = costs > 0
-    tl.store(schedule_ptr + 5 + 2 * ranks, seqs, mask=exists)
-    tl.store(schedule_ptr + 6 + 2 * ranks, first_queries, mask=exists)
+    for field in tl.static_range(5):
+        tl.store(schedule_ptr + 5 + 5 * ranks + field, fields[field], mask=exists)
     if tl.program_id(0) == 0:
         share = num_kv_heads / multiprocessors.to(tl.float32)  # programs of a multiprocessor, of each Q-Block
         tl.store(schedule_ptr + 2, count)

@@ -22,34 +22,28 @@ from typing import Any, NamedTuple
 
 import triton
 from triton import language as tl
-
-BLOCK_M = tl.constexpr(128)
 """
 KERNEL = """
 
 @triton.jit
-def draw_kernel(
-    found_ptr, schedule_ptr, cu_ptr, seqused_k_ptr, num_kv_heads, num_splits, window,
-    HEADS: tl.constexpr, TILE_SIZE: tl.constexpr,
-):
+def draw_kernel(found_ptr, schedule_ptr, num_kv_heads, num_splits, window, TILE_SIZE: tl.constexpr):
     tickets = (schedule_ptr, schedule_ptr + 5, tl.load(schedule_ptr + 2))
     longest = tl.load(schedule_ptr + 4)
     splits = (tl.load(schedule_ptr + 3), num_splits)
-    batch = ((*tickets, longest), num_kv_heads, cu_ptr, seqused_k_ptr, splits)
+    batch = ((*tickets, longest), num_kv_heads, splits)
     most = count_splits(splits, window, (longest + TILE_SIZE - 1) // TILE_SIZE, TILE_SIZE)
     num_tickets = tickets[2] * num_kv_heads * most
-    ticket = draw_ticket(batch, window, tl.atomic_add(schedule_ptr, 1), num_tickets, HEADS, TILE_SIZE)
     number = 0
-    while ticket < num_tickets:
-        block, seq = load_q_block(batch, window, ticket, 0, HEADS, TILE_SIZE)
-        tl.store(found_ptr + 6 * number, seq)
-        tl.store(found_ptr + 6 * number + 1, block.first_token)
-        tl.store(found_ptr + 6 * number + 2, block.kv_head)
-        tl.store(found_ptr + 6 * number + 3, block.first_key)
-        tl.store(found_ptr + 6 * number + 4, block.num_tiles)
-        tl.store(found_ptr + 6 * number + 5, block.split)
-        number += 1
-        ticket = draw_ticket(batch, window, tl.atomic_add(schedule_ptr, 1), num_tickets, HEADS, TILE_SIZE)
+    for ticket in range(num_tickets):
+        block, seq = load_q_block(batch, window, ticket, 0, TILE_SIZE)
+        if block.num_tiles > 0:
+            tl.store(found_ptr + 6 * number, seq)
+            tl.store(found_ptr + 6 * number + 1, block.first_token)
+            tl.store(found_ptr + 6 * number + 2, block.kv_head)
+            tl.store(found_ptr + 6 * number + 3, block.first_key)
+            tl.store(found_ptr + 6 * number + 4, block.num_tiles)
+            tl.store(found_ptr + 6 * number + 5, block.split)
+            number += 1
 """
 
 
@@ -90,14 +84,10 @@ def test_every_key_of_every_q_block_is_computed_once(
     schedule = torch.tensor(
         scheduled(starts, starts, context_lens, Roles(block_q, 0, 0), starts[-1], num_kv_heads)
     ).int()
-    schedule[:2] = 0
     if split_keys is not None:
         schedule[SPLIT_KEYS_AT] = split_keys
-    tensors = (torch.tensor(starts).int(), torch.tensor(context_lens).int())
     found = torch.full((1 + 16 * num_kv_heads * len(schedule), 6), -7).int()
-    draw_kernel[(1,)](
-        found, schedule, *tensors, num_kv_heads, num_splits, window, HEADS=heads, TILE_SIZE=tile_size
-    )
+    draw_kernel[(1,)](found, schedule, num_kv_heads, num_splits, window, TILE_SIZE=tile_size)
     keys = schedule[SPLIT_KEYS_AT].item()
     expected = []
     for seq, (query_len, cached) in enumerate(sizes):

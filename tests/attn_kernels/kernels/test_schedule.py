@@ -15,14 +15,16 @@ ROLES = Roles(prompt_block_q=18, decode_block_q=4, decode_tile=64)
 
 
 def expected_q_blocks(cu_prompts, context_lens, block_q):
-    """Sequence and first query of every Q-Block, the longest first, and equals by their numbers."""
+    """The fields of every Q-Block and its cost, the longest first, and equals by their numbers."""
     found = []
     for seq, context_len in enumerate(context_lens):
         start, stop = cu_prompts[seq : seq + 2]
         for first in range(0, stop - start, block_q):
-            cost = max(1, context_len - (stop - start) + min(first + block_q, stop - start))
+            num_queries = min(block_q, stop - start - first)
+            first_limit = context_len - (stop - start) + first
+            cost = max(1, first_limit + num_queries)
             number = (start - cu_prompts[0]) // block_q + seq + first // block_q
-            found.append((-cost, number, [seq, first]))
+            found.append((-cost, number, [seq, start + first, num_queries, first_limit, context_len]))
     return [(entry, -cost) for cost, _, entry in sorted(found)]
 
 
@@ -50,8 +52,9 @@ def check(query_lens, context_lens, num_decodes, roles, spare_tokens=0):
         longest = max((cost for _, cost in q_blocks), default=0)
         assert 1 <= found[SPLIT_KEYS_AT] <= max(1, longest) or found[SPLIT_KEYS_AT] == UNSPLIT
         expected[2:Q_BLOCKS] = [len(q_blocks), found[SPLIT_KEYS_AT], longest]
-        expected[Q_BLOCKS : Q_BLOCKS + 2 * len(q_blocks)] = [n for entry, _ in q_blocks for n in entry]
-        assert Q_BLOCKS + 2 * len(q_blocks) <= tiles_at
+        fields = [number for entry, _ in q_blocks for number in entry]
+        expected[Q_BLOCKS : Q_BLOCKS + len(fields)] = fields
+        assert Q_BLOCKS + len(fields) <= tiles_at
     if roles.decode_tile:
         expected[tiles_at:-2] = expected_tiles(cu_decodes, context_lens, roles)
     assert found == expected, "nothing else is written"
