@@ -15,7 +15,7 @@ ROLES = Roles(prompt_block_q=18, decode_block_q=4, decode_tile=64)
 
 
 def expected_q_blocks(cu_prompts, context_lens, block_q):
-    """The fields of every Q-Block and its cost, the longest first, and equals by their numbers."""
+    """The fields of every Q-Block and its cost, the longest first; of about one length, the last first."""
     found = []
     for seq, context_len in enumerate(context_lens):
         start, stop = cu_prompts[seq : seq + 2]
@@ -24,8 +24,10 @@ def expected_q_blocks(cu_prompts, context_lens, block_q):
             first_limit = context_len - (stop - start) + first
             cost = max(1, first_limit + num_queries)
             number = (start - cu_prompts[0]) // block_q + seq + first // block_q
-            found.append((-cost, number, [seq, start + first, num_queries, first_limit, context_len]))
-    return [(entry, -cost) for cost, _, entry in sorted(found)]
+            octave = cost.bit_length() - 1
+            grade = (octave, 4 * cost >> octave)
+            found.append((grade, number, [seq, start + first, num_queries, first_limit, context_len], cost))
+    return [(entry, cost) for *_, entry, cost in sorted(found, reverse=True)]
 
 
 def expected_tiles(cu_decodes, context_lens, roles):
