@@ -7,7 +7,6 @@ a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 import triton
@@ -26,6 +25,7 @@ from attn_kernels.kernels.arguments import (
     ranges_of,
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
+from attn_kernels.kernels.hopper_joins import bind_joins
 from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, launches, take_schedule
 from attn_kernels.kernels.query_tile import attend_cache, find_q_block, load_queries, load_scales
 from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, schedule_kernel
@@ -172,9 +172,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     by_hopper = bind_hopper(plan, layer, SCHEDULE, fragments=(None, *PARTIALS), num_splits=NUM_SPLITS)
     if not by_hopper or layer.sliding_window:  # the Hopper kernel does not split what a window hides in part
         return by_hopper or bind_with_pointers(plan, layer)
-    _, const, _ = common_arguments(plan, layer)
-    as_split = replace(const, tile_size=plan.config.tile_size)  # by the Hopper kernel
-    return *by_hopper, *bind_reduce(layer, PARTIALS, DEVICE_SPLIT_KEYS, as_split)
+    return *by_hopper, bind_joins(plan, layer, PARTIALS, SCHEDULE)
 
 
 def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:

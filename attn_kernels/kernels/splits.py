@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise, starmap
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import triton
 import triton.language as tl
@@ -345,8 +345,6 @@ def reduce_kernel(
     SPLITS: tl.constexpr = const.splits
     COLUMNS: tl.constexpr = const.columns
     split_keys = find_split_keys(split_keys_ptr, split_keys)
-    if split_keys >= 1 << 30:  # the schedule has no splits
-        return
     token = tl.program_id(0)
     head = tl.program_id(1)
     seq = search(cu_seqlens_q_ptr, num_seqs, token)
@@ -395,21 +393,18 @@ def take_partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
     return (*scratch.partials(sizes), *([scratch.split_keys(sizes)] if sizes.for_capture else []))
 
 
-def specialise_reduce(constants: dict[str, Any]) -> tuple[Specialisation, ...]:
-    return tuple(
+def specialise_splits() -> tuple[Specialisation, ...]:
+    reduce = (
         Specialisation(
             reduce_kernel,
             str(splits),
-            constants=constants,
+            constants=EAGER,
             options=REDUCE_OPTIONS,
             const_of=partial(ReduceParams.of, splits=splits),
         )
         for splits in JOINED_AT_ONCE
     )
-
-
-def specialise_splits() -> tuple[Specialisation, ...]:
-    return Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS), *specialise_reduce(EAGER)
+    return Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS), *reduce
 
 
 SPLIT_KEYS = OfPlan(lambda plan: plan.split_keys)

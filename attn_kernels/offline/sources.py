@@ -20,9 +20,10 @@ from attn_kernels.kernels.arguments import (
     Specialisation,
     launch_constants,
 )
+from attn_kernels.kernels.hopper_joins import specialise_joins
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.kernels.schedule import CHUNK, SPLIT_COST, schedule_kernel
-from attn_kernels.kernels.splits import Wave, specialise_reduce
+from attn_kernels.kernels.splits import Wave
 from attn_kernels.offline.resources import TARGETS
 
 # The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
@@ -102,11 +103,11 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
         tile = (shape.head_size, shape.block_size, shape.gqa_group_size, _cache_bytes(shape))
         computed = hopper_limits.OPTIONS[config.variant].issuperset(shape.features)
         if computed and hopper_limits.unsupported_shape(config, *tile) is None:
-            reduce = specialise_reduce({}) if config.variant == "qblock" else ()
+            joins = [specialise_joins(config, shape.head_size, shape.gqa_group_size)]
             return {
                 "schedule": _schedule_source(hopper, config, shape),
                 "hopper": _hopper_source(hopper, config, shape),
-                **_specialised(config, reduce, shape),
+                **_specialised(config, joins if config.variant == "qblock" else [], shape),
             }
     return _specialised(config, variant.specialise(config, shape.gqa_group_size), shape)
 
