@@ -47,10 +47,5 @@ VARIANT = Variant(
     scratch=take_scratch,
     scratch_maxima=scratch_maxima,
     samples=(Config("stream_k", block_m=16, tile_size=64, tma=1),),
-    # 32 and 64 rows are for drafts and for many query heads a KV head: one tile then holds all queries of a
-    # sequence.
-    grids=(
-        ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), D=(1,)),
-        ConfigGrid(M=(32,), T=(128,), W=(4,), S=(2,), D=(1,)),
-    ),
+    grids=(ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), D=(1,)),),
 )
