@@ -22,6 +22,7 @@ from attn_kernels.kernels.arguments import (
 from attn_kernels.kernels.hopper_limits import roles_of
 from attn_kernels.kernels.query_tile import in_base_2, in_base_e
 from attn_kernels.kernels.schedule import BLOCK_M
+from attn_kernels.kernels.splits import join_states, tiles_per_split
 
 ROWS = 16  # of a program
 OPTIONS = {"num_warps": 4}
@@ -55,12 +56,10 @@ def join_prompts_kernel(
     first_token = tl.load(entry_ptr + 1)
     num_queries = tl.load(entry_ptr + 2)
     tiles = (tl.load(entry_ptr + 3) + num_queries - 1) // TILE_SIZE + 1
-    split_tiles = tl.maximum((tl.load(schedule_ptr + 3) + TILE_SIZE // 2) // TILE_SIZE, 1)
-    count = tl.minimum((tiles + split_tiles // 2) // split_tiles, num_splits)
+    each = tiles_per_split(tiles, tl.load(schedule_ptr + 3), num_splits, TILE_SIZE)
     rows = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
-    if (count <= 1) | (tl.program_id(2) * ROWS >= num_queries * HEADS):
+    if (each >= tiles) | (tl.program_id(2) * ROWS >= num_queries * HEADS):
         return
-    count = tl.cdiv(tiles, tl.cdiv(tiles, count))
     exists = rows < num_queries * HEADS
     tokens = first_token + rows // HEADS
     heads = tl.program_id(1) * HEADS + rows % HEADS
@@ -72,17 +71,12 @@ def join_prompts_kernel(
         largest = in_base_2(tl.load(sinks_ptr + heads, mask=exists, other=0.0))
         total += 1.0
     result = tl.zeros([ROWS, HEAD_PADDED], tl.float32)
-    for split in range(count):
+    for split in range(tl.cdiv(tiles, each)):
         row_max = tl.load(max_ptr + places + split, mask=exists, other=-1e30)
         row_sum = tl.load(sum_ptr + places + split, mask=exists, other=0.0)
         partial_ptrs = partial_ptr + ((places + split) * HEAD_PADDED)[:, None] + columns[None, :]
         partials = tl.load(partial_ptrs, mask=exists[:, None], other=0.0)
-        new = tl.maximum(largest, row_max)
-        kept = tl.exp2(largest - new)
-        weight = tl.exp2(row_max - new)
-        total = total * kept + row_sum * weight
-        result = result * kept[:, None] + partials * weight[:, None]
-        largest = new
+        result, largest, total = join_states(result, largest, total, partials, row_max, row_sum)
     result *= tl.where(total > 0.0, 1.0 / total, 0.0)[:, None]
     out_places = (tokens.to(tl.int64) * stride_out_token + heads.to(tl.int64) * stride_out_head) * UNIT
     mask = exists[:, None] & (columns < HEAD_SIZE)[None, :]

@@ -52,7 +52,7 @@ from attn_kernels.kernels.query_tile import (
     store_normalised,
 )
 from attn_kernels.kernels.splits import SPLIT_KEYS as SPLIT_KEYS_OF_PLAN
-from attn_kernels.kernels.splits import find_splits, max_q_blocks, store_state
+from attn_kernels.kernels.splits import find_splits, join_states, max_q_blocks, store_state
 from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
 
 SPLIT_KEYS = 1024  # of each range; a multiple of every tile size. Another number gives other bits
@@ -76,16 +76,6 @@ def find_ranges(block, images, window, split_keys, WINDOWED: tl.constexpr):
 def one_program(count, num_splits):
     """Whether one program computes a Q-Block that sees ``count`` ranges, and not one each."""
     return (count <= 1) | (count > num_splits)
-
-
-@triton.jit
-def join_states(acc, row_max, row_sum, next_acc, next_max, next_sum):
-    """The softmax state of two ranges of keys. One that is masked for a row changes no bit of it."""
-    new_max = tl.maximum(row_max, next_max)
-    old = tl.exp2(row_max - new_max)
-    new = tl.exp2(next_max - new_max)
-    acc = tl.fma(acc, tl.broadcast_to(old[:, None], acc.shape), next_acc * new[:, None])
-    return acc, new_max, tl.fma(row_sum, old, next_sum * new)
 
 
 @triton.jit(**JIT_OPTIONS)

@@ -277,9 +277,24 @@ def split_range(block, ranges, window, split_keys, num_splits, tile_size, WINDOW
         last = last_key_seen(ranges, block.seq, first_position, stop - 1, stop - 1)
         stop = tl.minimum(last, block.num_keys - 1) + 1
     tiles = tl.cdiv(stop - start, tile_size)
+    return start, stop, tiles_per_split(tiles, split_keys, num_splits, tile_size) * tile_size
+
+
+@triton.jit
+def tiles_per_split(tiles, split_keys, num_splits, tile_size):
     split_tiles = tl.maximum((split_keys + tile_size // 2) // tile_size, 1)
     splits = tl.maximum((tiles + split_tiles // 2) // split_tiles, 1)
-    return start, stop, tl.cdiv(tiles, tl.minimum(splits, num_splits)) * tile_size
+    return tl.cdiv(tiles, tl.minimum(splits, num_splits))
+
+
+@triton.jit
+def join_states(acc, row_max, row_sum, next_acc, next_max, next_sum):
+    """The softmax state of two sets of keys. One that is masked for a row changes no bit of it."""
+    new_max = tl.maximum(row_max, next_max)
+    old = tl.exp2(row_max - new_max)
+    new = tl.exp2(next_max - new_max)
+    acc = tl.fma(acc, tl.broadcast_to(old[:, None], acc.shape), next_acc * new[:, None])
+    return acc, new_max, tl.fma(row_sum, old, next_sum * new)
 
 
 @triton.jit
@@ -344,7 +359,6 @@ def reduce_kernel(
     """
     SPLITS: tl.constexpr = const.splits
     COLUMNS: tl.constexpr = const.columns
-    split_keys = find_split_keys(split_keys_ptr, split_keys)
     token = tl.program_id(0)
     head = tl.program_id(1)
     seq = search(cu_seqlens_q_ptr, num_seqs, token)
@@ -352,6 +366,7 @@ def reduce_kernel(
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // block_q, head, 0, block_q)
     if query < 0 or query - block.first_query >= block.num_queries:  # a token of no sequence
         return
+    split_keys = find_split_keys(split_keys_ptr, split_keys)
     ranges = (ranges_ptr, max_ranges)
     start, stop, keys = split_range(block, ranges, window, split_keys, num_splits, tile_size, const.windowed)
     if stop - start <= keys:  # one split, or no key

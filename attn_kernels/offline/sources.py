@@ -103,11 +103,12 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
         tile = (shape.head_size, shape.block_size, shape.gqa_group_size, _cache_bytes(shape))
         computed = hopper_limits.OPTIONS[config.variant].issuperset(shape.features)
         if computed and hopper_limits.unsupported_shape(config, *tile) is None:
-            joins = [specialise_joins(config, shape.head_size, shape.gqa_group_size)]
+            prompts = config.variant == "qblock"
+            joins = [specialise_joins(config, shape.head_size, shape.gqa_group_size)] if prompts else []
             return {
                 "schedule": _schedule_source(hopper, config, shape),
                 "hopper": _hopper_source(hopper, config, shape),
-                **_specialised(config, joins if config.variant == "qblock" else [], shape),
+                **_specialised(config, joins, shape),
             }
     return _specialised(config, variant.specialise(config, shape.gqa_group_size), shape)
 

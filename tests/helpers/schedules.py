@@ -31,3 +31,9 @@ def scheduled(cu_prompts, cu_decodes, context_lens, roles, num_query_tokens, num
         arguments = [one.value(plan) if isinstance(one, OfPlan) else one for one in launch.arguments]
     launch.kernel[launch.grid(plan)](*arguments)
     return schedule.tolist()
+
+
+def tiles_per_split(tiles, split_keys, tile_size, num_splits):
+    """The tiles of each split, as ``splits.split_range`` says, in Python."""
+    split_tiles = max(1, (split_keys + tile_size // 2) // tile_size)
+    return -(-tiles // min(num_splits, max(1, (tiles + split_tiles // 2) // split_tiles)))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import scheduled
+from schedules import scheduled, tiles_per_split
 
 from attn_kernels import Config
 from attn_kernels.kernels.hopper_joins import ROWS, constants, join_prompts_kernel
@@ -19,14 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:divide by zero encountered:Runti
 prompts = st.lists(
     st.tuples(st.integers(0, 70), st.sampled_from((0, 30, 700, 5000))), min_size=1, max_size=3
 ).filter(lambda sizes: any(query for query, _ in sizes))
-
-
-def count_splits(keys, split_keys, tile_size, num_splits):
-    """As many as ``splits.split_range`` gives; each has a tile at least."""
-    tiles = -(-keys // tile_size)
-    split_tiles = max(1, (split_keys + tile_size // 2) // tile_size)
-    count = min(num_splits, max(1, (tiles + split_tiles // 2) // split_tiles))
-    return -(-tiles // -(-tiles // count))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -76,7 +68,8 @@ def test_split_rows_are_joined_and_others_left(
     for (query_len, cached), start in zip(sizes, starts, strict=False):
         for query in range(query_len):
             stop = min(query // block_q * block_q + block_q, query_len)
-            count = count_splits(cached + stop, split_keys, 64, num_splits)
+            tiles = -(-(cached + stop) // 64)
+            count = -(-tiles // tiles_per_split(tiles, split_keys, 64, num_splits))
             token = start + query
             if count == 1:
                 assert (out[token] == POISON).all() and (lse[:, token] == POISON).all()

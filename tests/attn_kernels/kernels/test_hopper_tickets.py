@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import scheduled
+from schedules import scheduled, tiles_per_split
 
 from attn_kernels.kernels import hopper_prompt_copies
 from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, Roles
@@ -93,9 +93,7 @@ def test_every_key_of_every_q_block_is_computed_once(
     for seq, (query_len, cached) in enumerate(sizes):
         for first in range(0, query_len, block_q):
             tiles = (cached + min(first + block_q, query_len) - 1) // tile_size + 1
-            per_split = max(1, (keys + tile_size // 2) // tile_size)
-            count = 1 if window else min(num_splits, max(1, (tiles + per_split // 2) // per_split))
-            each = -(-tiles // count)
+            each = tiles_per_split(tiles, keys, tile_size, 1 if window else num_splits)
             for split, start in enumerate(range(0, tiles, each)):
                 number = -1 if each >= tiles else split
                 place = (start * tile_size, min(start + each, tiles), number)
