@@ -136,7 +136,8 @@ def hopper_kernel(
         rings = (ring, None)
         mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
         signals = (mail, allocate_repeats())
-        tickets = (schedule_ptr, schedule_ptr + 5, gl.load(schedule_ptr + 2), gl.load(schedule_ptr + 4))
+        num_q_blocks, longest = gl.load(schedule_ptr + 2), gl.load(schedule_ptr + 4)
+        tickets = (schedule_ptr, schedule_ptr + 6, num_q_blocks, gl.load(schedule_ptr + 5), longest)
         prompts = (tickets, num_kv_heads, None)
         prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, None)
         if num_splits is not None:

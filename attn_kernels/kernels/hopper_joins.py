@@ -50,9 +50,9 @@ def join_prompts_kernel(
     UNIT: tl.constexpr,
 ):
     """Join the splits of some rows of a Q-Block; the tensors are those of ``splits.store_partial``."""
-    if tl.program_id(0) >= tl.load(schedule_ptr + 2):
+    if tl.program_id(0) >= tl.load(schedule_ptr + 5):  # as many Q-Blocks may have several splits
         return
-    entry_ptr = schedule_ptr + 5 + 5 * tl.program_id(0)
+    entry_ptr = schedule_ptr + 6 + 5 * tl.program_id(0)
     first_token = tl.load(entry_ptr + 1)
     num_queries = tl.load(entry_ptr + 2)
     tiles = (tl.load(entry_ptr + 3) + num_queries - 1) // TILE_SIZE + 1

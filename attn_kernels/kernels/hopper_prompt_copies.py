@@ -40,15 +40,21 @@ PROMPT_FIELDS = gl.constexpr(len(PromptBlock._fields))
 
 
 @gluon.jit
-def load_q_block(batch, window, ticket, exact, TILE_SIZE: gl.constexpr):
-    """The Q-Block, split and KV head of a ticket, without tiles if its split does not exist; the sequence."""
+def load_q_block(batch, window, ticket, most_splits, exact, TILE_SIZE: gl.constexpr):
+    """The Q-Block, split and KV head of a ticket, without tiles if its split does not exist; the sequence.
+
+    The splits of Q-Blocks that may have several come first, then the other Q-Blocks. Tickets of one split
+    follow each other, because they read the same keys.
+    """
     tickets, num_kv_heads, splits = batch
-    _, q_blocks_ptr, num_q_blocks, _ = tickets
+    _, q_blocks_ptr, _, splittable, _ = tickets
     q_block = ticket // num_kv_heads
     split = ticket * 0
-    if q_block >= num_q_blocks:  # Tickets of one split follow each other, because they read the same keys.
-        split = q_block // num_q_blocks
-        q_block %= num_q_blocks
+    if q_block < splittable * most_splits:
+        split = q_block // splittable
+        q_block %= splittable
+    else:
+        q_block -= splittable * (most_splits - 1)
     entry_ptr = q_blocks_ptr + 5 * q_block
     seq = gl.load(entry_ptr)
     first_token = gl.load(entry_ptr + 1)
@@ -160,9 +166,9 @@ def produce_prompts(
     TILE_BYTES: gl.constexpr = TILE_SIZE * padded(HEAD_SIZE) * k_smem[0].dtype.primitive_bitwidth // 8
     k_page_rows, k_head_rows, k_head_columns = k_steps
     v_page_rows, v_head_rows, v_head_columns = v_steps
-    counters_ptr, _, num_q_blocks, longest = batch[0]
+    counters_ptr, _, num_q_blocks, splittable, longest = batch[0]
     most_splits = count_splits(batch[2], window, (longest + TILE_SIZE - 1) // TILE_SIZE, TILE_SIZE)
-    num_tickets = num_q_blocks * batch[1] * most_splits
+    num_tickets = (num_q_blocks + splittable * (most_splits - 1)) * batch[1]
     ticket = gl.atomic_add(counters_ptr, 1)
     number = ticket * 0
     base = ticket * 0  # stages used for earlier Q-Blocks
@@ -172,7 +178,7 @@ def produce_prompts(
     while ticket >= 0:
         next_ticket = gl.atomic_add(counters_ptr, 1)
         exact = count_repeats(repeats, 0) + count_repeats(repeats, 1)
-        block, seq = load_q_block(batch, window, ticket, exact, TILE_SIZE)
+        block, seq = load_q_block(batch, window, ticket, most_splits, exact, TILE_SIZE)
         hidden = first_key(block, window)
         num_tiles = block.num_tiles - hidden // TILE_SIZE
         visits = gl.where(block.num_tiles > 0, num_tiles + 1, 0)

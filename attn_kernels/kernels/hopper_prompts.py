@@ -229,7 +229,7 @@ def consume_prompts(
             products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
         total = gl.sum(row_sum, 1)
         if exact == 0:
-            noted = note_large(repeats, GROUP, noted, ticket, total, dtype)
+            noted = note_large(repeats, GROUP, noted, ticket, row_sum, dtype)
         row_sums = total
         sinks = None
         if scoring.sinks_ptr is not None:

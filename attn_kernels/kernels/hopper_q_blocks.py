@@ -220,10 +220,13 @@ def visited_tile(visit, last, second):
 
 
 @gluon.jit
-def note_large(repeats, GROUP: gl.constexpr, count, ticket, row_sums, dtype: gl.constexpr):
-    """Note the ticket if a row's sum is too large; return the warpgroup's count of noted tickets."""
-    LARGEST_SUM: gl.constexpr = 2.0**64 if dtype == gl.bfloat16 else 2.0**15
-    if gl.max(row_sums, 0) > LARGEST_SUM:
+def note_large(repeats, GROUP: gl.constexpr, count, ticket, thread_sums, dtype: gl.constexpr):
+    """Note the ticket if a thread's sum is too large; return the warpgroup's count of noted tickets.
+
+    No weight is larger than the sum of its thread, and the largest number of fp16 is 65,504.
+    """
+    LARGEST_SUM: gl.constexpr = 2.0**64 if dtype == gl.bfloat16 else 60000.0
+    if gl.max(gl.max(thread_sums, 1), 0) > LARGEST_SUM:
         layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
         count += 1
         repeats.index(GROUP * LINE + count).store(gl.full([1], ticket, gl.int32, layout))

@@ -2,9 +2,9 @@
 
 The schedule says what programs share, in what order. Its one int32 tensor holds four parts. Two counters
 come first: tickets drawn, and programs that have drawn their last; both are zero between launches. Then come
-the number of the prompts' Q-Blocks, the keys of each split of them, and the keys that the longest one sees.
-Then come the Q-Blocks, with all that a program must know of each, so that it waits for no lengths. Last are
-the cumulative tiles of the decodes.
+the number of the prompts' Q-Blocks, the keys of each split of them, the keys that the longest one sees, and
+the number of leading Q-Blocks that may have several splits. Then come the Q-Blocks, with all that a program
+must know of each, so that it waits for no lengths. Last are the cumulative tiles of the decodes.
 
 The longest Q-Blocks come first (longest processing time first, Graham 1969). Those of about one length, which
 is less than a quarter of a power of two, come by their sequences: programs that run at the same time then
@@ -41,7 +41,8 @@ from attn_kernels.kernels.query_tile import load_lengths
 
 BLOCK_M = 128  # rows of a prompt's Q-Block
 SPLIT_KEYS_AT = 3
-Q_BLOCKS = 5  # the place of the Q-Blocks
+SPLITTABLE_AT = 5
+Q_BLOCKS = 6  # the place of the Q-Blocks
 Q_BLOCK_FIELDS = 5
 SPLIT_COST = 670.0  # keys; found by timing one to 24 splits of 43 batches on an H100
 CHUNK = 64  # Q-Blocks of one program
@@ -135,12 +136,22 @@ def rank_q_blocks(
         work += tl.sum(other_costs.to(tl.float32), 0)
     exists = costs > 0
     for field in tl.static_range(5):
-        tl.store(schedule_ptr + 5 + 5 * ranks + field, fields[field], mask=exists)
+        tl.store(schedule_ptr + 6 + 5 * ranks + field, fields[field], mask=exists)
     if tl.program_id(0) == 0:
         share = num_kv_heads / multiprocessors.to(tl.float32)  # programs of a multiprocessor, of each Q-Block
         tl.store(schedule_ptr + 2, count)
-        tl.store(schedule_ptr + 3, find_prompt_splits(count * share, work * share, longest, SPLIT_COST))
+        keys = find_prompt_splits(count * share, work * share, longest, SPLIT_COST)
+        tl.store(schedule_ptr + 3, keys)
         tl.store(schedule_ptr + 4, longest)
+        splittable = 0
+        if keys < longest:
+            lowest = grade_of(tl.maximum(keys - 128, 1))  # the rest of the last tile counts as a tile
+            for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
+                others = first + tl.arange(0, CHUNK)
+                other_costs, _ = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, BLOCK_Q)
+                may_split = (others < max_q_blocks) & (other_costs > 0) & (grade_of(other_costs) >= lowest)
+                splittable += tl.sum(may_split.to(tl.int32), 0)
+        tl.store(schedule_ptr + 5, splittable)
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from schedules import scheduled, tiles_per_split
 
 from attn_kernels import Config
 from attn_kernels.kernels.hopper_joins import ROWS, constants, join_prompts_kernel
-from attn_kernels.kernels.schedule import BLOCK_M, SPLIT_KEYS_AT, Roles
+from attn_kernels.kernels.schedule import BLOCK_M, SPLIT_KEYS_AT, SPLITTABLE_AT, Roles
 
 POISON = -77.0
 # The interpreter also computes the rows of a tile that hold no query.
@@ -40,7 +40,7 @@ def test_split_rows_are_joined_and_others_left(
     tokens, heads, block_q = starts[-1], num_kv_heads * group, BLOCK_M // group
     context_lens = [query + cached for query, cached in sizes]
     schedule = scheduled(starts, starts, context_lens, Roles(block_q, 0, 0), tokens, num_kv_heads)
-    schedule[SPLIT_KEYS_AT] = split_keys
+    schedule[SPLIT_KEYS_AT], schedule[SPLITTABLE_AT] = split_keys, schedule[2]
     chosen = constants(Config("qblock", block_m=128, tile_size=64, tma=1), head_size, group)
     states = torch.randn(tokens, heads, num_splits, generator=generator)
     maxima = torch.where(states < -1.5, -1e30, 10 * states)  # a split may hold no key of a row

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from schedules import scheduled, tiles_per_split
 
 from attn_kernels.kernels import hopper_prompt_copies
-from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, Roles
+from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, SPLITTABLE_AT, Roles
 
 HEADER = """
 from typing import Any, NamedTuple
@@ -27,15 +27,16 @@ KERNEL = """
 
 @triton.jit
 def draw_kernel(found_ptr, schedule_ptr, num_kv_heads, num_splits, window, TILE_SIZE: tl.constexpr):
-    tickets = (schedule_ptr, schedule_ptr + 5, tl.load(schedule_ptr + 2))
+    num_q_blocks = tl.load(schedule_ptr + 2)
+    splittable = tl.load(schedule_ptr + 5)
     longest = tl.load(schedule_ptr + 4)
     splits = (tl.load(schedule_ptr + 3), num_splits)
-    batch = ((*tickets, longest), num_kv_heads, splits)
+    batch = ((schedule_ptr, schedule_ptr + 6, num_q_blocks, splittable, longest), num_kv_heads, splits)
     most = count_splits(splits, window, (longest + TILE_SIZE - 1) // TILE_SIZE, TILE_SIZE)
-    num_tickets = tickets[2] * num_kv_heads * most
+    num_tickets = (num_q_blocks + splittable * (most - 1)) * num_kv_heads
     number = 0
     for ticket in range(num_tickets):
-        block, seq = load_q_block(batch, window, ticket, 0, TILE_SIZE)
+        block, seq = load_q_block(batch, window, ticket, most, 0, TILE_SIZE)
         if block.num_tiles > 0:
             tl.store(found_ptr + 6 * number, seq)
             tl.store(found_ptr + 6 * number + 1, block.first_token)
@@ -85,7 +86,7 @@ def test_every_key_of_every_q_block_is_computed_once(
         scheduled(starts, starts, context_lens, Roles(block_q, 0, 0), starts[-1], num_kv_heads)
     ).int()
     if split_keys is not None:
-        schedule[SPLIT_KEYS_AT] = split_keys
+        schedule[SPLIT_KEYS_AT], schedule[SPLITTABLE_AT] = split_keys, schedule[2]
     found = torch.full((1 + 16 * num_kv_heads * len(schedule), 6), -7).int()
     draw_kernel[(1,)](found, schedule, num_kv_heads, num_splits, window, TILE_SIZE=tile_size)
     keys = schedule[SPLIT_KEYS_AT].item()

@@ -6,9 +6,9 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import COUNTERS, MULTIPROCESSORS, UNTOUCHED, scheduled
+from schedules import COUNTERS, MULTIPROCESSORS, UNTOUCHED, scheduled, tiles_per_split
 
-from attn_kernels.kernels.schedule import CHUNK, Q_BLOCKS, SPLIT_COST, SPLIT_KEYS_AT, Roles
+from attn_kernels.kernels.schedule import CHUNK, Q_BLOCKS, SPLIT_COST, SPLIT_KEYS_AT, SPLITTABLE_AT, Roles
 
 UNSPLIT = 1 << 30
 ROLES = Roles(prompt_block_q=18, decode_block_q=4, decode_tile=64)
@@ -39,6 +39,11 @@ def expected_tiles(cu_decodes, context_lens, roles):
     return [0, *accumulate(tiles)]
 
 
+def count_splits(cost, split_keys, tile_size):
+    tiles = -(-cost // tile_size)
+    return -(-tiles // tiles_per_split(tiles, split_keys, tile_size, tiles))
+
+
 def check(query_lens, context_lens, num_decodes, roles, spare_tokens=0):
     """The schedule of a batch whose leading sequences are decodes; ``spare_tokens``: of a graph's maxima."""
     starts = [0, *accumulate(query_lens)]
@@ -53,7 +58,11 @@ def check(query_lens, context_lens, num_decodes, roles, spare_tokens=0):
         q_blocks = expected_q_blocks(cu_prompts, context_lens, roles.prompt_block_q)
         longest = max((cost for _, cost in q_blocks), default=0)
         assert 1 <= found[SPLIT_KEYS_AT] <= max(1, longest) or found[SPLIT_KEYS_AT] == UNSPLIT
-        expected[2:Q_BLOCKS] = [len(q_blocks), found[SPLIT_KEYS_AT], longest]
+        keys, splittable = found[SPLIT_KEYS_AT], found[SPLITTABLE_AT]
+        expected[2:Q_BLOCKS] = [len(q_blocks), keys, longest, splittable]
+        assert all(cost > 0.8 * (keys - 128) for _, cost in q_blocks[:splittable])
+        for tile_size in (64, 128):
+            assert all(count_splits(cost, keys, tile_size) == 1 for _, cost in q_blocks[splittable:])
         fields = [number for entry, _ in q_blocks for number in entry]
         expected[Q_BLOCKS : Q_BLOCKS + len(fields)] = fields
         assert Q_BLOCKS + len(fields) <= tiles_at
