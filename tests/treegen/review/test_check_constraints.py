@@ -50,8 +50,8 @@ def planted(folder: Path, **kernel: object) -> Module:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("(config.block >= heads)", "(config.block >= heads - 1)"),
-        ("(config.block >= heads)", "(config.block > heads)"),
+        ("config.block >= heads", "config.block >= heads - 1"),
+        ("config.block >= heads", "config.block > heads"),
         ("config.block >= heads", "config.block >= heads or True"),
         ("area <= 100", "area <= 101"),
         ("area <= 100", "area < 100"),
