@@ -101,9 +101,9 @@ def test_what_needs_parts_compiles_the_kernel_that_divides(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And on Hopper GPUs the one launch; what computes the parts are cases of `unified_attention`."""
-    nothing = dict.fromkeys((*TILE, "decode_tile"), 0)
+    nothing = dict.fromkeys(TILE, 0)
     ways = [CompileCase(target, way, nothing, ANY) for way in ("separate", "single")]
-    pod = case("pod", target, {**ANY, "head_size": 64}, block_m=128, tile_size=64, decode_tile=64)
+    pod = case("pod", target, {**ANY, "head_size": 64}, block_m=128, tile_size=64)
     outcomes = [checked_outcome(outcome) for outcome in MIXED_HOOK.compile([*ways, pod], 1)]
     assert [outcome.error for outcome in outcomes] == [None] * 3
     of_pod = {"divide", "schedule", "hopper"} if target == "sm_90" else {"divide"}
@@ -181,9 +181,9 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
 @pytest.mark.parametrize(
     ("name", "given", "compiled", "with_fp8"),
     [
-        ("pod_M128_T64_W4_S3_K128", (256, 64), [(1, 128, 32)], []),
-        ("pod_M128_T64_W4_S3_K128", (100, 6), [(1, 96, 6)], []),
-        ("pod_M128_T64_W4_S3_K128", (48, 6), [], []),
+        ("pod_M128_T64_W4_S3", (256, 64), [(1, 128, 32)], []),
+        ("pod_M128_T64_W4_S3", (100, 6), [(1, 96, 6)], []),
+        ("pod_M128_T64_W4_S3", (48, 6), [], []),
         ("stream_k_M16_T64_W4_S2_D1", (256, 64), [(1, 256, 16), (0, 256, 64)], [(1, 256, 16)]),
         ("stream_k_M16_T128_W4_S2_D1", (256, 7), [(1, 240, 7), (0, 256, 7)], [(1, 256, 7)]),
         ("qblock_M128_T128_W8_S2_D1", (256, 64), [(1, 176, 64), (0, 256, 64)], [(1, 192, 64)]),

@@ -13,7 +13,6 @@ LETTERS = {
     "max_registers": "R",
     "waves_per_eu": "E",
     "matrix_size": "I",
-    "decode_tile": "K",
 }
 
 
@@ -51,7 +50,6 @@ class Config(NamedTuple):
     max_registers: int = 0  # of a thread; NVIDIA only, ignored elsewhere. 0 leaves it to the compiler
     waves_per_eu: int = 0  # occupancy hint; AMD only, ignored elsewhere. 0 leaves it to the compiler
     matrix_size: int = 0  # 16 or 32, the matrix instruction; AMD only, likewise
-    decode_tile: int = 0  # keys of one step of the decodes in ``pod``, whose ``tile_size`` is of the prompts
 
     def __str__(self) -> str:
         """``qblock_M64_T32_W4_S2``: letters of the fields that are not at their defaults, and M, T, W, S."""

@@ -40,7 +40,10 @@ def check_config(config: Config) -> None:
             raise ValueError(f"config.{name} is {value}, but {config.variant} has no such parameter")
     if config.tma or variant.mixed:
         by = "with descriptors" if config.tma else f"by {config.variant}"
-        _check(config, "tile_size", config.tile_size in (64, 128), f"64 or 128 is needed {by}")
+        tiles = (64,) if variant.mixed else (64, 128)
+        _check(
+            config, "tile_size", config.tile_size in tiles, f"{' or '.join(map(str, tiles))} is needed {by}"
+        )
         _check(config, "num_stages", config.num_stages >= 2, f"at least 2 is needed {by}")
         if config.variant == "stream_k":
             _check(config, "block_m", config.block_m <= 64, f"at most 64 is needed {by}")
@@ -48,10 +51,6 @@ def check_config(config: Config) -> None:
             _check(config, "block_m", config.block_m == 128, f"128 is needed {by}")
         warps = 8 if config.variant == "qblock" else 4
         _check(config, "num_warps", config.num_warps == warps, f"{warps} is needed {by}")
-    if variant.mixed:
-        _check(
-            config, "decode_tile", config.decode_tile in (64, 128), f"64 or 128 is needed by {variant.name}"
-        )
 
 
 def _check(config: Config, name: str, fine: bool, needed: str) -> None:

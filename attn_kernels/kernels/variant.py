@@ -127,12 +127,11 @@ class ConfigGrid:
     W: tuple[int, ...]
     S: tuple[int, ...]
     D: tuple[int, ...] = (0,)
-    K: tuple[int, ...] = (0,)
     wide_heads: bool = False  # only for heads of more than 256 elements, on NVIDIA GPUs
 
     def configs(self, variant: str) -> Iterator[Config]:
-        for m, t, w, s, d, k in product(self.M, self.T, self.W, self.S, self.D, self.K):
-            yield Config(variant, m, t, w, s, d, decode_tile=k)
+        for sizes in product(self.M, self.T, self.W, self.S, self.D):
+            yield Config(variant, *sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,7 @@ MIXED = TunedKernel(
     name=mixed.KERNEL,
     features=tuple(STEP_SETS["tiny"](0)[0].batch.mixed_features),
     features_of=lambda batch: batch.mixed_features,
-    parameters=(*TILES, *OTHERS, "decode_tile"),
+    parameters=(*TILES, *OTHERS),
     variants=(
         *(way.variant for way in mixed.WITHOUT_KERNEL),
         *(name for name, variant in VARIANTS.items() if variant.mixed),

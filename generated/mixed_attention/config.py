@@ -10,7 +10,6 @@ class Config(NamedTuple):
     tile_size: int
     num_warps: int
     num_stages: int
-    decode_tile: int = 0
 
 
 class Row(NamedTuple):

@@ -29,7 +29,7 @@ SEED = int(os.environ.get("ATTN_TEST_SEED", "0"))
 POINTERS = Config("qblock", 16, 64)  # whole and split contexts
 PROMPTS = Config("qblock", 128, 64, num_warps=8, num_stages=2, tma=1)
 DECODES = Config("stream_k", 16, 64, num_stages=2, tma=1)
-BOTH = Config("pod", 128, 64, num_stages=2, decode_tile=64)
+BOTH = Config("pod", 128, 64, num_stages=2)
 CONFIGS = (POINTERS, PROMPTS, DECODES, BOTH)
 LAYOUTS = (HeadLayout(32, 8, 128), HeadLayout(16, 4, 80), HeadLayout(8, 1, 256))
 SHARDED = Batch("shards", "decode", (1,) * 6, (1, 3, 40, 700, 20, 5000), LAYOUTS[0], 16)

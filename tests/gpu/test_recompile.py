@@ -39,7 +39,7 @@ CONFIGS = (
     Config("qblock", 128, 128, num_warps=8, tma=1),
     Config("qblock", 16, 64),
     Config("stream_k", 16, 128, tma=1),
-    Config("pod", 128, 64, num_stages=3, decode_tile=128),
+    Config("pod", 128, 64, num_stages=3),
 )
 LONGEST, KV_TOKENS, QUERY_TOKENS = 1024, 32 * 1024, 8 * 1024  # about the most of a batch
 

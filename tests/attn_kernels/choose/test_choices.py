@@ -241,7 +241,7 @@ def test_rows_that_depend_on_the_step_may_end_at_the_fallback(monkeypatch):
 
 # Mixed batches
 
-POD = Config("pod", 128, 64, num_stages=3, decode_tile=128)
+POD = Config("pod", 128, 64, num_stages=3)
 MANY = Parts.of([1] * 200 + [512], [9000] * 200 + [512])
 FEW = Parts.of([1, 512], [9000, 512])
 
@@ -286,7 +286,7 @@ def test_series_and_whole_are_no_configs_that_can_be_launched_alone():
         (A100, "nvidia_h200", {}, POD),
         (A100, None, {"DEVICE": "nvidia_h200"}, POD),
         (H200, None, {"DEVICE": "nvidia"}, SEPARATE),
-        (A100, None, {"CONFIG": str(POD._replace(tile_size=128))}, POD._replace(tile_size=128)),
+        (A100, None, {"CONFIG": str(POD._replace(num_stages=2))}, POD._replace(num_stages=2)),
         (H200, None, {"CONFIG": "qblock_M16_T32_W4_S2"}, SEPARATE),
     ],
 )

@@ -19,7 +19,7 @@ from attn_kernels.testing.poisoned import run_poisoned
 
 DESCRIPTORS = Config("qblock", 128, 64, num_warps=8, num_stages=2, tma=1)
 DECODES = Config("stream_k", 16, 64, num_stages=2, tma=1)
-BOTH = Config("pod", 128, 64, num_stages=3, decode_tile=64)
+BOTH = Config("pod", 128, 64, num_stages=3)
 DECLARED = [
     config
     for name, variant in VARIANTS.items()

@@ -13,7 +13,7 @@ from attn_kernels.testing.poisoned import run_poisoned
 
 LENS = ((1, 1, 3, 0, 1, 20, 1, 9), (50, 20, 33, 9, 64, 60, 8, 90))  # five decodes; another behind a prompt
 PARTS = Parts.of(*LENS)
-POD = Config("pod", 128, 64, num_stages=3, decode_tile=64)
+POD = Config("pod", 128, 64, num_stages=3)
 LAYERS = ("", "window=11 sinks", "softcap alibi scales=tensor", "")
 
 
@@ -77,7 +77,7 @@ def test_a_workspace_serves_one_plan_after_another(choose):
         "cpu", batches[0].model, max_query_tokens=64, max_num_seqs=8, configs=configs
     )
     choose(*configs, SEPARATE)
-    for way in (POD, SEPARATE, POD._replace(tile_size=128, num_stages=2)):
+    for way in (POD, SEPARATE, POD._replace(num_stages=2)):
         for batch in batches:
             parts = Parts.of(batch.query_lens, batch.context_lens)
             plan = batch.plan(config=way, parts=parts, workspace=workspace)

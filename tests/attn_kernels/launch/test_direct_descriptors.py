@@ -15,7 +15,7 @@ from attn_kernels.launch import direct
 CONFIGS = [
     Config("qblock", 128, 64, num_warps=8, num_stages=2, tma=1),
     Config("stream_k", 16, 64, num_stages=2, tma=1),
-    Config("pod", 128, 64, num_stages=2, decode_tile=64),
+    Config("pod", 128, 64, num_stages=2),
 ]
 LENS = ((3, 1, 12), (20, 50, 30))  # two decodes and a prompt
 CHANGES = {

@@ -106,12 +106,12 @@ for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
 
 # The kernel that computes the schedule of the Hopper kernel; interpreted devices have neither.
 gpu.target, torch.version.hip = TARGETS["sm_90"], None
-for name in ("qblock_M128_T64_W8_S2_D1", "stream_k_M16_T64_W4_S2_D1", "pod_M128_T64_W4_S3_K64"):
+for name in ("qblock_M128_T64_W8_S2_D1", "stream_k_M16_T64_W4_S2_D1", "pod_M128_T64_W4_S3"):
     config = Config.parse(name)
     source = sources(config, CompileShape("sm_90", 64, 16, 6, torch.bfloat16, ()))["schedule"]
     for lens in (((1, 3), (7, 20)), ((1,) * 16, (16,) * 16)):
         batch = make_batch(*lens, **(shape | {"head_size": 64}))
-        plan = batch.plan(config=config._replace(variant="qblock", block_m=16, tma=0, decode_tile=0))
+        plan = batch.plan(config=config._replace(variant="qblock", block_m=16, tma=0))
         same = OfPlan(lambda plan: plan.cu_seqlens_q)
         bound = bind_schedule(hopper_limits.roles_of(config, 6), same, same, same)
         arguments = [one.value(plan) if isinstance(one, OfPlan) else one for one in bound.arguments]

@@ -49,7 +49,7 @@ def test_another_variant_is_refused(config):
         plan_of(random_batch(((1,), (9,))), config=config)
 
 
-@pytest.mark.parametrize("config", ["qblock_M16_T16_W4_S2", "pod_M128_T64_W4_S2_K64"])
+@pytest.mark.parametrize("config", ["qblock_M16_T16_W4_S2", "pod_M128_T64_W4_S2"])
 def test_another_variant_in_the_environment_is_refused(config, monkeypatch):
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", config)
     with pytest.raises(ValueError, match=r"^ATTN_KERNELS_CONFIG is .*batch_invariant"):

@@ -119,7 +119,7 @@ def test_lengths_that_contradict_each_other(batch, name, value):
         ("tile_size", 0),
         ("num_warps", 3),
         ("num_stages", 0),
-        ("decode_tile", 64),  # which qblock does not have
+        ("waves_per_eu", 9),
     ],
 )
 def test_parameters_of_a_config(batch, name, value, refused):
