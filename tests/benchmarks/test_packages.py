@@ -24,7 +24,7 @@ TUNING = Tuning(
     kernel=package.l2norm_fwd_kernel,
     name="l2norm",
     call=package.l2norm_fwd,
-    shapes=[{"T": T, "D": D} for T in (3, 25) for D in (48, 100)],
+    shapes=[{"T": T, "D": 48} for T in (3, 25)],
     arguments=lambda T, D: torch.randn(T, D),
     reference=reference,
     features={"T": "T"},
@@ -56,6 +56,7 @@ def test_a_kernel_is_tuned_and_judged_without_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # the package decorates functions with torch.compile
     monkeypatch.setattr(measure, "KERNELS", ("l2norm",))
     root = tmp_path / "benchmarks/packages"
     (root / "l2norm").mkdir(parents=True)
@@ -66,6 +67,6 @@ def test_a_kernel_is_tuned_and_judged_without_a_gpu(
     out = tmp_path / "out"
     assert measure.main(["--packages", str(tmp_path), "--out", str(out), "--budget", "60"]) == 0
     figures = json.loads((out / "l2norm/figures.json").read_text())
-    assert figures["sizes"].startswith("4, 2, ")
+    assert figures["sizes"].startswith("2, 2, ")
     assert float(figures["module"].split()[0]) >= 1 <= float(figures["autotuner"].split()[0])
     assert figures["module"] in capsys.readouterr().out
