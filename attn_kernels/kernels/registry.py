@@ -41,9 +41,7 @@ def check_config(config: Config) -> None:
     if config.tma or variant.mixed:
         by = "with descriptors" if config.tma else f"by {config.variant}"
         tiles = (64,) if variant.mixed else (64, 128)
-        _check(
-            config, "tile_size", config.tile_size in tiles, f"{' or '.join(map(str, tiles))} is needed {by}"
-        )
+        _check(config, "tile_size", config.tile_size in tiles, f"one of {tiles} is needed {by}")
         _check(config, "num_stages", config.num_stages >= 2, f"at least 2 is needed {by}")
         if config.variant == "stream_k":
             _check(config, "block_m", config.block_m <= 64, f"at most 64 is needed {by}")
