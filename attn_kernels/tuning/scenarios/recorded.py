@@ -28,7 +28,6 @@ from tuning_table.names import is_id
 
 NUMBERS = ("num_query_heads", "num_kv_heads", "head_size", "block_size")
 REQUIRED = ("query_lens", "context_lens", *NUMBERS)
-SCORES = ("sliding_window", "softcap", "sinks")
 TYPES = {dtype_name(dtype): dtype for dtype in (*DTYPES, FP8)}
 MAX_SEQS = 1 << 14  # sequences in a batch
 MAX_LINE_BYTES = 1 << 20
