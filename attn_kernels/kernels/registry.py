@@ -40,8 +40,9 @@ def check_config(config: Config) -> None:
             raise ValueError(f"config.{name} is {value}, but {config.variant} has no such parameter")
     if config.tma or variant.mixed:
         by = "with descriptors" if config.tma else f"by {config.variant}"
-        sizes = ["64"] if variant.mixed else ["64", "128"]
-        _check(config, "tile_size", str(config.tile_size) in sizes, f"{' or '.join(sizes)} is needed {by}")
+        sizes = (64,) if variant.mixed else (64, 128)
+        needed = " or ".join(map(str, sizes))
+        _check(config, "tile_size", config.tile_size in sizes, f"{needed} is needed {by}")
         _check(config, "num_stages", config.num_stages >= 2, f"at least 2 is needed {by}")
         if config.variant == "stream_k":
             _check(config, "block_m", config.block_m <= 64, f"at most 64 is needed {by}")

@@ -67,12 +67,12 @@ class Roles(NamedTuple):
 
 
 @triton.jit
-def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q: tl.constexpr):
+def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_blocks, BLOCK_Q: tl.constexpr):
     """Q-Blocks by their numbers, as in ``find_sequence``: their cost, and the fields of the schedule.
 
     The cost of a Q-Block is the number of keys that its last query sees, but at least 1; a number without a
-    Q-Block costs 0. The fields are the sequence, the first token, the number of query tokens, the last key
-    that the first of them sees, and the number of keys of the sequence.
+    Q-Block, or from ``max_q_blocks`` on, costs 0. The fields are the sequence, the first token, the number of
+    query tokens, the last key that the first of them sees, and the number of keys of the sequence.
     """
     base = tl.load(cu_seqlens_q_ptr)
     seqs = numbers * 0
@@ -91,7 +91,8 @@ def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q: t
     num_keys = tl.load(seqused_k_ptr + seqs)
     first_limits = num_keys - query_lens + first_queries
     num_queries = tl.minimum(query_lens - first_queries, BLOCK_Q)
-    costs = tl.where(num_queries > 0, tl.maximum(first_limits + num_queries, 1), 0)
+    exists = (numbers < max_q_blocks) & (num_queries > 0)
+    costs = tl.where(exists, tl.maximum(first_limits + num_queries, 1), 0)
     return costs, (seqs, seq_starts + first_queries, num_queries, first_limits, num_keys)
 
 
@@ -116,8 +117,7 @@ def rank_q_blocks(
 ):
     """Write this program's CHUNK of Q-Blocks to their places; the first program writes what precedes them."""
     numbers = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
-    costs, fields = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, BLOCK_Q)
-    costs = tl.where(numbers < max_q_blocks, costs, 0)
+    costs, fields = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_blocks, BLOCK_Q)
     grades = grade_of(costs)
     ranks = tl.zeros([CHUNK], dtype=tl.int32)
     count = 0
@@ -125,8 +125,9 @@ def rank_q_blocks(
     work = 0.0
     for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
         others = first + tl.arange(0, CHUNK)
-        other_costs, _ = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, BLOCK_Q)
-        other_costs = tl.where(others < max_q_blocks, other_costs, 0)
+        other_costs, _ = find_q_blocks(
+            cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, max_q_blocks, BLOCK_Q
+        )
         other_grades = grade_of(other_costs)
         dearer = other_grades[:, None] > grades[None, :]
         equal_before = (other_grades[:, None] == grades[None, :]) & (others[:, None] > numbers[None, :])
@@ -148,9 +149,10 @@ def rank_q_blocks(
             lowest = grade_of(tl.maximum(keys - 128, 1))  # the rest of the last tile counts as a tile
             for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
                 others = first + tl.arange(0, CHUNK)
-                other_costs, _ = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, BLOCK_Q)
-                may_split = (others < max_q_blocks) & (other_costs > 0) & (grade_of(other_costs) >= lowest)
-                splittable += tl.sum(may_split.to(tl.int32), 0)
+                other_costs, _ = find_q_blocks(
+                    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, max_q_blocks, BLOCK_Q
+                )
+                splittable += tl.sum((grade_of(other_costs) >= lowest).to(tl.int32), 0)
         tl.store(schedule_ptr + 5, splittable)
 
 
