@@ -66,7 +66,9 @@ LEAST_SPLITS = 2.5  # fewer take longer than none: joining them is a launch of i
 MAX_SPLITS = 64
 LEAST_EVEN = 0.95  # the mean context over the longest, from which a ``Wave`` has fewer splits
 TILE_BYTES = 210 << 10  # of a multiprocessor's shared memory, for tiles of keys and values
-BYTES_IN_FLIGHT = 52 << 10  # of keys and values, which keep a multiprocessor's share of the memory busy
+# Of keys and values on their way to a multiprocessor, which keep its share of the memory busy: for long
+# contexts, and for short ones, where fewer bytes cost less than joining splits does.
+BYTES_IN_FLIGHT, BYTES_IF_SHORT = 64 << 10, 52 << 10
 MOST_WARPS = 12  # of a multiprocessor: they have about 168 registers a thread
 
 
@@ -97,6 +99,7 @@ class Wave(NamedTuple):
     held: float  # the most that the GPU holds at once
     busy: float  # so many programs keep the memory busy: fewer Q-Blocks are split until they make as many
     enough: float  # from so many on, splits gain less than joining them costs
+    enough_if_short: float  # the same for contexts up to ``short``
     on_all: float  # with so many, each multiprocessor has one program
     full: float = 0.9  # the least mean number of programs over the largest, of all multiprocessors or waves
     short: float = 4096.0  # keys: up to here, contexts stay whole on multiprocessors that are less full, too
@@ -109,18 +112,22 @@ class Wave(NamedTuple):
         busy = max(1.0, held * 2 / 3)
         if model.kv_element_size < 2:  # a program reads fewer bytes at a time
             busy = min(held, 1.5 * busy)
-        enough = min(held, max(0.75, 2 * BYTES_IN_FLIGHT / (tiles * model.kv_element_size)))
+        enough, enough_if_short = (
+            min(held, max(0.75, 2 * in_flight / (tiles * model.kv_element_size)))
+            for in_flight in (BYTES_IN_FLIGHT, BYTES_IF_SHORT)
+        )
         on_all = multiprocessors * config.block_m / rows_of_q_block(config, model)
-        return cls(held * on_all, busy * on_all, enough * on_all, on_all)
+        return cls(held * on_all, busy * on_all, enough * on_all, enough_if_short * on_all, on_all)
 
     def splits(self, q_blocks: int, longest: int) -> float:
         """How many splits each context has in even waves of programs; infinity if that is not good."""
-        whole = q_blocks >= self.enough
+        short = longest <= self.short
+        whole = q_blocks >= (self.enough_if_short if short else self.enough)
         splits = 1 if whole else max(1, math.floor(self.busy / q_blocks))
         one_wave = q_blocks <= self.held
         # Programs of a multiprocessor, or waves.
         programs = splits * q_blocks / (self.on_all if one_wave else self.held)
-        good = programs >= self.full * math.ceil(programs) or (one_wave and whole and longest <= self.short)
+        good = programs >= self.full * math.ceil(programs) or (one_wave and whole and short)
         return splits if good else math.inf
 
 
@@ -196,6 +203,7 @@ def split_keys_kernel(
     held,
     busy,
     enough,
+    enough_if_short,
     on_all,
     full,
     short,
@@ -226,11 +234,11 @@ def split_keys_kernel(
     keys = tl.where(most < least_splits * keys, most, keys)
     even = tl.sum(totals, 0) / (tl.maximum(tl.sum(present, 0), 1).to(tl.float32) * most)
     if (max_query_len <= max_draft) & (even >= least_even):
-        splits = tl.where(blocks >= enough, 1.0, tl.maximum(tl.floor(busy / blocks), 1.0))
+        whole = blocks >= tl.where(most <= short, enough_if_short, enough)
+        splits = tl.where(whole, 1.0, tl.maximum(tl.floor(busy / blocks), 1.0))
         one_wave = blocks <= held
         programs = splits * blocks / tl.where(one_wave, on_all, held)
-        whole = one_wave & (blocks >= enough) & (most <= short)
-        if (programs >= full * tl.ceil(programs)) | whole:
+        if (programs >= full * tl.ceil(programs)) | (one_wave & whole & (most <= short)):
             keys = tl.maximum(keys, most / splits)
     tl.store(split_keys_ptr, tl.maximum(keys, 1.0).to(tl.int32))
 

@@ -229,7 +229,7 @@ def test_decodes_of_equal_contexts_have_no_more_splits(case, query_len):
 
 @pytest.mark.parametrize(
     "num_seqs, head_size, splits_of_each",
-    [(1, 128, 32), (8, 128, 4), (16, 128, 1), (32, 128, 1), (64, 128, 7), (32, 256, 1)],
+    [(1, 128, 32), (8, 128, 4), (16, 128, 2), (32, 128, 1), (64, 128, 7), (32, 256, 1)],
 )
 def test_equal_contexts_of_8k_on_132_multiprocessors(num_seqs, head_size, splits_of_each):
     """With 8 KV heads, 64 sequences take 1.3 waves, and 32 of heads of 256 two."""
