@@ -12,8 +12,8 @@ from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.structures import Plan
 from attn_kernels.launch.run import run
 from attn_kernels.measure.batches import Batch
-from attn_kernels.measure.timing import Launch
 from attn_kernels.planning.plan import plan
+from triton_tune.bench.timing import Launch
 from triton_tune.core.device import cache_bytes
 
 L2_MULTIPLE = 4
@@ -50,13 +50,6 @@ class BatchTensors:
     @property
     def device(self) -> torch.device:
         return self.cu_seqlens_q.device
-
-
-def multiprocessors(device: torch.device) -> int:
-    """The number of the GPU's multiprocessors; an H100's without a GPU."""
-    if device.type != "cuda":
-        return 132
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def set_bytes(batch: Batch) -> int:

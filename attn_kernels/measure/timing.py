@@ -11,21 +11,8 @@ import torch
 
 from triton_tune.bench.timing import Launch, capture, side_stream
 
-__all__ = [
-    "Launch",
-    "Timed",
-    "Timing",
-    "WallClockTimed",
-    "capture",
-    "prepare",
-    "time_briefly",
-    "time_together",
-]
-
 REPLAY_US = 2000.0
 MAX_LAUNCHES = 4096
-BRIEF_LAUNCHES = 4
-BRIEF_REPLAYS = 3
 LONG_US = 20_000.0  # longer replays are repeated less often
 
 
@@ -34,16 +21,14 @@ class Timing:
     """The time of a launch over several replays, in microseconds."""
 
     median_us: float
-    min_us: float
     noise_us: float  # half the interquartile range
-    replays: int
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> "Timing":
         low, middle, high = (
             statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else [samples[0]] * 3
         )
-        return cls(middle, min(samples), (high - low) / 2, len(samples))
+        return cls(middle, (high - low) / 2)
 
 
 class Timed(Protocol):
@@ -78,15 +63,11 @@ class GraphTimed(WallClockTimed):
     """Launches captured in order, repeatedly, into one CUDA graph whose replay lasts at least 2 ms.
 
     Every kernel must have been launched before, as nothing can be compiled during capture.
-    brief: capture each launch only once, for a rough time.
     """
 
-    def __init__(self, launches: Sequence[Launch], device: torch.device, *, brief: bool = False) -> None:
+    def __init__(self, launches: Sequence[Launch], device: torch.device) -> None:
         super().__init__(launches)
         self._device = device
-        if brief:
-            self._capture(rounds=-(-BRIEF_LAUNCHES // len(launches)))
-            return
         side = side_stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
@@ -119,18 +100,6 @@ class GraphTimed(WallClockTimed):
 def prepare(launches: Sequence[Launch], device: torch.device) -> Timed:
     """Warm up and capture `launches`, one per KV set, so that consecutive launches touch different memory."""
     return GraphTimed(launches, device) if device.type == "cuda" else WallClockTimed(launches)
-
-
-def time_briefly(launches: Sequence[Launch], device: torch.device, give_up_us: float = math.inf) -> float:
-    """The microseconds of a launch from a few replays, or from one if that is over `give_up_us`."""
-    if device.type != "cuda":
-        return WallClockTimed(launches[:1]).sample(1)[0]
-    launches = launches[: max(2, -(-len(launches) // 2))]  # half of the KV sets are twice the size of the L2
-    timed = GraphTimed(launches, device, brief=True)
-    first = timed.sample(1)[0]
-    if first > give_up_us or first * len(launches) > LONG_US:
-        return first
-    return min(first, *timed.sample(BRIEF_REPLAYS - 1))
 
 
 def time_together(candidates: dict[str, Timed], repeats: int) -> dict[str, Timing]:

@@ -11,9 +11,10 @@ from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Expected, check, expect
 from attn_kernels.measure.roofline import Ceilings, work
 from attn_kernels.measure.tensors import BatchTensors, materialise, rotation
-from attn_kernels.measure.timing import Launch, Timed, Timing, prepare, time_together
+from attn_kernels.measure.timing import Timed, Timing, prepare, time_together
 from benchmarks.common.environment import raise_if_lost
 from benchmarks.common.implementations import Implementation, NotApplicable, PreparedLaunches
+from triton_tune.bench.timing import Launch
 from triton_tune.core.device import exceeds_device
 
 RIVALS = ("vllm", "vllm33", "fa3", "sdpa")

@@ -14,7 +14,7 @@ from torch.nn.attention.bias import causal_lower_right
 from attn_kernels import Config, Plan
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for
-from attn_kernels.measure.timing import Launch
+from triton_tune.bench.timing import Launch
 
 PEERS_FOLDER = Path(__file__).resolve().parents[2] / ".peers"
 DENSE_MEMORY_SHARE = 0.6  # of the free memory, for sdpa's dense copies

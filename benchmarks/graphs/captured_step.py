@@ -13,8 +13,8 @@ from attn_kernels import Config, Parts, Plan
 from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
-from attn_kernels.measure.timing import capture
 from benchmarks.graphs.server_batches import CaptureServer, GraphMaxima
+from triton_tune.bench.timing import capture
 
 BLOCK_SIZE = 16
 POOL_BYTES = 12 << 30  # of keys, and as many of values

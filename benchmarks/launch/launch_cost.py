@@ -28,10 +28,10 @@ from attn_kernels.choose.recording import Recorder, recorder_of_process
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, stand_in
-from attn_kernels.measure.timing import Launch, capture
 from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load_peers
 from benchmarks.launch.timing import cpu_us, first_us, launching
+from triton_tune.bench.timing import Launch, capture
 
 CONFIGS = {
     "qblock": Config("qblock", 16, 64),

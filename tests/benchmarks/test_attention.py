@@ -48,7 +48,7 @@ def record(name: str, us: float | None, ok: bool = True, batch: Batch | None = N
     untimed = Record.of(batch, 2, name)
     if us is None:
         return untimed
-    timed = untimed.timed(batch, Timing(us, us, 0.0, 1), Ceilings(1e12, 1e15))
+    timed = untimed.timed(batch, Timing(us, 0.0), Ceilings(1e12, 1e15))
     return dataclasses.replace(timed, ok=ok)
 
 
