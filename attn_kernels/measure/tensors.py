@@ -82,13 +82,8 @@ def block_table(batch: Batch, seed: int) -> torch.Tensor:
     return table
 
 
-def materialise(
-    batch: Batch, device: torch.device, *, num_sets: int = 1, seed: int = 0, nan_padding: bool = False
-) -> BatchTensors:
-    """Allocate and fill `num_sets` KV sets with normal random numbers; outputs are poisoned with NaN.
-
-    nan_padding: fill the cache slots behind each context with NaN, on which no result may depend.
-    """
+def materialise(batch: Batch, device: torch.device, *, num_sets: int = 1, seed: int = 0) -> BatchTensors:
+    """Allocate and fill `num_sets` KV sets with normal random numbers; outputs are poisoned with NaN."""
     layout, dtype, cache_dtype = batch.layout, batch.dtype, batch.cache_dtype or batch.dtype
     generator = torch.Generator(device=device).manual_seed(seed)
     table = block_table(batch, seed)
@@ -100,13 +95,6 @@ def materialise(
 
     q, k, v = normal(rows), normal(cache).to(cache_dtype), normal(cache).to(cache_dtype)
     out = torch.full(rows, math.nan, dtype=dtype, device=device)
-    if nan_padding:
-        last = table[torch.arange(batch.num_seqs), torch.tensor(batch.blocks_per_seq) - 1].long().to(device)
-        filled = [(context - 1) % batch.block_size + 1 for context in batch.context_lens]
-        used = torch.tensor(filled, device=device)
-        behind = torch.arange(batch.block_size, device=device) >= used[:, None]
-        for tensor in (k, v):
-            tensor[:, last] = tensor[:, last].masked_fill(behind[None, :, :, None, None], math.nan)
     return _assemble(batch, device, table, tuple(KVSet(*parts) for parts in zip(q, k, v, out, strict=True)))
 
 
