@@ -99,13 +99,13 @@ def print_table(cases: Sequence[KernelCase], results: Iterable[Resources | str])
     for case, result in zip(cases, results, strict=True):
         target = case.shape.target
         line = f"{case.name:{wide}}  {target:6}  {case.shape.head_size:4}  {case.features:{narrow}}"
-        fits = not isinstance(result, str) and result.shared_bytes <= SHARED_LIMITS[target]
+        fits = not isinstance(result, str) and result.shared_memory <= SHARED_LIMITS[target]
         misfits += not fits
         if isinstance(result, str):
             line += f"  {result}"
         else:
             registers, spills = ("-" if n is None else n for n in (result.registers, result.spills))
-            line += f"  {result.shared_bytes:12}  {registers:>9}  {spills:>6}  {'yes' if fits else 'NO'}"
+            line += f"  {result.shared_memory:12}  {registers:>9}  {spills:>6}  {'yes' if fits else 'NO'}"
         print(line, flush=True)
     return misfits
 

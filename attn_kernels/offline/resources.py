@@ -24,16 +24,14 @@ SHARED_LIMITS = {"sm_80": 166912, "sm_90": 232448, "gfx90a": 65536, "gfx942": 65
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources of a compiled kernel; None where Triton's bundled tools do not report them."""
+    """The resources of a compiled kernel; None where Triton's bundled tools do not report them.
 
-    shared_bytes: int  # shared memory of a block
+    ``treegen check`` reads them by these names (docs/check.md).
+    """
+
+    shared_memory: int  # bytes of a block
     registers: int | None  # of a thread
     spills: int | None  # registers (4 bytes) that a thread keeps in memory
-
-    @property
-    def shared_memory(self) -> int:
-        """``shared_bytes`` by the name that ``treegen check`` reads."""
-        return self.shared_bytes
 
 
 def measure(kernel: Any) -> Resources:

@@ -175,7 +175,7 @@ def compile_one(name):
         "names": [list(kernels(name, *place)) for place in PLACES],
         "instructions": {instruction: instruction in asm["hopper"] for instruction in NAMES},
         "spills": {kernel: found.spills for kernel, found in measured.items()},
-        "shared": max(found.shared_bytes for found in measured.values()),
+        "shared": max(found.shared_memory for found in measured.values()),
     }
 
 if __name__ == "__main__":

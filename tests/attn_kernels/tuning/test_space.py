@@ -143,7 +143,7 @@ from attn_kernels.offline import compile_config
 for name, head_size, features in json.loads(sys.argv[1]):
     found = compile_config(Config.parse(name), target="sm_90", head_size=head_size, block_size=16,
                            gqa_group_size=4, features=features)
-    print(max(need.shared_bytes for need in found.values()))
+    print(max(need.shared_memory for need in found.values()))
 """
 NEAR_THE_LIMIT = [
     ("qblock_M128_T128_W8_S3", 128, []),  # fits
