@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from attn_kernels import Model
 from attn_kernels.core.config import Config
 from attn_kernels.offline import hook as module
 from attn_kernels.offline.hook import HOOK, MIXED_HOOK, AttentionHook, HookJob, HookOutcome
 from attn_kernels.offline.resources import Resources
+from attn_kernels.offline.sources import CompileShape
 from attn_kernels.planning import plan
 from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
@@ -40,7 +42,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[HookJob]:
 
     def note(attempt: object, jobs: list[HookJob], processes: int) -> list[HookOutcome]:
         recorded.extend(jobs)
-        return [HookOutcome({"k": Resources(job.head_size, None, None)}) for job in jobs]
+        return [HookOutcome({"k": Resources(job.shape.head_size, None, None)}) for job in jobs]
 
     monkeypatch.setattr(module, "compile_in_processes", note)
     return recorded
@@ -141,7 +143,8 @@ def test_sizes_are_the_largest_that_kernels_accept(
 ) -> None:
     jobs = recorded(monkeypatch)
     list(HOOK.compile([case(largest=largest)], 1))
-    assert jobs == [HookJob("sm_80", Config("qblock", **TILE), head_size, gqa_group_size, features)]
+    shape = CompileShape("sm_80", head_size, 16, gqa_group_size, torch.bfloat16, features)
+    assert jobs == [HookJob(Config("qblock", **TILE), shape)]
 
 
 def test_equal_cases_compile_once_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +152,7 @@ def test_equal_cases_compile_once_the_longest_first(monkeypatch: pytest.MonkeyPa
     sizes = [{**ANY, "head_size": n} for n in (64, 256, 128, None)]
     wrong = CompileCase("sm_80", "qblock", {"block_n": 16}, ANY)
     outcomes = list(HOOK.compile([*(case(largest=size) for size in sizes), wrong], 1))
-    assert [job.head_size for job in jobs] == [256, 128, 64]
+    assert [job.shape.head_size for job in jobs] == [256, 128, 64]
     assert [one.kernels["k"].shared_memory for one in outcomes[:-1]] == [64, 256, 128, 256]
     assert "block_n" in str(outcomes[-1].error)
 
@@ -198,15 +201,17 @@ def test_the_hopper_kernel_compiles_at_the_largest_sizes_that_it_takes(
 ) -> None:
     found = []
 
-    def compile_config(config: Config, **options: Any) -> dict[str, Resources]:
+    def compile_config(config: Config, shape: CompileShape) -> dict[str, Resources]:
         on_hopper = config.tma or config.variant == "pod"
-        found.append((int(on_hopper), options["head_size"], options["gqa_group_size"]))
+        found.append((int(on_hopper), shape.head_size, shape.gqa_group_size))
         return {}
 
     monkeypatch.setattr(module, "compile_config", compile_config)
     monkeypatch.setattr(module, "compile_divide", lambda target: Resources(0, None, None))
     for target, features in (("sm_90", ()), ("sm_80", ()), ("sm_90", ("fp8",))):
-        assert module.attempt(HookJob(target, Config.parse(name), *given, features)).error is None
+        head_size, group = given
+        shape = CompileShape(target, head_size, 16, group, torch.bfloat16, features)
+        assert module.attempt(HookJob(Config.parse(name), shape)).error is None
     elsewhere = [sizes for sizes in compiled if not sizes[0]]
     assert found == [*compiled, *elsewhere, *with_fp8, *elsewhere]
 
@@ -218,7 +223,8 @@ def test_a_compiler_that_ends_its_process_costs_one_case(
         "import os\n"
         "from attn_kernels.offline.hook import HookOutcome\n"
         "def attempt(job):\n"
-        "    return os._exit(3) if job.head_size == 2 else HookOutcome({}, f'fine {job.head_size}')\n"
+        "    size = job.shape.head_size\n"
+        "    return os._exit(3) if size == 2 else HookOutcome({}, f'fine {size}')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(module, "attempt", importlib.import_module("crashing_compiler").attempt)

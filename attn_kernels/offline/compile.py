@@ -3,15 +3,14 @@
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple, TypeVar
 
-import torch
 import triton
 
-from attn_kernels.core.config import Config, LaunchConfig, complete
+from attn_kernels.core.config import Config
 from attn_kernels.core.errors import brief
 from attn_kernels.offline.resources import TARGETS, Resources, measure
 from attn_kernels.offline.sources import FEATURES, CompileShape, KernelSource, sources
@@ -24,39 +23,20 @@ Result = TypeVar("Result")
 ENDED = "the compiler ended its process"
 
 
-def compile_config(
-    config: LaunchConfig,
-    *,
-    target: str,
-    head_size: int,
-    block_size: int,
-    gqa_group_size: int,
-    dtype: torch.dtype = torch.bfloat16,
-    features: Iterable[str] = (),
-) -> dict[str, Resources]:
-    """Compile a config's kernels as a launch on ``target`` would; no GPU is needed.
+def compile_config(config: Config, shape: CompileShape) -> dict[str, Resources]:
+    """Compile a config's kernels as a launch would; no GPU is needed.
 
     Tensors are taken to be contiguous and, except the caches, smaller than 2 GiB.
-
-    Args:
-        config: with the attributes of ``LaunchConfig``.
-        target: a key of ``attn_kernels.offline.resources.TARGETS``, such as ``sm_90`` or ``gfx942``.
-        head_size: 1 to 512. block_size: tokens a page holds.
-        gqa_group_size: query heads that share a KV head.
-        dtype: of queries, output and, without the feature "fp8", caches.
-        features: what the launch has, of ``attn_kernels.offline.sources.FEATURES``.
 
     Returns:
         The Resources of each kernel, by its name without ``_kernel``, in launch order.
 
     Raises:
-        ValueError: a config, size, target or feature is impossible. TypeError: dtype is not supported.
+        ValueError: the config or the shape is impossible. TypeError: dtype is not supported.
         RuntimeError: TRITON_INTERPRET is set. Any exception of Triton's compiler.
     """
-    shape = CompileShape(target, head_size, block_size, gqa_group_size, dtype, tuple(features))
     return {
-        name: measure(compile_source(source, target))
-        for name, source in sources(complete(config), shape).items()
+        name: measure(compile_source(source, shape.target)) for name, source in sources(config, shape).items()
     }
 
 

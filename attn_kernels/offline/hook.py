@@ -21,7 +21,7 @@ from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.offline.compile import ENDED, compile_config, compile_in_processes, compile_source
 from attn_kernels.offline.resources import Resources, measure
-from attn_kernels.offline.sources import index_source
+from attn_kernels.offline.sources import CompileShape, index_source
 
 LARGEST_HEAD = 512
 UNBOUND_HEAD = 256  # the largest of configs that no constraint binds: plans refuse wider ones that do not fit
@@ -62,16 +62,13 @@ class RefusedLaunch(NamedTuple):
 class HookJob(NamedTuple):
     """All that the kernels of a case depend on."""
 
-    target: str
     config: Config
-    head_size: int
-    gqa_group_size: int
-    features: tuple[str, ...]
+    shape: CompileShape
 
     @property
     def cost(self) -> int:
         """A number that is larger for what compiles longer."""
-        return self.config.block_m * self.config.tile_size * self.head_size
+        return self.config.block_m * self.config.tile_size * self.shape.head_size
 
 
 class AttentionHook:
@@ -136,13 +133,10 @@ def _job_of(case: Any) -> HookJob | HookOutcome:
     except TypeError as error:
         return HookOutcome({}, str(error))
     element = _size(case, "kv_element_size", BF16_BYTES)
-    return HookJob(
-        case.target,
-        config,
-        _size(case, "head_size", LARGEST_HEAD, UNBOUND_HEAD),
-        _size(case, "gqa_group_size", LARGEST_GROUP),
-        ("fp8",) if element < BF16_BYTES else (),
-    )
+    head_size = _size(case, "head_size", LARGEST_HEAD, UNBOUND_HEAD)
+    group = _size(case, "gqa_group_size", LARGEST_GROUP)
+    features = ("fp8",) if element < BF16_BYTES else ()
+    return HookJob(config, CompileShape(case.target, head_size, PAGE_SIZE, group, torch.bfloat16, features))
 
 
 def _size(case: Any, name: str, most: int, unbound: int | None = None) -> int:
@@ -150,20 +144,23 @@ def _size(case: Any, name: str, most: int, unbound: int | None = None) -> int:
     return unbound or most if value is None else max(1, min(value, most))
 
 
-def jobs_of_hopper(job: HookJob) -> list[HookJob]:
-    """The job at the largest sizes, up to its own, that the Hopper kernel takes; none where it takes none."""
-    may_use = job.config.tma or (needs_parts(job.config) and job.config.variant not in WAYS)
-    if not may_use or job.target != "sm_90":
-        return []
-    heads = [head_size for head_size in hopper_limits.HEAD_SIZES[::-1] if head_size <= job.head_size]
-    groups = [job.gqa_group_size, *(group for group in (32, 16, 8, 4, 2, 1) if group < job.gqa_group_size)]
-    element = 1 if "fp8" in job.features else BF16_BYTES
-    if not hopper_limits.OPTIONS[job.config.variant].issuperset(job.features):
-        return []
+def shape_of_hopper(config: Config, shape: CompileShape) -> CompileShape | None:
+    """The shape at the largest sizes, up to its own, that the Hopper kernel takes; None if there are none."""
+    may_use = config.tma or (needs_parts(config) and config.variant not in WAYS)
+    if not may_use or shape.target != "sm_90":
+        return None
+    if not hopper_limits.OPTIONS[config.variant].issuperset(shape.features):
+        return None
+    heads = [head_size for head_size in hopper_limits.HEAD_SIZES[::-1] if head_size <= shape.head_size]
+    groups = [
+        shape.gqa_group_size,
+        *(group for group in (32, 16, 8, 4, 2, 1) if group < shape.gqa_group_size),
+    ]
+    element = 1 if "fp8" in shape.features else BF16_BYTES
     for head_size, group in product(heads, groups):
-        if hopper_limits.unsupported_shape(job.config, head_size, PAGE_SIZE, group, element) is None:
-            return [job._replace(head_size=head_size, gqa_group_size=group)]
-    return []
+        if hopper_limits.unsupported_shape(config, head_size, PAGE_SIZE, group, element) is None:
+            return shape._replace(head_size=head_size, gqa_group_size=group)
+    return None
 
 
 def compile_divide(target: str) -> Resources:
@@ -177,22 +174,17 @@ def attempt(job: HookJob) -> HookOutcome:
     What the Hopper kernel cannot compute falls back to pointers, or to the parts of a mixed batch. The
     configs of the parts, and of whole batches, are cases of ``unified_attention``.
     """
+    config, shape = job
     try:
-        if job.config.variant not in WAYS:
-            check_config(job.config)
-        mixed = needs_parts(job.config)
-        kernels = {"divide": compile_divide(job.target)} if mixed else {}
-        plain = job._replace(config=without_tma(job.config, job.head_size))
-        for one in [*jobs_of_hopper(job), *([] if mixed else [plain])]:
-            kernels |= compile_config(
-                one.config,
-                target=one.target,
-                head_size=one.head_size,
-                block_size=PAGE_SIZE,
-                gqa_group_size=one.gqa_group_size,
-                dtype=torch.bfloat16,
-                features=one.features,
-            )
+        if config.variant not in WAYS:
+            check_config(config)
+        mixed = needs_parts(config)
+        kernels = {"divide": compile_divide(shape.target)} if mixed else {}
+        of_hopper = shape_of_hopper(config, shape)
+        if of_hopper is not None:
+            kernels |= compile_config(config, of_hopper)
+        if not mixed:
+            kernels |= compile_config(without_tma(config, shape.head_size), shape)
     except Exception as error:  # compilers raise any exception
         return HookOutcome({}, brief(error))
     return HookOutcome(kernels)

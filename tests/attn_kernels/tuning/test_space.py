@@ -138,11 +138,13 @@ def test_rules_of_a_shape(name, where, reason):
 
 COMPILE = """
 import json, sys
+import torch
 from attn_kernels import Config
-from attn_kernels.offline import compile_config
+from attn_kernels.offline.compile import compile_config
+from attn_kernels.offline.sources import CompileShape
 for name, head_size, features in json.loads(sys.argv[1]):
-    found = compile_config(Config.parse(name), target="sm_90", head_size=head_size, block_size=16,
-                           gqa_group_size=4, features=features)
+    shape = CompileShape("sm_90", head_size, 16, 4, torch.bfloat16, tuple(features))
+    found = compile_config(Config.parse(name), shape)
     print(max(need.shared_memory for need in found.values()))
 """
 NEAR_THE_LIMIT = [
