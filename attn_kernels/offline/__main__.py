@@ -12,27 +12,20 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import NoReturn
 
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.offline.compile import ENDED, KernelCase, attempt, compile_in_processes
 from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS, Resources
 from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, CompileShape, sources
+from triton_tune.core.arguments import CommandParser
 
 ALL = tuple(config for variant in VARIANTS.values() for config in variant.samples)
 
 
-class RaisingParser(argparse.ArgumentParser):
-    """A parser that raises ValueError."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
-
-
-def _parser() -> RaisingParser:
+def _parser() -> CommandParser:
     summary = "Compile configs for GPUs that this machine lacks, and show whether they fit."
-    parser = RaisingParser(prog="python -m attn_kernels.offline", description=summary, allow_abbrev=False)
+    parser = CommandParser(prog="python -m attn_kernels.offline", description=summary, allow_abbrev=False)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--all", action="store_true", help="every variant, plain and with all features")
     what.add_argument("--variant", choices=VARIANTS, help="a config of this variant that fits every target")
@@ -112,8 +105,8 @@ def print_table(cases: Sequence[KernelCase], results: Iterable[Resources | str])
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 if all kernels fit, 1 if some do not fit or compile, 2 after wrong use."""
+    options = _parser().parse_args(arguments)
     try:
-        options = _parser().parse_args(arguments)
         cases = _cases(options)
     except (ValueError, RuntimeError) as error:
         print(f"attn_kernels.offline: {error}", file=sys.stderr)
