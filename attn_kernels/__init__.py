@@ -8,35 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attn_kernels.choose.packages import use_heuristics
-    from attn_kernels.core.config import Config, LaunchConfig
-    from attn_kernels.core.errors import AttnKernelsWarning
-    from attn_kernels.core.lengths import Lengths, Parts
-    from attn_kernels.core.model import Model
-    from attn_kernels.core.structures import Plan
-    from attn_kernels.launch.merge import merge_attention_states
-    from attn_kernels.launch.run import run
-    from attn_kernels.planning.plan import plan
-    from attn_kernels.planning.varlen import flash_attn_varlen_func
-    from attn_kernels.planning.workspace import Workspace
-    from attn_kernels.warmup.compile_ahead import compile_ahead
-
-__all__ = [
-    "AttnKernelsWarning",
-    "Config",
-    "LaunchConfig",
-    "Lengths",
-    "Model",
-    "Parts",
-    "Plan",
-    "Workspace",
-    "compile_ahead",
-    "flash_attn_varlen_func",
-    "merge_attention_states",
-    "plan",
-    "run",
-    "use_heuristics",
-]
+    from attn_kernels.choose.packages import use_heuristics as use_heuristics
+    from attn_kernels.core.config import Config as Config
+    from attn_kernels.core.config import LaunchConfig as LaunchConfig
+    from attn_kernels.core.errors import AttnKernelsWarning as AttnKernelsWarning
+    from attn_kernels.core.lengths import Lengths as Lengths
+    from attn_kernels.core.lengths import Parts as Parts
+    from attn_kernels.core.model import Model as Model
+    from attn_kernels.core.structures import Plan as Plan
+    from attn_kernels.launch.merge import merge_attention_states as merge_attention_states
+    from attn_kernels.launch.run import run as run
+    from attn_kernels.planning.plan import plan as plan
+    from attn_kernels.planning.varlen import flash_attn_varlen_func as flash_attn_varlen_func
+    from attn_kernels.planning.workspace import Workspace as Workspace
+    from attn_kernels.warmup.compile_ahead import compile_ahead as compile_ahead
 
 _MODULES = {
     "AttnKernelsWarning": "core.errors",
@@ -54,6 +39,7 @@ _MODULES = {
     "run": "launch.run",
     "use_heuristics": "choose.packages",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
