@@ -75,47 +75,35 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
     return lengths, Parts(decodes, prompts)
 
 
-_workspaces: WeakValueDictionary[Hashable, "SharedWorkspace"] = WeakValueDictionary()
+_workspaces: WeakValueDictionary[Hashable, Workspace] = WeakValueDictionary()
 
 
-class SharedWorkspace:
-    """Scratch memory of all plans of an engine on one device; never grows."""
+def shared_workspace(
+    engine: Hashable, device: torch.device, models: Iterable[Model], max_num_seqs: int, max_tokens: int
+) -> Workspace:
+    """Return the scratch memory of all plans of an engine on one device; it lives as long as its users.
 
-    def __init__(self, device: torch.device, models: list[Model], max_num_seqs: int, max_tokens: int) -> None:
-        self.memory = Workspace.for_maxima(
-            device, models, max_query_tokens=max_tokens, max_num_seqs=max_num_seqs
+    ``engine``: whatever is the same for all plans that run one after another.
+    """
+    # Pages, types of caches and windows change nothing, so groups that differ in them share one.
+    unique = {replace(model, block_size=16, cache_dtype=None, sliding_window=None) for model in models}
+    key = (engine, device, frozenset(unique), max_num_seqs, max_tokens)
+    workspace = _workspaces.get(key)
+    if workspace is None:
+        workspace = _workspaces[key] = Workspace.for_maxima(
+            device, unique, max_query_tokens=max_tokens, max_num_seqs=max_num_seqs
         )
-
-    @classmethod
-    def of(
-        cls,
-        engine: Hashable,
-        device: torch.device,
-        models: Iterable[Model],
-        max_num_seqs: int,
-        max_tokens: int,
-    ) -> "SharedWorkspace":
-        """Return the workspace of an engine, allocated at the first call; it lives as long as its users.
-
-        ``engine``: whatever is the same for all plans that run one after another.
-        """
-        # Pages, types of caches and windows change nothing, so groups that differ in them share one.
-        unique = {replace(model, block_size=16, cache_dtype=None, sliding_window=None) for model in models}
-        key = (engine, device, frozenset(unique), max_num_seqs, max_tokens)
-        shared = _workspaces.get(key)
-        if shared is None:
-            shared = _workspaces[key] = cls(device, list(unique), max_num_seqs, max_tokens)
-        return shared
+    return workspace
 
 
 class Planner:
     """Plans steps for layers of one model and one group of vLLM's caches."""
 
-    def __init__(self, model: Model, shared: SharedWorkspace) -> None:
+    def __init__(self, model: Model, shared: Workspace) -> None:
         self.model = model
         self.shared = shared  # keeps it alive
         # Layers of several groups take turns within a step, so what a plan computes once is each one's own.
-        self.workspace = shared.memory.sibling()
+        self.workspace = shared.sibling()
 
     def plan(self, step: StepMetadata) -> Plan:
         """Plan a step; never waits for the device. Raises as ``attn_kernels.plan``."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attn_kernels.core.checks import FP8
 from attn_kernels.core.model import Model
-from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata
+from attn_kernels.engines.planner import Planner, StepMetadata, shared_workspace
 from attn_kernels.engines.sglang_supported import check_layer, check_runner
 from attn_kernels.launch.run import run
 from attn_kernels.warmup.compile_ahead import compile_ahead
@@ -43,7 +43,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         models = {kind_of(layer): self._model(layer, runner.dtype) for layer in layers}
         max_seqs = self._slots.shape[0]
         max_tokens = max(runner.server_args.chunked_prefill_size or 0, 0) or CHUNK_TOKENS
-        shared = SharedWorkspace.of(id(self), self.device, set(models.values()), max_seqs, max_tokens)
+        shared = shared_workspace(id(self), self.device, models.values(), max_seqs, max_tokens)
         self._planners = {kind: Planner(model, shared) for kind, model in models.items()}
         # Where the query tokens of decodes begin, on the device and on the host.
         self._starts = torch.arange(max_seqs + 1, dtype=torch.int32, device=self.device)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata
+from attn_kernels.engines.planner import Planner, StepMetadata
+from attn_kernels.planning.workspace import Workspace
 
 FAR = 2**30  # past every position, also before 0: a sequence may have more queries than keys of a pass
 
@@ -48,7 +49,7 @@ class SharePlanner:
     scratch memory of its own.
     """
 
-    def __init__(self, model: Model, shared: SharedWorkspace, ranks: int, rank: int, interleave: int) -> None:
+    def __init__(self, model: Model, shared: Workspace, ranks: int, rank: int, interleave: int) -> None:
         self.model = model
         self.first, self.second = (Planner(of_pass, shared) for of_pass, _ in passes_of(model, ranks, ()))
         self.ranks, self.rank, self.interleave = ranks, rank, interleave

@@ -23,7 +23,7 @@ from attn_kernels.choose.recording import record_step, recorder_of_process
 from attn_kernels.core.checks import DTYPES
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
-from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata, step_lengths
+from attn_kernels.engines.planner import Planner, StepMetadata, shared_workspace, step_lengths
 from attn_kernels.engines.two_passes import SharePlanner
 from attn_kernels.engines.vllm_kernels import launches_of_layers, logger, model_of, warnings_logged
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
@@ -88,7 +88,7 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
             self._shares = ranks, own[0].dcp_rank, parallel.cp_kv_cache_interleave_size
             every |= {replace(model, num_query_heads=model.num_query_heads * ranks) for model in every}
         with warnings_logged():
-            shared = SharedWorkspace.of(
+            shared = shared_workspace(
                 # Overlapping halves of a batch may share nothing.
                 id(self) if parallel.use_ubatching else id(contexts),
                 device,

@@ -18,7 +18,7 @@ from attn_kernels.kernels.splits import MAX_SPLITS
 from attn_kernels.kernels.variant import Fragments, Fresh, Partials, ScratchSizes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Workspace:
     """The scratch memory of plans that follow one another; it never grows.
 

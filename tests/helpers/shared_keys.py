@@ -11,8 +11,9 @@ from torch import Tensor
 
 from attn_kernels import merge_attention_states, run
 from attn_kernels.core.structures import Plan
-from attn_kernels.engines.planner import SharedWorkspace, StepMetadata
+from attn_kernels.engines.planner import StepMetadata
 from attn_kernels.engines.two_passes import SharePlanner
+from attn_kernels.planning.workspace import Workspace
 from attn_kernels.testing.poisoned import PoisonedBatch
 
 
@@ -33,8 +34,9 @@ def step_of(batch: PoisonedBatch, **changes: Any) -> StepMetadata:
     return StepMetadata(**(known | changes))
 
 
-def workspace_of(batch: PoisonedBatch) -> SharedWorkspace:
-    return SharedWorkspace(batch.q.device, [batch.model], len(batch.query_lens), len(batch.q))
+def workspace_of(batch: PoisonedBatch) -> Workspace:
+    maxima = {"max_query_tokens": len(batch.q), "max_num_seqs": len(batch.query_lens)}
+    return Workspace.for_maxima(batch.q.device, batch.model, **maxima)
 
 
 def run_with_lse(plan: Plan, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Tensor]:

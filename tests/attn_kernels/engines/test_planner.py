@@ -17,8 +17,9 @@ from treegen_builders import REPOSITORY
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts, check_parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines import vllm_supported
-from attn_kernels.engines.planner import Planner, SharedWorkspace, StepMetadata, step_lengths
+from attn_kernels.engines.planner import Planner, StepMetadata, shared_workspace, step_lengths
 from attn_kernels.engines.vllm_supported import cache_views
+from attn_kernels.planning.workspace import Workspace
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
 
 BLOCK = 16
@@ -113,9 +114,9 @@ def test_views_of_other_types_and_shapes() -> None:
             cache_views(torch.zeros(shape), 8)
 
 
-def shared(models: list[Model] | None = None, **changes: Any) -> SharedWorkspace:
+def shared(models: list[Model] | None = None, **changes: Any) -> Workspace:
     maxima = {"engine": "engine", "max_num_seqs": 8, "max_tokens": 64} | changes
-    return SharedWorkspace.of(device=CPU, models=models or [MODEL], **maxima)
+    return shared_workspace(device=CPU, models=models or [MODEL], **maxima)
 
 
 def test_builders_of_an_engine_share_a_workspace_and_engines_do_not() -> None:
@@ -124,7 +125,7 @@ def test_builders_of_an_engine_share_a_workspace_and_engines_do_not() -> None:
     assert shared(engine="another") is not first
     assert shared([Model(8, 8, 64, BLOCK, torch.bfloat16)]) is not first
     planners = Planner(MODEL, first), Planner(MODEL, first)
-    assert planners[0].workspace._partials is planners[1].workspace._partials is first.memory._partials
+    assert planners[0].workspace._partials is planners[1].workspace._partials is first._partials
     assert planners[0].workspace._cu_parts[0] is not planners[1].workspace._cu_parts[0]
 
 
