@@ -10,22 +10,19 @@ FLOAT32_LIMIT = 3.4e38
 MAX_SOFTCAP = 1000.0  # a score's error in float32 grows with it: 1e-4 here
 
 
-def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tensor | None) -> None:
+def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tensor) -> None:
     """Check the tensors of a layer: shapes, dtypes, devices, strides, page ids against the caches' size."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan is a {type(plan).__name__}, but what attn_kernels.plan returns is needed")
     query_shape = (plan.num_query_tokens, plan.model.num_query_heads, plan.model.head_size)
     dtype = plan.model.dtype
-    for name, tensor in (("q", q),) if out is None else (("q", q), ("out", out)):
+    for name, tensor in (("q", q), ("out", out)):
         _check_data(plan, name, tensor, query_shape, dtype)
         token, head, _ = tensor.stride()
         rows = max(part.config.block_m for part in plan.parts or (plan,))
         heads = plan.model.gqa_group_size
         _check_offset(name, tensor, (rows - 1) * token + (heads - 1) * head)
-    if out is not None and any(
-        size > 1 and step == 0 for size, step in zip(out.shape, out.stride(), strict=True)
-    ):
-        raise ValueError(f"out has strides {out.stride()}, but elements of its own are needed for each row")
+    check_own_memory("out", out)
     check_tensor("k_cache", k_cache)
     num_blocks = k_cache.shape[0] if k_cache.ndim else 0
     cache_shape = (num_blocks, plan.model.block_size, plan.model.num_kv_heads, plan.model.head_size)
@@ -113,6 +110,11 @@ def _check_positive(name: str, value: float) -> None:
         raise TypeError(f"{name} is a {type(value).__name__}, but a number is needed")
     if not 0.0 < value < FLOAT32_LIMIT:
         raise ValueError(f"{name} is {value}, but a positive finite number is needed")
+
+
+def check_own_memory(name: str, tensor: Tensor) -> None:
+    if any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
+        raise ValueError(f"{name} has strides {tensor.stride()}, but each row needs memory of its own")
 
 
 def check_tensor(name: str, tensor: object) -> None:

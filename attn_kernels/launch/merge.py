@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attn_kernels.core.checks import DTYPES
-from attn_kernels.core.layer_checks import check_tensor
+from attn_kernels.core.layer_checks import check_own_memory, check_tensor
 from attn_kernels.kernels.arguments import VECTOR_BYTES, head_padded
 from attn_kernels.kernels.merge import OPTIONS, merge_kernel
 from attn_kernels.launch import direct
@@ -54,7 +54,7 @@ def merge_attention_states(
     for name, tensor in lses.items():
         _check(name, tensor, (num_heads, num_tokens), torch.float32, out_a.device)
     for name, tensor in (("out", out), ("lse", lse)):
-        _check_own_memory(name, tensor)
+        check_own_memory(name, tensor)
     if out.numel() == 0:
         return out, lse
     strides = [stride for tensor in outs.values() for stride in tensor.stride()[:2]]
@@ -82,8 +82,3 @@ def _check(
         raise ValueError(f"{name} is on {tensor.device}, but out_a is on {device}")
     if tensor.stride(-1) != 1 and shape[-1] > 1:
         raise ValueError(f"{name} has stride {tensor.stride(-1)} in its last dimension, but 1 is needed")
-
-
-def _check_own_memory(name: str, tensor: Tensor) -> None:
-    if any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
-        raise ValueError(f"{name} has strides {tensor.stride()}, but each row needs memory of its own")
