@@ -43,7 +43,6 @@ ARGUMENTS_OF_FEATURES = {
 HOPPER_FEATURES = {
     name: feature for name, feature in ARGUMENTS_OF_FEATURES.items() if feature != "ranges"
 } | {"window": "window", "cap": "softcap"}
-HOPPER_FLOATS = ("factor", "cap", "v_scale")
 FLOATS = ("factor", "cap", "k_scale", "v_scale", "row_cost", "least_splits", "least_even", *Wave._fields)
 SCALAR_POINTERS = ("slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr", "lse_ptr")
 PARTIAL_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
@@ -144,14 +143,9 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
     if "const" in names:
         constants["const"] = const if special.const_of is None else special.const_of(const)
     signature = {name: "constexpr" if name in constants else _argument_type(name, shape) for name in names}
-    attributes: dict[tuple[int, ...], list[list[Any]]] = {
-        (index,): _attributes(name, shape)
-        for index, name in enumerate(names)
-        if signature[name].startswith("*")
-    }
     if special.options is not None:
         options = dict(special.options)
-    return KernelSource(special.kernel, signature, constants, attributes, options)
+    return KernelSource(special.kernel, signature, constants, _attributes(signature, shape.gpu), options)
 
 
 def _schedule_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
@@ -165,10 +159,7 @@ def index_source(kernel: Any, constants: dict[str, Any], target: str) -> KernelS
     """A kernel that runs once a plan and takes index tensors and integers."""
     types = {name: "*i32" if name.endswith("_ptr") else "i32" for name in kernel.arg_names}
     signature = types | dict.fromkeys(constants, "constexpr")
-    small = [["tt.pointer_range", 32]] if TARGETS[target].backend == "hip" else []
-    attributes: dict[tuple[int, ...], list[list[Any]]] = {
-        (index,): small for index, name in enumerate(kernel.arg_names) if signature[name] == "*i32"
-    }
+    attributes = _attributes(signature, TARGETS[target])
     return KernelSource(kernel, signature, constants, attributes, dict(ONE_PROGRAM_OPTIONS))
 
 
@@ -186,8 +177,7 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
     # There are either fragments of decodes or splits of prompts.
     absent.append("num_splits" if constants["DECODE_TILE"] else "counters_ptr")
     constants = constants | dict.fromkeys(absent)
-    dtype = DTYPE_NAMES[shape.dtype]
-    cache_dtype = "fp8e4nv" if "fp8" in shape.features else dtype
+    cache_dtype = "fp8e4nv" if "fp8" in shape.features else DTYPE_NAMES[shape.dtype]
 
     def argument_type(name: str) -> str:
         if name in constants:
@@ -196,22 +186,12 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
             columns = tail if name.endswith("_tail_desc") else wide
             layout = hopper.box_layout(columns, cache_bytes)
             return f"tensordesc<{cache_dtype}[{constants['BOX']}, {columns}],{layout!r}>"
-        if name in INDEX_POINTERS:
-            return "*i32"
-        if name in (*hopper.FRAGMENT_POINTERS, *SCALAR_POINTERS):
-            return "*fp32"
-        if name.endswith("_ptr"):
-            return "*" + dtype
-        return "fp32" if name in HOPPER_FLOATS else "i32"
+        return _argument_type(name, shape)
 
-    names = kernel.arg_names
-    signature = {name: argument_type(name) for name in names}
-    attributes: dict[tuple[int, ...], list[list[Any]]] = {
-        (names.index(name),): [["tt.divisibility", VECTOR_BYTES]]
-        for name in ("out_ptr", "q_ptr", *hopper.FRAGMENT_POINTERS)
-        if name not in constants
-    }
-    return KernelSource(kernel, signature, constants, attributes, hopper.LAUNCH_OPTIONS)
+    signature = {name: argument_type(name) for name in kernel.arg_names}
+    return KernelSource(
+        kernel, signature, constants, _attributes(signature, shape.gpu), hopper.LAUNCH_OPTIONS
+    )
 
 
 def _argument_type(name: str, shape: CompileShape) -> str:
@@ -236,11 +216,15 @@ def _converts_e4m3(shape: CompileShape) -> bool:
     return bool(shape.gpu.backend == "hip" or divmod(shape.gpu.arch, 10) >= E4M3_CAPABILITY)
 
 
-def _attributes(name: str, shape: CompileShape) -> list[list[Any]]:
-    """Return what Triton notes of a pointer: alignment; on AMD also that the tensor has up to 2 GiB.
+def _attributes(signature: dict[str, str], gpu: GPUTarget) -> dict[tuple[int, ...], list[list[Any]]]:
+    """Return what Triton notes of each pointer: alignment; on AMD also that the tensor has up to 2 GiB.
 
     All tensors but caches are taken to be so small.
     """
-    aligned = [] if name in UNALIGNED_POINTERS else [["tt.divisibility", VECTOR_BYTES]]
-    small = shape.gpu.backend == "hip" and name not in CACHE_POINTERS
-    return [*aligned, ["tt.pointer_range", 32]] if small else aligned
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+    for index, (name, kind) in enumerate(signature.items()):
+        if kind.startswith("*"):
+            aligned = [] if name in UNALIGNED_POINTERS else [["tt.divisibility", VECTOR_BYTES]]
+            small = gpu.backend == "hip" and name not in CACHE_POINTERS
+            attributes[index,] = [*aligned, ["tt.pointer_range", 32]] if small else aligned
+    return attributes
