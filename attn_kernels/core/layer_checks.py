@@ -17,7 +17,7 @@ def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tens
     query_shape = (plan.num_query_tokens, plan.model.num_query_heads, plan.model.head_size)
     dtype = plan.model.dtype
     for name, tensor in (("q", q), ("out", out)):
-        _check_data(plan, name, tensor, query_shape, dtype)
+        check_data(name, tensor, query_shape, (dtype,), plan.device)
         token, head, _ = tensor.stride()
         rows = max(part.config.block_m for part in plan.parts or (plan,))
         heads = plan.model.gqa_group_size
@@ -28,7 +28,7 @@ def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tens
     cache_shape = (num_blocks, plan.model.block_size, plan.model.num_kv_heads, plan.model.head_size)
     cache_dtype = FP8 if k_cache.dtype == FP8 else dtype
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
-        _check_data(plan, name, cache, cache_shape, cache_dtype)
+        check_data(name, cache, cache_shape, (cache_dtype,), plan.device)
         _check_offset(name, cache, plan.model.block_size * cache.stride(1))
     if plan.max_page_id is not None and plan.max_page_id >= num_blocks:
         raise ValueError(
@@ -36,15 +36,23 @@ def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tens
         )
 
 
-def _check_data(plan: Plan, name: str, tensor: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> None:
+def check_data(
+    name: str,
+    tensor: Tensor,
+    shape: tuple[int, ...],
+    dtypes: tuple[torch.dtype, ...],
+    device: torch.device,
+    of_device: str = "the plan was made for",
+) -> None:
+    """Check a tensor; ``of_device`` says in an error what the device is that it should be on."""
     check_tensor(name, tensor)
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
     if tensor.dtype not in dtypes:
         needed = " or ".join(map(str, dict.fromkeys(dtypes)))
         raise TypeError(f"{name} has dtype {tensor.dtype}, but {needed} is needed")
-    if tensor.device != plan.device:
-        raise ValueError(f"{name} is on {tensor.device}, but the plan was made for {plan.device}")
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, but {of_device} {device}")
     stride = tensor.stride(-1)
     if stride != 1 and shape[-1] > 1:
         raise ValueError(f"{name} has stride {stride} in its last dimension, but 1 is needed")
@@ -82,25 +90,25 @@ def check_scoring(
             raise ValueError(f"softcap is {softcap}, but at most {MAX_SOFTCAP} is supported, or 0 for none")
     heads = (plan.model.num_query_heads,)
     if alibi_slopes is not None:
-        _check_data(plan, "alibi_slopes", alibi_slopes, heads, torch.float32)
+        check_data("alibi_slopes", alibi_slopes, heads, (torch.float32,), plan.device)
     if sinks is not None:
-        _check_data(plan, "sinks", sinks, heads, torch.float32, plan.model.dtype)
+        check_data("sinks", sinks, heads, (torch.float32, plan.model.dtype), plan.device)
     for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
         if isinstance(scale, Tensor):
             if scale.numel() != 1:
                 raise ValueError(f"{name} has shape {tuple(scale.shape)}, but one element is needed")
-            _check_data(plan, name, scale.flatten(), (1,), torch.float32)
+            check_data(name, scale.flatten(), (1,), (torch.float32,), plan.device)
         else:
             _check_positive(name, scale)
     if lse is not None:
-        _check_data(plan, "lse", lse, (*heads, plan.num_query_tokens), torch.float32)
+        check_data("lse", lse, (*heads, plan.num_query_tokens), (torch.float32,), plan.device)
         if not lse.is_contiguous():
             raise ValueError(f"lse has strides {lse.stride()}, but a contiguous tensor is needed")
     if bidirectional_ranges is not None:
         name, ranges = "bidirectional_ranges", bidirectional_ranges
         check_tensor(name, ranges)
         count = ranges.shape[1] if ranges.ndim == 3 else 1
-        _check_data(plan, name, ranges, (plan.num_seqs, count, 2), torch.int32)
+        check_data(name, ranges, (plan.num_seqs, count, 2), (torch.int32,), plan.device)
         if not ranges.is_contiguous():
             raise ValueError(f"{name} has strides {ranges.stride()}, but contiguous memory is needed")
 

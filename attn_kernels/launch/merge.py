@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attn_kernels.core.checks import DTYPES
-from attn_kernels.core.layer_checks import check_own_memory, check_tensor
+from attn_kernels.core.layer_checks import check_data, check_own_memory, check_tensor
 from attn_kernels.kernels.arguments import VECTOR_BYTES, head_padded
 from attn_kernels.kernels.merge import OPTIONS, merge_kernel
 from attn_kernels.launch import direct
@@ -50,9 +50,9 @@ def merge_attention_states(
     outs = {"out_a": out_a, "out_b": out_b, "out": out}
     lses = {"lse_a": lse_a, "lse_b": lse_b, "lse": lse}
     for name, tensor in outs.items():
-        _check(name, tensor, out_a.shape, out_a.dtype, out_a.device)
+        check_data(name, tensor, tuple(out_a.shape), (out_a.dtype,), out_a.device, "out_a is on")
     for name, tensor in lses.items():
-        _check(name, tensor, (num_heads, num_tokens), torch.float32, out_a.device)
+        check_data(name, tensor, (num_heads, num_tokens), (torch.float32,), out_a.device, "out_a is on")
     for name, tensor in (("out", out), ("lse", lse)):
         check_own_memory(name, tensor)
     if out.numel() == 0:
@@ -68,17 +68,3 @@ def merge_attention_states(
     with torch.cuda.device(out.device) if out.is_cuda else nullcontext():
         direct.launch_kernel(merge_kernel, (num_tokens, num_heads), arguments, OPTIONS)
     return out, lse
-
-
-def _check(
-    name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> None:
-    check_tensor(name, tensor)
-    if tensor.shape != shape:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {tuple(shape)} is needed")
-    if tensor.dtype != dtype:
-        raise TypeError(f"{name} has dtype {tensor.dtype}, but {dtype} is needed")
-    if tensor.device != device:
-        raise ValueError(f"{name} is on {tensor.device}, but out_a is on {device}")
-    if tensor.stride(-1) != 1 and shape[-1] > 1:
-        raise ValueError(f"{name} has stride {tensor.stride(-1)} in its last dimension, but 1 is needed")
