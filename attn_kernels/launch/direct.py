@@ -245,5 +245,4 @@ def forget() -> None:
     generation += 1
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget)
+os.register_at_fork(after_in_child=forget)
