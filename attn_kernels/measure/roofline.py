@@ -42,15 +42,11 @@ def visible_keys(query_len: int, context_len: int, window: int | None = None) ->
     return pairs - (most * (most + 1) - least * (least + 1)) // 2
 
 
-def visible_pairs(batch: Batch) -> int:
-    lens = zip(batch.query_lens, batch.context_lens, strict=True)
-    return sum(visible_keys(query, context, batch.scores.window) for query, context in lens)
-
-
 def work(batch: Batch) -> Work:
     """Count two matrix products over the visible pairs, and one access to each tensor of the launch."""
     layout = batch.layout
-    pairs = visible_pairs(batch)
+    lens = zip(batch.query_lens, batch.context_lens, strict=True)
+    pairs = sum(visible_keys(query, context, batch.scores.window) for query, context in lens)
     rows = batch.num_query_tokens * layout.num_query_heads * layout.head_size
     index_bytes = 4 * (2 * batch.num_seqs + 1 + sum(batch.blocks_per_seq))
     return Work(
