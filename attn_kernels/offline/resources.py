@@ -38,8 +38,9 @@ def measure(kernel: Any) -> Resources:
     """Read the Resources of a compiled kernel: from its cubin with cuobjdump, or from its AMD assembly."""
     shared = int(kernel.metadata.shared)
     if "amdgcn" in kernel.asm:
-        counts = dict(re.findall(r"\.(vgpr_count|vgpr_spill_count):\s+(\d+)", kernel.asm["amdgcn"]))
-        return Resources(shared, _int(counts.get("vgpr_count")), _int(counts.get("vgpr_spill_count")))
+        found = re.findall(r"\.(vgpr_count|vgpr_spill_count):\s+(\d+)", kernel.asm["amdgcn"])
+        counts = {name: int(count) for name, count in found}
+        return Resources(shared, counts.get("vgpr_count"), counts.get("vgpr_spill_count"))
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     if not tool.exists():
         return Resources(shared, None, None)
@@ -50,7 +51,3 @@ def measure(kernel: Any) -> Resources:
         usage = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     match = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     return Resources(shared, int(match[1]), int(match[2]) // 4) if match else Resources(shared, None, None)
-
-
-def _int(text: str | None) -> int | None:
-    return None if text is None else int(text)
