@@ -21,7 +21,6 @@ class Plan:
     device: torch.device
     num_seqs: int
     num_query_tokens: int
-    num_kv_tokens: int
     max_query_len: int
     max_seq_len: int
     model: Model
