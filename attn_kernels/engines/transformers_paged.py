@@ -28,6 +28,8 @@ from attn_kernels.planning.plan import plan
 
 NAME = "attn_kernels"
 PAGED = "attn_kernels_paged"  # what ``NAME`` becomes while batches are generated
+PREFIXED = "paged|attn_kernels"  # a name of its own up to transformers 5.18
+PAGE_SIZE = 16  # of copies
 
 
 class PagedLayer(NamedTuple):
@@ -35,7 +37,7 @@ class PagedLayer(NamedTuple):
 
     group: int  # of layers that share slots
     window: int | None
-    page_size: int
+    page_size: int  # of its blocks, or of copies
     tensors: tuple[Tensor, Tensor] | None  # keys and values; None with a window
 
 
@@ -45,12 +47,12 @@ def paged_layer(cache: Any, layer: int) -> PagedLayer:
         group, place = cache.layer_index_to_group_indices[layer]
         window = cache.sliding_windows[layer]
         if window != 1:  # which stands for no window there
-            return PagedLayer(group, window, cache.block_size, None)
+            return PagedLayer(group, window, PAGE_SIZE, None)
         tensors = cache.key_cache[place], cache.value_cache[place]
         return PagedLayer(group, None, cache.block_size, tensors)
     allocator = cache.layer_to_allocator[layer]
     if window := getattr(allocator, "sliding_window", None):
-        return PagedLayer(allocator.index, window, allocator.tokens_per_page, None)
+        return PagedLayer(allocator.index, window, PAGE_SIZE, None)
     k_pages, v_pages = allocator.get_cache_for_block_table(layer)
     tensors = k_pages.flatten(0, 1), v_pages.flatten(0, 1)
     return PagedLayer(allocator.index, None, allocator.tokens_per_page, tensors)
@@ -109,10 +111,6 @@ def admit_attention() -> None:
     PagedAttentionCache.update = pass_cache
 
 
-PREFIXED = "paged|attn_kernels"  # a name of its own up to transformers 5.18
-PAGE_SIZE = 16  # of copies
-
-
 @dataclass(slots=True)
 class LayerGroup:
     """What the layers of one group share in a step."""
@@ -165,14 +163,13 @@ def paged_attention(
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     group, window, page_size, tensors = paged_layer(cache, layer)
     _, num_heads, tokens, head_size = query.shape
-    page_size = PAGE_SIZE if window else page_size
     model = Model(num_heads, key.shape[1], head_size, page_size, query.dtype, None, window)
 
     capturing = query.is_cuda and torch.cuda.is_current_stream_capturing()
     step = _steps.setdefault(kwargs["cu_seq_lens_q"], {})
     at = (group, model, capturing)
     if at not in step:
-        step[at] = _group(kwargs, group, window is not None, model, tokens)
+        step[at] = _group(kwargs, group, model, tokens)
         if capturing:
             _captured.setdefault(cache, []).append(step[at])
     shared = step[at]
@@ -202,12 +199,12 @@ def paged_attention(
     return out[None], None
 
 
-def _group(kwargs: Mapping[str, Any], group: int, windowed: bool, model: Model, tokens: int) -> LayerGroup:
+def _group(kwargs: Mapping[str, Any], group: int, model: Model, tokens: int) -> LayerGroup:
     """Plan a step for the layers of a group; never synchronises with a GPU."""
     starts_q, starts_k = kwargs["cu_seq_lens_q"], kwargs["cu_seq_lens_k"]
     max_query_len, max_seq_len = longest(kwargs, "q"), longest(kwargs, "k")
     if isinstance(starts_k, dict):
-        kind = "sliding_attention" if windowed else "full_attention"
+        kind = "sliding_attention" if model.sliding_window else "full_attention"
         starts_k, max_seq_len = starts_k[kind], max_seq_len[kind]
     slots = kwargs["read_index"][group]
     if not slots.numel():  # no sequence has tokens in the cache, so all keys are new
@@ -216,7 +213,7 @@ def _group(kwargs: Mapping[str, Any], group: int, windowed: bool, model: Model, 
     first, lens = starts_k[:-1].long(), starts_k.diff()
     pages = -(-max_seq_len // model.block_size)
     copied = None
-    if windowed:
+    if model.sliding_window:
         table, copied = _pages_of_copies(first, lens, pages, num_kv_tokens, model.block_size)
     else:
         at = first[:, None] + torch.arange(pages, device=slots.device) * model.block_size
