@@ -48,7 +48,6 @@ WARPS = 4  # of a computing warpgroup; Triton adds the others
 LAUNCH_OPTIONS: dict[str, int | bool] = {"num_warps": WARPS, "enable_fp_fusion": True}  # as compile_options
 
 OPTIONAL_TENSORS = ("alibi_slopes", "sinks", "k_scale", "v_scale", "lse")
-FRAGMENT_POINTERS = ("partial_ptr", "max_ptr", "sum_ptr")
 
 
 @gluon.jit(**JIT_OPTIONS)
