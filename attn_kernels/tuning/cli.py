@@ -58,9 +58,6 @@ def parser() -> argparse.ArgumentParser:
         default=0,
         help="seed of the named set and of the order of visits (default: 0)",
     )
-    arguments.add_argument(
-        "--variants", help="measure only these variants of the kernel, separated by commas (default: all)"
-    )
     add_run_arguments(arguments, budget=600.0, gpus="all", strategy="race; full for mixed_attention")
     arguments.add_argument(
         "--replay",
@@ -100,11 +97,7 @@ def _work(options: argparse.Namespace) -> int:
     if options.replay is not None:
         print("\n".join(replay(options.replay, options.strategy, options.budget, ATTENTION)))
         return 0
-    variants = kernel.variants if options.variants is None else options.variants.split(",")
-    for variant in variants:
-        if variant not in kernel.variants:
-            raise TuningError(f"--variants: {variant!r:.40} is none of {', '.join(kernel.variants)}")
-    workload = kernel.workload(scenarios, name, options.seed, variants)
+    workload = kernel.workload(scenarios, name, options.seed)
     return run(options, lambda device: workload)
 
 

@@ -13,7 +13,6 @@ from attn_kernels.choose.choices import KERNEL, Choices, choices_for
 from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Lengths
-from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
 from attn_kernels.tuning.measuring import TIMING, job_for, prepare
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
@@ -21,7 +20,6 @@ from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
 from attn_kernels.tuning.space.space import Possible, declared, declared_mixed, find_possible, gpu_of
 from triton_tune.bench.pool import Subject
-from triton_tune.core.errors import TuningError
 from triton_tune.core.source import hash_of
 from triton_tune.run.workload import Space, Workload
 from tuning_table.files import os_errors_in_one_line, replace_file
@@ -52,7 +50,6 @@ class TunedKernel:
     features: tuple[str, ...]
     features_of: Callable[[Batch], Mapping[str, int]]
     parameters: tuple[str, ...]  # the launch parameters that tables have
-    variants: tuple[str, ...]
     configs: Callable[[str], tuple[Config, ...]]  # of a vendor
     serves: Callable[[Batch], bool]  # whether a batch can be a scenario
     sets: Mapping[str, Callable[[int], tuple[Scenario, ...]]]  # scenario sets; the first is the default
@@ -61,20 +58,16 @@ class TunedKernel:
     choose: Callable[[Choices, Batch], Config]  # by the generated module
     in_parts: bool = False  # whether it launches each part of a recorded batch that was planned with parts
 
-    def workload(
-        self, scenarios: Sequence[Scenario], scenario_set: str, seed: int, variants: Sequence[str]
-    ) -> Workload:
-        """What a run measures of this kernel: the configs of these variants in these scenarios."""
+    def workload(self, scenarios: Sequence[Scenario], scenario_set: str, seed: int) -> Workload:
+        """What a run measures of this kernel in these scenarios."""
         name = f"{scenario_set} (digest {digest(scenarios)})"
         kinds = Counter(scenario.batch.kind for scenario in scenarios)
 
         def space(facts: Mapping[str, str | int]) -> Space:
             gpu = gpu_of(facts)
-            configs = [config for config in self.configs(gpu.vendor) if config.variant in variants]
+            configs = self.configs(gpu.vendor)
             possible = find_possible(scenarios, configs, gpu, seed, self.features_of)
             used = {str(c): c for c in configs if str(c) in possible.problem.configs}
-            if not used:
-                raise TuningError("no config of these variants may be measured in any of these scenarios")
             return Space(
                 possible.problem,
                 configs=used,
@@ -128,9 +121,6 @@ UNIFIED = TunedKernel(
     features=FEATURES,
     features_of=lambda batch: batch.features,
     parameters=(*TILES, *OTHERS, "tma"),
-    variants=tuple(
-        name for name, variant in VARIANTS.items() if not variant.mixed and not variant.batch_invariant
-    ),
     configs=declared,
     serves=lambda batch: True,
     sets=SETS,
@@ -144,10 +134,6 @@ MIXED = TunedKernel(
     features=tuple(STEP_SETS["tiny"](0)[0].batch.mixed_features),
     features_of=lambda batch: batch.mixed_features,
     parameters=(*TILES, *OTHERS),
-    variants=(
-        *(way.variant for way in mixed.WITHOUT_KERNEL),
-        *(name for name, variant in VARIANTS.items() if variant.mixed),
-    ),
     configs=lambda vendor: declared_mixed(),
     serves=lambda batch: all(part.num_query_tokens for part in batch.parts),
     sets=STEP_SETS,
@@ -159,7 +145,6 @@ INVARIANT = replace(
     UNIFIED,
     name=OF_INVARIANT_MODELS,
     parameters=(*TILES, *OTHERS),
-    variants=tuple(name for name, variant in VARIANTS.items() if variant.batch_invariant),
     configs=partial(declared, batch_invariant=True),
     strategy="full",  # it has few configs
     choose=lambda choices, batch: UNIFIED.choose(

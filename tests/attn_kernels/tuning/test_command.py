@@ -91,9 +91,6 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--scenarios", "a" * 5000], "too long"),
     (["--scenarios", "bad.jsonl"], "bad.jsonl:2: query_lens"),
     (["--scenarios", "bad.jsonl", "--dry-run"], "bad.jsonl:2: "),
-    (["--variants", "qblock,"], "--variants"),
-    (["--variants", "separate", "--dry-run"], "'separate'"),
-    (["--kernel", "mixed_attention", "--variants", "qblock"], "'qblock'"),
     (["--kernel", "mixed_attention", "--scenarios", "serving"], "'serving'"),
     (["--kernel", "mixed_attention", "--scenarios", "batches.jsonl"], "batches.jsonl"),
     (["--gpus", "x"], "--gpus 'x'"),
@@ -106,16 +103,12 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--outside", "nope"], "--scenarios"),
     (["--scenarios", "quick", "--outside", "nope"], "--scenarios"),
     (["--scenarios", "batches.jsonl", "--outside", "nope"], "nope"),
-    (["--scenarios", "large.jsonl", "--gpus", "cpu", "--variants", "stream_k"], "no config"),
 ])  # fmt: skip
 def test_wrong_use_is_one_line_on_stderr(
     gpus: Callable[[int], None], capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
 ) -> None:
     gpus(2)
     Path("bad.jsonl").write_text(BATCHES.partition("\n")[0] + "\n" + BATCHES.replace("[1]", "5"))
-    Path("large.jsonl").write_text(
-        BATCHES.splitlines()[0].replace("[1]", "[99999]").replace("[3]", "[99999]")
-    )
     assert named in refused(capsys, *arguments)
 
 
@@ -344,7 +337,7 @@ def test_a_shard_has_a_folder_of_its_own(run: Callable[..., list[str]]) -> None:
 @pytest.mark.parametrize("kernel", KERNELS.values())
 def test_what_the_modules_choose_can_be_checked_again(kernel: TunedKernel) -> None:
     scenarios = kernel.sets["tiny"](0)
-    workload = kernel.workload(scenarios, "tiny", 0, kernel.variants)
+    workload = kernel.workload(scenarios, "tiny", 0)
     chosen = workload.chosen(torch.device("cpu"))
     assert list(chosen) == [scenario.id for scenario in scenarios]
     assert set(chosen.values()) <= set(map(str, kernel.configs("cpu")))

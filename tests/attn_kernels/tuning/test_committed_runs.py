@@ -45,7 +45,7 @@ def test_it_is_a_whole_run() -> None:
     times = Times(recorded.visits)
     variants = {entry.id: entry.variant for entry in recorded.header.configs}
     timed = Counter(variants[config] for s in recorded.scenarios for config in times.medians(s))
-    assert set(timed) == set(variants.values()) == set(UNIFIED.variants)
+    assert set(timed) == set(variants.values()) == {config.variant for config in UNIFIED.configs("nvidia")}
     # The time of a short run ends within its second round: every scenario is visited once.
     visits = [times.next_repeat(scenario) - 1 for scenario in recorded.scenarios]
     assert min(visits) >= 1
