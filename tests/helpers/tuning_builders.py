@@ -70,7 +70,6 @@ def surface(
     noise: float = 0.0,
     failing: frozenset[tuple[str, str]] = frozenset(),
     missing: frozenset[tuple[str, str]] = frozenset(),
-    always: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Surface:
     """Three shapes, of which two are of one family. `missing`: pairs that are no candidates."""
     rng = random.Random(seed)
@@ -84,7 +83,6 @@ def surface(
     problem = SearchProblem(
         features=rows,
         candidates={s: tuple(c for c in names if (s, c) not in missing) for s in rows},
-        always=always or {},
         variants={name: VARIANTS[index % len(VARIANTS)] for index, name in enumerate(names)},
         seed=seed,
         likeness=ATTENTION,

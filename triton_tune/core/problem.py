@@ -38,7 +38,6 @@ class SearchProblem:
 
     features: Mapping[str, Mapping[str, int]]  # of each scenario, by name
     candidates: Mapping[str, tuple[str, ...]]  # of each scenario: configs, most promising first
-    always: Mapping[str, tuple[str, ...]]  # candidates to measure in any case, such as a baseline
     variants: Mapping[str, str]  # of each config
     seed: int = 0
     likeness: Likeness = ANY_FEATURES

@@ -54,7 +54,6 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workl
             s: {n: integer_of(v, integers.get(n, {})) for n, v in row.items()} for s, row in values.items()
         },
         candidates=candidates,
-        always={},
         variants=dict.fromkeys(kernel.configs, ""),
         likeness=Likeness(worded, worded, {n: _WORD_WEIGHT if n in worded else 1.0 for n in names}),
     )

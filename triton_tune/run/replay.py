@@ -75,7 +75,6 @@ def problem_of(recorded: RecordedRun, likeness: Likeness = ANY_FEATURES) -> Sear
     return SearchProblem(
         features=features,
         candidates={s: tuple(c for c in order if c in times.measured(s)) for s in features},
-        always={},
         variants={entry.id: entry.variant or "" for entry in recorded.header.configs},
         seed=recorded.header.provenance.get("seed", 0),
         likeness=likeness,

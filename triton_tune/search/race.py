@@ -180,7 +180,7 @@ class Race:
         seen, rules = self._seen, self._rules
         limits = np.where(portfolio, rules.again, rules.hopeless)
         wanted = portfolio if repeat == 1 else seen.slowdowns <= limits
-        due: Mask = seen.candidates & (wanted | seen.always) & (seen.repeats == repeat - 1)
+        due: Mask = seen.candidates & wanted & (seen.repeats == repeat - 1)
         return due
 
     def _names(self, numbers: Rows) -> Sequence[str]:
@@ -196,10 +196,8 @@ class Seen:
         self._columns = {config: column for column, config in enumerate(self.configs)}
         shape = len(self.scenarios), len(self.configs)
         self.candidates = np.zeros(shape, dtype=bool)
-        self.always = np.zeros(shape, dtype=bool)
         for row, scenario in enumerate(self.scenarios):
             self.candidates[row, self._known(problem.candidates[scenario])] = True
-            self.always[row, self._known(problem.always.get(scenario, ()))] = True
         self.repeats = np.zeros(shape, dtype=np.int32)
         self.slowdowns = np.full(shape, ABSENT)  # ABSENT also for configs that failed
         self.has_time = np.zeros(len(self.scenarios), dtype=bool)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL
+from attn_kernels.choose.mixed import WITHOUT_KERNEL
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import VARIANTS
@@ -114,12 +114,11 @@ def find_possible(
     seed: int = 0,
     features_of: Callable[[Batch], Mapping[str, int]] = lambda batch: batch.features,
 ) -> Possible:
-    """Apply all rules to all cells. ``SEPARATE`` is timed wherever it is a config."""
+    """Apply all rules to all cells."""
     shapes = dict.fromkeys(shape_of(scenario.batch) for scenario in scenarios)
     at_shapes = {shape: reasons_at(shape, gpu, configs) for shape in shapes}
     dropped: Counter[str] = Counter()
     candidates: dict[str, tuple[str, ...]] = {}
-    always: dict[str, tuple[str, ...]] = {}
     for scenario in scenarios:
         batch, kept = scenario.batch, []
         for config, at_shape in at_shapes[shape_of(batch)].items():
@@ -129,11 +128,9 @@ def find_possible(
             else:
                 dropped[reason] += 1
         candidates[scenario.id] = tuple(kept)
-        always[scenario.id] = (str(SEPARATE),) if str(SEPARATE) in kept else ()
     problem = SearchProblem(
         features={scenario.id: features_of(scenario.batch) for scenario in scenarios},
         candidates=candidates,
-        always=always,
         variants={str(config): config.variant for config in configs},
         seed=seed,
         likeness=ATTENTION,

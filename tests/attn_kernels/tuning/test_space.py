@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from attn_kernels import Config
-from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL
+from attn_kernels.choose.mixed import WITHOUT_KERNEL
 from attn_kernels.kernels.arguments import without_tma
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.measure.batches import HeadLayout, chunked_prefill, decode, mixed, prefill, speculative
@@ -218,7 +218,6 @@ def test_every_cell_is_a_candidate_or_dropped_for_one_reason(gpu, num_reasons):
         reasons = {c: at_shape[c] or reason_against(c, scenario.batch, gpu) for c in configs}
         expected.update(filter(None, reasons.values()))
         assert problem.candidates[scenario.id] == tuple(str(c) for c in configs if reasons[c] is None)
-        assert problem.always[scenario.id] == ()
     assert possible.dropped == expected and len(expected) == num_reasons
     assert problem.seed == 7 and problem.features == {s.id: s.batch.features for s in QUICK}
     head, *rows = possible.dropped_text().splitlines()
@@ -227,12 +226,11 @@ def test_every_cell_is_a_candidate_or_dropped_for_one_reason(gpu, num_reasons):
     assert all(row.count(",") == 2 for row in rows)  # no reason has a comma of its own
 
 
-def test_of_mixed_attention_all_configs_are_candidates_and_series_is_always_measured():
+def test_of_mixed_attention_all_configs_are_candidates():
     steps, configs = MIXED.sets["steps"](0), MIXED.configs("nvidia")
     problem = find_possible(steps, configs, H100, features_of=MIXED.features_of).problem
     for scenario in steps:
         assert problem.candidates[scenario.id] == tuple(map(str, configs))
-        assert problem.always[scenario.id] == (str(SEPARATE),)
         assert tuple(problem.features[scenario.id]) == MIXED.features
 
 

@@ -101,7 +101,6 @@ def test_a_folder_is_replayed_and_one_without_times_is_refused(tmp_path: Path) -
 PROBLEM = SearchProblem(
     {"s": {}, "t": {}, "u": {}},
     {"s": ("a", "b", "c"), "t": ("a", "b", "c"), "u": ("a",)},
-    {},
     {"a": "qblock", "b": "stream_k", "c": "pod"},
 )
 TIMES = Times([

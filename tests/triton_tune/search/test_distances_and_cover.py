@@ -26,7 +26,7 @@ scenarios = st.lists(
     ),
     min_size=1,
     max_size=7,
-).map(lambda rows: SearchProblem({f"s{i}": row for i, row in enumerate(rows)}, {}, {}, {}))
+).map(lambda rows: SearchProblem({f"s{i}": row for i, row in enumerate(rows)}, {}, {}))
 
 
 def radius(distances: Distances, names: Sequence[str], centers: Sequence[str]) -> float:
@@ -36,7 +36,7 @@ def radius(distances: Distances, names: Sequence[str], centers: Sequence[str]) -
 
 def test_factors_count_not_differences() -> None:
     rows = {name: features(count, 1, 1024) for name, count in (("a", 1), ("b", 4), ("c", 16), ("d", 19))}
-    from_b, from_c = Distances(SearchProblem(rows, {}, {}, {})).matrix(["b", "c"], ["a", "c", "d"])
+    from_b, from_c = Distances(SearchProblem(rows, {}, {})).matrix(["b", "c"], ["a", "c", "d"])
     assert from_b[0] == pytest.approx(from_b[1]) and from_c[2] < from_b[0]
 
 

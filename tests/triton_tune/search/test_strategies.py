@@ -33,7 +33,6 @@ SURFACES = {
     "holes": surface(seed=2, missing=holes(2)),
     "failures": surface(seed=3, failing=frozenset({("*", "c0"), ("*", "c7"), ("s4", "c1"), ("s9", "c2")})),
     "all fails": surface(scenarios=12, failing=frozenset(("*", f"c{c}") for c in range(12))),
-    "always": surface(seed=4, noise=0.02, always={f"s{s}": (f"c{s % 12}",) for s in range(24)}),
     "one": surface(scenarios=1, configs=1),
     "none": surface(scenarios=0),
 }
@@ -69,7 +68,7 @@ def test_rounds_plan_candidates_each_at_most_twice(there: Surface, make: type[Fu
 
 
 @pytest.mark.parametrize("make", [Full, quick_race])
-@pytest.mark.parametrize("name", ["noisy", "holes", "failures", "always"])
+@pytest.mark.parametrize("name", ["noisy", "holes", "failures"])
 def test_the_next_round_follows_from_the_table_alone(name: str, make: type[Full]) -> None:
     there = SURFACES[name]
     one = make(there.problem)
@@ -97,14 +96,6 @@ def test_full_sweeps_everything_and_times_the_best_again() -> None:
         twice = {c for c, cells in times.measured(scenario).items() if len(cells) == 2}
         assert expected <= twice  # with whatever came near when the best proved slower than at first
         assert all(once[c] <= 1.5 * best for c in twice)
-
-
-def test_what_is_always_to_be_measured_is_measured_twice_everywhere() -> None:
-    there = SURFACES["always"]
-    for spent in (0.0, 0.7):
-        times = finished(there, quick_race(there.problem), spent)
-        for scenario, (config,) in there.problem.always.items():
-            assert len(times.measured(scenario)[config]) == REPEATS
 
 
 def test_hopeless_is_what_the_nearest_scenarios_that_tried_it_found_slow() -> None:
