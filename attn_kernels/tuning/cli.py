@@ -59,12 +59,6 @@ def parser() -> argparse.ArgumentParser:
         help="seed of the named set and of the order of visits (default: 0)",
     )
     add_run_arguments(arguments, budget=600.0, gpus="all", strategy="race; full for mixed_attention")
-    arguments.add_argument(
-        "--replay",
-        type=Path,
-        metavar="TABLE",
-        help="run the search on the times of a recorded table; needs no GPU",
-    )
     return arguments
 
 
@@ -77,9 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _work(options: argparse.Namespace) -> int:
     from attn_kernels.tuning.kernels import KERNELS
     from attn_kernels.tuning.scenarios.recorded import drawn, outside
-    from attn_kernels.tuning.space.space import ATTENTION
     from triton_tune.cli.command import run
-    from triton_tune.run.replay import replay
 
     kernel = KERNELS[options.kernel]
     options.strategy = options.strategy or kernel.strategy
@@ -94,9 +86,6 @@ def _work(options: argparse.Namespace) -> int:
     else:
         scenarios = drawn(_recorded(kernel, name), options.max_scenarios, options.seed)
         name = Path(name).name
-    if options.replay is not None:
-        print("\n".join(replay(options.replay, options.strategy, options.budget, ATTENTION)))
-        return 0
     workload = kernel.workload(scenarios, name, options.seed)
     return run(options, lambda device: workload)
 

@@ -4,13 +4,11 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.bench import Advance
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.search.strategies import Round, Strategy
-from tuning_table import TableWriter, create
 from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
 
 VARIANTS = ("qblock", "stream_k", "pod")
@@ -93,11 +91,15 @@ def surface(
 
 @dataclass
 class SurfaceBench:
-    """Measures a surface by a clock of its own: `compile_s` a config never seen, `visit_s` a visit."""
+    """Measures a surface by a clock of its own: `compile_s` a config never seen, `visit_s` a visit.
+
+    Beside that, each cell of a visit takes `cell_s`.
+    """
 
     surface: Surface
     compile_s: float = 0.0
     visit_s: float = 1.0
+    cell_s: float = 0.0
     now: float = 100.0
     compiled: set[str] = field(default_factory=set)
     begun: list[float] = field(default_factory=list)
@@ -131,8 +133,16 @@ class SurfaceBench:
                 return
             self.begun.append(self.now)
             self.on_visit(len(self.begun))
-            self.now += self.visit_s
+            self.now += self.visit_s + self.cell_s * len(task.configs)
             yield self.surface.visit(task)
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def begin(self, what: str, total: int) -> None: ...
+
+    def advance(self, done: int) -> None: ...
 
 
 @dataclass
@@ -172,18 +182,3 @@ def recorded_of(problem: SearchProblem, visits: Sequence[Visit]) -> RecordedRun:
     )
     scenarios = {s: tuple(row[name] for name in FEATURES) for s, row in problem.features.items()}
     return RecordedRun(header, scenarios, tuple(visits))
-
-
-def create_table(folder: Path, recorded: RecordedRun) -> TableWriter:
-    """Create the table of `recorded`, without its visits."""
-    header = recorded.header
-    return create(
-        folder,
-        kernel=header.kernel,
-        device={"name": header.device_name},
-        timing="a formula",
-        origin={"tool": "a formula"},
-        features=header.features,
-        configs=[{"id": c.id, "variant": c.variant or "", **c.parameters} for c in header.configs],
-        scenarios=recorded.scenarios,
-    )

@@ -19,8 +19,7 @@ from triton_tune.core.errors import TuningError
 from triton_tune.processes.compile_ahead import default_workers
 from triton_tune.run.fill import fill
 from triton_tune.run.recheck import recheck
-from triton_tune.run.replay import CELL_S, COMPILE_S, VISIT_S
-from triton_tune.run.shards import problem_of_shard
+from triton_tune.run.shards import CELL_S, COMPILE_S, VISIT_S, problem_of_shard
 from triton_tune.run.workload import Space, Workload
 from tuning_table import TableWriter, create, read_run
 from tuning_table.names import device_key

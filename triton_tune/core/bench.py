@@ -1,4 +1,4 @@
-"""The interface of benches, which measure visits: on GPUs, or from a recorded table."""
+"""The interface of benches, which measure visits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -10,7 +10,7 @@ Advance = Callable[[int, int], None]  # is called with the jobs done and the job
 
 
 class Bench(Protocol):
-    """Measures visits. All times are seconds of `clock`, which a replay advances itself."""
+    """Measures visits. All times are seconds of `clock`."""
 
     def clock(self) -> float: ...
 

@@ -53,9 +53,3 @@ class Progress:
 
     def _left(self) -> str:
         return f"{max(0.0, self._end - time.monotonic()):.0f} s left of the budget"
-
-
-class Silent:
-    def begin(self, what: str, total: int) -> None: ...
-
-    def advance(self, done: int) -> None: ...

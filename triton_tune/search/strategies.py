@@ -1,7 +1,6 @@
 """Search strategies: the interface, and the plain sweep; `race.py` has the race.
 
-A strategy plans rounds of visits from the table alone. So it goes on after a kill, in another run or in a
-replay.
+A strategy plans rounds of visits from the table alone. So it goes on after a kill, or in another run.
 """
 
 import random

@@ -98,8 +98,6 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     (["--gpus", "7"], "--gpus '7'"),
     (["--gpus", "7", "--dry-run"], "--gpus '7'"),
     (["--gpus", "0,0"], "--gpus '0,0'"),
-    (["--replay", "nope"], "nope"),
-    (["--replay", "."], "run.yaml"),
     (["--outside", "nope"], "--scenarios"),
     (["--scenarios", "quick", "--outside", "nope"], "--scenarios"),
     (["--scenarios", "batches.jsonl", "--outside", "nope"], "nope"),
@@ -200,7 +198,6 @@ def test_a_run_writes_a_table_and_once_finished_changes_nothing(run: Callable[..
     before = files(Path())
     assert any("the search is finished; an earlier run" in line for line in run("--strategy", "full"))
     assert "table holds 9 rows" in "\n".join(run("--strategy", "full", "--dry-run"))
-    assert run("--replay", "table")[0] == f"table: 3 scenarios, {cells} cells"
     assert files(Path()) == before
 
 

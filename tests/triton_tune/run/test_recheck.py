@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tuning_builders import SurfaceBench, recorded_of, surface
+from tuning_builders import Silent, SurfaceBench, recorded_of, surface
 
 from attn_kernels.tuning.space.space import ATTENTION
+from triton_tune.core.bench import Advance
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import PlannedVisit, Times
-from triton_tune.run.progress import Silent
+from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.run.recheck import SECONDS, recheck
-from triton_tune.run.replay import ReplayBench, problem_of
+from triton_tune.run.shards import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.search.loop import tune
 from triton_tune.search.strategies import Full
 from tuning_table import read_run
@@ -115,6 +115,43 @@ def test_a_device_too_noisy_to_tell_does_not_confirm_the_table(day: int) -> None
     assert doubted and any(line.startswith("unsure ") for line in lines)
 
 
+def problem_of(recorded: RecordedRun) -> SearchProblem:
+    """The problem whose candidates are the cells of a table."""
+    times, header = Times(recorded.visits), recorded.header
+    scenarios = {s: values for s, values in recorded.scenarios.items() if times.measured(s)}
+    return SearchProblem(
+        features={s: dict(zip(header.features, values, strict=True)) for s, values in scenarios.items()},
+        candidates={s: tuple(times.measured(s)) for s in scenarios},
+        variants={config.id: config.variant or "" for config in header.configs},
+        likeness=ATTENTION,
+    )
+
+
+class TableBench:
+    """Returns a table's repeats of a cell one after the other, by the clock of an H100 with 15 processes."""
+
+    def __init__(self, recorded: RecordedRun) -> None:
+        self._cells, self._problem = Times(recorded.visits), problem_of(recorded)
+        self._now = 0.0
+
+    def clock(self) -> float:
+        return self._now
+
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
+    ) -> tuple[PlannedVisit, ...]:
+        kernels = {(self._problem.shape(task.scenario), config) for task in tasks for config in task.configs}
+        self._now += COMPILE_S * len(kernels)
+        return tuple(tasks)
+
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+        for task in tasks:
+            self._now += VISIT_S + CELL_S * len(task.configs)
+            cells = self._cells.measured(task.scenario)
+            row = {config: cells[config][(task.repeat - 1) % len(cells[config])] for config in task.configs}
+            yield Visit(task.scenario, task.repeat, row)
+
+
 def of_real_tables(before: RecordedRun, after: RecordedRun) -> tuple[list[str], bool]:
     """Check a shipped table again on the times of another one, in the cells that both have."""
     known = Times(after.visits)
@@ -124,8 +161,7 @@ def of_real_tables(before: RecordedRun, after: RecordedRun) -> tuple[list[str], 
         cells = {config: cell for config, cell in visit.cells.items() if config in there}
         visits += [replace(visit, cells=cells)] if cells else []
     both = replace(before, visits=tuple(visits))
-    problem = problem_of(both, ATTENTION)
-    return recheck(both, problem, ReplayBench(after, problem_of(after, ATTENTION)), {})
+    return recheck(both, problem_of(both), TableBench(after), {})
 
 
 def test_the_second_round_of_a_run_makes_nothing_of_the_first_stale() -> None:

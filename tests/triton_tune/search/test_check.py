@@ -1,10 +1,9 @@
 """The check before a search: what it tries, and when it gives up."""
 
 import pytest
-from tuning_builders import Surface, SurfaceBench, surface
+from tuning_builders import Silent, Surface, SurfaceBench, surface
 
 from triton_tune.core.problem import Times
-from triton_tune.run.progress import Silent
 from triton_tune.search.check import CHECK_SHARE, PROBED, CheckFirst
 from triton_tune.search.loop import tune
 from triton_tune.search.strategies import Full

@@ -1,11 +1,10 @@
 """The loop of a run: its budget, rounds that do not get anywhere, and what an interrupt leaves."""
 
 import pytest
-from tuning_builders import Listed, SurfaceBench, surface
+from tuning_builders import Listed, Silent, SurfaceBench, surface
 
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, Times
-from triton_tune.run.progress import Silent
 from triton_tune.search.loop import COMPILE_SHARE, tune
 from triton_tune.search.race import Race
 from triton_tune.search.strategies import Full, Round, Strategy

@@ -2,11 +2,13 @@
 
 import random
 from collections import Counter
+from statistics import geometric_mean
 
 import pytest
-from tuning_builders import Surface, rounds_of, surface
+from tuning_builders import Silent, Surface, SurfaceBench, rounds_of, surface
 
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.search.loop import tune
 from triton_tune.search.neighbours import Distances
 from triton_tune.search.race import Race, RaceRules
 from triton_tune.search.strategies import REPEATS, SWEPT_AGAIN, Full
@@ -96,6 +98,34 @@ def test_full_sweeps_everything_and_times_the_best_again() -> None:
         twice = {c for c, cells in times.measured(scenario).items() if len(cells) == 2}
         assert expected <= twice  # with whatever came near when the best proved slower than at first
         assert all(once[c] <= 1.5 * best for c in twice)
+
+
+def test_a_race_measures_less_loses_little_and_is_the_same_each_time() -> None:
+    there = surface(scenarios=72, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
+
+    def measured(make: type[Full] | type[Race], budget: float) -> tuple[Times, float]:
+        bench, times = SurfaceBench(there, visit_s=0.02, cell_s=0.02), Times()
+        start = bench.clock()
+        tune(make(there.problem), bench, times, lambda visit: None, Silent(), budget=budget)
+        return times, bench.clock() - start
+
+    full, full_seconds = measured(Full, 1e6)
+    race, seconds = measured(Race, 1e6)
+
+    def loss(found: Times) -> float:
+        """Of the configs found best, by the times of the full sweep; the slowest counts where none is."""
+        ratios = []
+        for scenario in there.problem.scenarios:
+            slowdowns, medians = full.slowdowns(scenario), found.medians(scenario)
+            best = min(medians, key=medians.__getitem__, default="")
+            ratios.append(slowdowns.get(best, max(slowdowns.values())))
+        return geometric_mean(ratios)
+
+    assert race.num_measured() < 0.75 * full.num_measured() and seconds < full_seconds
+    assert loss(full) == 1.0 <= loss(race) < 1.02
+    half = full_seconds / 2
+    assert loss(measured(Race, half)[0]) < loss(measured(Full, half)[0])
+    assert measured(Race, 5.0)[0]._cells == measured(Race, 5.0)[0]._cells
 
 
 def test_hopeless_is_what_the_nearest_scenarios_that_tried_it_found_slow() -> None:

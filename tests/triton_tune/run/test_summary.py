@@ -1,0 +1,50 @@
+"""How a run is summed up."""
+
+import pytest
+from tuning_builders import surface
+
+from triton_tune.core.problem import SearchProblem, Times
+from triton_tune.run.fill import lines_about_failing, lines_of, summarise
+from tuning_table.table import Failure, Visit
+
+PROBLEM = SearchProblem(
+    {"s": {}, "t": {}, "u": {}},
+    {"s": ("a", "b", "c"), "t": ("a", "b", "c"), "u": ("a",)},
+    {"a": "qblock", "b": "stream_k", "c": "pod"},
+)
+TIMES = Times([
+    Visit("s", 1, {"a": 10.0, "b": 20.0, "c": Failure("crashed")}),
+    Visit("t", 1, {"a": 100.0, "b": 50.0, "c": Failure("wrong")}),
+    Visit("s", 2, {"a": 11.0, "b": 20.0}),
+    Visit("s", 3, {"a": 11.0, "c": Failure("crashed again")}),
+    Visit("t", 2, {"b": 40.0}),
+])  # fmt: skip
+
+
+def test_the_summary_counts_cells_once_and_failures_by_their_first_reason() -> None:
+    summary = summarise(PROBLEM, TIMES, 12.34, False)
+    assert lines_of(summary, PROBLEM, TIMES) == [
+        "2 of 3 scenarios, 5 rows, 6 of 7 cells (86%), 12.3 s",
+        "two repeats of a cell differ by 5.0% (median), 17.0% (90%), 19.7% (99%)",
+        "fastest: qblock in 1, stream_k in 1",
+        "failed cells: 2",
+        "  1: crashed",
+        "  1: wrong",
+    ]
+    assert summary.pop("noise_median") == pytest.approx(0.05)  # of 0, 0, 0.1 and 0.2
+    assert {key: value for key, value in summary.items() if "noise" not in key} == {
+        "seconds": 12.3, "finished": False, "scenarios": 2, "rows": 5,
+        "cells_measured": 6, "cells_possible": 7, "cells_failed": 2, "failures": {"crashed": 1, "wrong": 1},
+    }  # fmt: skip
+
+
+def test_a_scenario_counts_as_hopeless_only_once_every_config_has_failed() -> None:
+    there = surface(scenarios=2, configs=2)
+    failed = {"c0": Failure("out of memory")}
+    visits = [Visit("s0", 1, {**failed, "c1": Failure("out of memory")}), Visit("s1", 1, failed)]
+    times = Times(visits)
+    hopeless, untried = lines_about_failing(
+        ["s0", "s1"], summarise(there.problem, times, 1.0, False), there.problem, times
+    )
+    assert "s0" in hopeless and "s1" not in hopeless
+    assert "s1" in untried and "s0" not in untried
