@@ -2,8 +2,7 @@
 
 python -m benchmarks.launch.launch_cost [--smoke]
 
-It also times a decode step of 32 layers, launch by launch and as a CUDA graph. A figure is the median over
-bursts of calls, in microseconds. Exits with 1 if a section broke off.
+A figure is the median over bursts of calls, in microseconds. Exits with 1 if a section broke off.
 """
 
 import argparse
@@ -181,13 +180,8 @@ def one_call(bench: LaunchBench) -> None:
 
 
 def plan_and_run(tensors: BatchTensors) -> None:
-    """A step of as many layers as there are KV sets."""
-    call_all(launches_of(plan_for(tensors), tensors))
-
-
-def call_all(launches: list[Launch]) -> None:
-    for launch in launches:
-        launch()
+    (launch,) = launches_of(plan_for(tensors), tensors)
+    launch()
 
 
 def other_implementations(bench: LaunchBench, peers: list[Implementation]) -> None:
@@ -196,27 +190,6 @@ def other_implementations(bench: LaunchBench, peers: list[Implementation]) -> No
         for batch in bench.batches:
             (launch,) = peer.prepare(materialise(batch, bench.device)).launches
             row(f"{peer.name} {batch.name}", bench.cpu_us(launch), bench.first_us(launch))
-
-
-def step(bench: LaunchBench, peers: list[Implementation], layers: int) -> None:
-    """A decode step of all layers: eager, the CPU's share of that, and as a graph."""
-    batch = bench.batches[0]
-    tensors = materialise(batch, bench.device, num_sets=layers)
-    head(f"{layers} layers, {batch.name}, us", "eager", "of CPU", "graph")
-    for way in ("direct", "public"):
-        with launching(way):
-            one_step(bench, f"ours, {way}", partial(plan_and_run, tensors))
-    for peer in peers:
-        one_step(bench, peer.name, partial(call_all, peer.prepare(tensors).launches))
-
-
-def one_step(bench: LaunchBench, name: str, call: Launch) -> None:
-    repeats = 2 if bench.smoke else 50
-    figures = [first_us(call, bench.device, repeats, finished=True), bench.cpu_us(call)]
-    if bench.device.type == "cuda":
-        replay = capture([call], 1, bench.device).replay
-        figures.append(first_us(replay, bench.device, repeats, finished=True))
-    row(name, *figures)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -239,7 +212,6 @@ def main(arguments: list[str] | None = None) -> int:
         "run": partial(running, bench),
         "one call": partial(one_call, bench),
         "peers": partial(other_implementations, bench, peers),
-        "step": partial(step, bench, peers, 2 if args.smoke else 32),
     }
     fine = True
     for name, section in sections.items():

@@ -37,18 +37,13 @@ def cpu_us(call: Call, device: torch.device, bursts: int) -> float:
     return statistics.median(samples)
 
 
-def first_us(call: Call, device: torch.device, repeats: int, *, finished: bool = False) -> float:
-    """Return the median microseconds of the first call after the CPU waited for the GPU.
-
-    ``finished``: up to the end of its kernels, not of the call.
-    """
+def first_us(call: Call, device: torch.device, repeats: int) -> float:
+    """Return the median microseconds of the first call after the CPU waited for the GPU."""
     samples = []
     for _ in range(repeats):
         synchronise(device)
         start = time.perf_counter_ns()
         call()
-        if finished:
-            synchronise(device)
         samples.append((time.perf_counter_ns() - start) / 1e3)
     synchronise(device)
     return statistics.median(samples)
