@@ -6,20 +6,17 @@ of an inherited file: a `multiprocessing.connection.Connection` to the parent.
 
 import dataclasses
 import json
-import os
 import random
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from benchmarks.engines.plugins import LARGE
 
 WARM_UP_TOKENS = 2
-PROC = Path("/proc")
 LIKELIEST = 5  # first tokens of a prompt that are compared
 FIRST_TOKEN, LAST_TOKEN = 1_000, 100_000  # ids of random tokens
 
@@ -96,46 +93,13 @@ def latency(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]
         engine.warm.add((batch, prompt))
         _, scored = engine.generate(prompts, [WARM_UP_TOKENS] * batch, logprobs=LIKELIEST)
         answer["likeliest"] = [likeliest(one.outputs[0].logprobs[0]) for one in scored]
-    cpu = main_threads_s(os.getpid())
     seconds, _ = engine.generate(prompts, [output] * batch)
-    return {**answer, "seconds": seconds, "cpu_seconds": main_threads_s(os.getpid()) - cpu}
+    return {**answer, "seconds": seconds}
 
 
 def likeliest(known: Mapping[int, Any]) -> list[tuple[int, float]]:
     """The tokens of which vLLM gave logarithms of probabilities, the likeliest first."""
     return sorted(((token, found.logprob) for token, found in known.items()), key=lambda pair: -pair[1])
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that a process started, and those that these started."""
-    children: dict[int, list[int]] = {}
-    for folder in PROC.glob("[0-9]*"):
-        try:
-            children.setdefault(int(_fields(folder / "stat")[1]), []).append(int(folder.name))
-        except OSError:  # it has ended
-            continue
-    found, todo = [], [pid]
-    while todo:
-        todo = [child for parent in todo for child in children.get(parent, [])]
-        found += todo
-    return found
-
-
-def main_threads_s(pid: int) -> float:
-    """CPU seconds of the main threads of all descendants, where vLLM's engine plans and launches."""
-    total = 0
-    for child in descendants(pid):
-        try:
-            fields = _fields(PROC / str(child) / "task" / str(child) / "stat")
-        except OSError:
-            continue
-        total += int(fields[11]) + int(fields[12])
-    return total / os.sysconf("SC_CLK_TCK")
-
-
-def _fields(path: Path) -> list[str]:
-    """The fields of a stat file behind the name, which may hold spaces; the first is the state."""
-    return path.read_text().rpartition(")")[2].split()
 
 
 def serve(job: Job, parent: Connection) -> None:

@@ -51,7 +51,7 @@ def hosts(rows: Iterable[Row]) -> list[str]:
 
 
 def latency_lines(rows: Sequence[Row]) -> list[str]:
-    """Seconds, decode steps, CPU of eager decode steps, geometric means and first tokens, as Markdown."""
+    """Seconds, decode steps, geometric means and first tokens, as Markdown."""
     found = latest(rows)
     *others, ours = found
     seconds = {
@@ -70,28 +70,25 @@ def latency_lines(rows: Sequence[Row]) -> list[str]:
         table.append([mode, f"{batch} x {prompt}", str(output), *times, *ratios])
     over = [f"{name} / {ours}" for name in others]
     lines += markdown(["mode", "batch x prompt", "output", *found, *over], table)
-    steps = {name: decode_steps(of, "seconds") for name, of in found.items()}
-    cpu = {name: decode_steps(of, "cpu_seconds") for name, of in found.items()}
-    eager = {name: {p: value for p, value in of.items() if p[0] == "eager"} for name, of in cpu.items()}
-    lines += step_table("Milliseconds a decode step, from two output lengths.", steps)
-    lines += step_table("CPU milliseconds of an eager decode step, in the main thread of the engine.", eager)
+    steps = {name: decode_steps(of) for name, of in seconds.items()}
+    lines += step_table(steps)
     lines += ["", f"Geometric means of the ratios to {ours}.", ""]
     lines += markdown(["rows", *others], mean_rows(seconds, steps))
     return [*lines, "", *token_lines(found)]
 
 
-def decode_steps(rows: Mapping[Place, Row], what: str) -> Values:
+def decode_steps(seconds: Values) -> Values:
     """Milliseconds of a decode step, by mode, batch and prompt, from the two longest outputs."""
     steps = {}
-    for place, group in itertools.groupby(sorted(rows), key=lambda place: place[:3]):
+    for place, group in itertools.groupby(sorted(seconds), key=lambda place: place[:3]):
         short, *longer = [one[3] for one in group if one[3] > 1] or [1]
         if longer:
-            few, many = (statistics.median(rows[*place, output][what]) for output in (short, longer[-1]))
-            steps[place] = 1e3 * (many - few) / (longer[-1] - short)
+            more = seconds[*place, longer[-1]] - seconds[*place, short]
+            steps[place] = 1e3 * more / (longer[-1] - short)
     return steps
 
 
-def step_table(title: str, steps: Mapping[str, Values]) -> list[str]:
+def step_table(steps: Mapping[str, Values]) -> list[str]:
     """A table of milliseconds a step, with ratios; nothing without steps."""
     *others, ours = steps
     table = []
@@ -100,6 +97,7 @@ def step_table(title: str, steps: Mapping[str, Values]) -> list[str]:
         ratios = [figure(ratio(steps[name].get(place), steps[ours].get(place)), ".3f") for name in others]
         table.append([place[0], f"{place[1]} x {place[2]}", *values, *ratios])
     heads = ["mode", "batch x prompt", *steps, *(f"{name} / {ours}" for name in others)]
+    title = "Milliseconds a decode step, from two output lengths."
     return ["", title, "", *markdown(heads, table)] if table else []
 
 

@@ -29,7 +29,6 @@ def rows_of(backend: str, mode: str, factor: float) -> list[dict[str, Any]]:
             "prompt": prompt,
             "output": output,
             "seconds": [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0],
-            "cpu_seconds": [factor * 0.004 * output] * 3,
             **({"likeliest": likeliest_of(backend)[:batch]} if output == 1 else {}),
         }
         for batch in (1, 2)
@@ -46,7 +45,6 @@ def test_latency_table_has_ratios_decode_steps_and_tokens() -> None:
     assert "| graphs | 2 x 8000 | 128 | 1.2600 (" in text and "| 1.500 |" in text
     assert "| eager | 1 x 500 | 1 | - | 0.2050 (" in text
     assert "| graphs | 1 x 500 | 7.50 | 5.00 | 1.500 |" in text
-    assert "| eager | 1 x 500 | - | 4.00 | - |" in text
     for row in ("all rows", "prompts of 8000", "the worst row", "decode steps"):
         assert f"| graphs, {row} | 1.500 |" in text
     assert "4 of 6 first tokens of CUSTOM" in text and "0.25 below" in text
