@@ -6,12 +6,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.common.table import figure, geomean
+from benchmarks.common.table import figure
 from benchmarks.engines.turns import Row
 from benchmarks.engines.vllm_folder import OURS
 
 SIZES = ("batch", "prompt", "output")
-LONG_PROMPT = 8000  # of the rows that have a geometric mean of their own
 Place = tuple[Any, ...]  # mode, batch, prompt, output
 Values = Mapping[Place, float]
 
@@ -51,7 +50,7 @@ def hosts(rows: Iterable[Row]) -> list[str]:
 
 
 def latency_lines(rows: Sequence[Row]) -> list[str]:
-    """Seconds, decode steps, geometric means and first tokens, as Markdown."""
+    """Seconds, decode steps and first tokens, as Markdown."""
     found = latest(rows)
     *others, ours = found
     seconds = {
@@ -70,10 +69,7 @@ def latency_lines(rows: Sequence[Row]) -> list[str]:
         table.append([mode, f"{batch} x {prompt}", str(output), *times, *ratios])
     over = [f"{name} / {ours}" for name in others]
     lines += markdown(["mode", "batch x prompt", "output", *found, *over], table)
-    steps = {name: decode_steps(of) for name, of in seconds.items()}
-    lines += step_table(steps)
-    lines += ["", f"Geometric means of the ratios to {ours}.", ""]
-    lines += markdown(["rows", *others], mean_rows(seconds, steps))
+    lines += step_table({name: decode_steps(of) for name, of in seconds.items()})
     return [*lines, "", *token_lines(found)]
 
 
@@ -99,34 +95,6 @@ def step_table(steps: Mapping[str, Values]) -> list[str]:
     heads = ["mode", "batch x prompt", *steps, *(f"{name} / {ours}" for name in others)]
     title = "Milliseconds a decode step, from two output lengths."
     return ["", title, "", *markdown(heads, table)] if table else []
-
-
-def mean_rows(seconds: Mapping[str, Values], steps: Mapping[str, Values]) -> list[list[str]]:
-    """For each mode, means over all rows, over long prompts and over decode steps, and the worst row."""
-    *others, ours = seconds
-
-    def ratios(values: Mapping[str, Values], name: str, mode: str) -> dict[Place, float]:
-        every = {place: ratio(value, values[ours].get(place)) for place, value in values[name].items()}
-        return {place: one for place, one in every.items() if one is not None and place[0] == mode}
-
-    table = []
-    for mode in dict.fromkeys(place[0] for place in by_mode(seconds[ours])):
-        of_rows = {name: ratios(seconds, name, mode) for name in others}
-        long = {
-            name: [one for place, one in of.items() if place[2] == LONG_PROMPT]
-            for name, of in of_rows.items()
-        }
-        figures = {
-            "all rows": [geomean(of.values()) for of in of_rows.values()],
-            f"prompts of {LONG_PROMPT}": [geomean(of) for of in long.values()],
-            "the worst row": [min(of.values(), default=None) for of in of_rows.values()],
-            "decode steps": [geomean(ratios(steps, name, mode).values()) for name in others],
-        }
-        table += [
-            [f"{mode}, {title}", *(figure(value, ".3f") for value in values)]
-            for title, values in figures.items()
-        ]
-    return table
 
 
 def token_lines(found: Mapping[str, Mapping[Place, Row]]) -> list[str]:

@@ -45,8 +45,6 @@ def test_latency_table_has_ratios_decode_steps_and_tokens() -> None:
     assert "| graphs | 2 x 8000 | 128 | 1.2600 (" in text and "| 1.500 |" in text
     assert "| eager | 1 x 500 | 1 | - | 0.2050 (" in text
     assert "| graphs | 1 x 500 | 7.50 | 5.00 | 1.500 |" in text
-    for row in ("all rows", "prompts of 8000", "the worst row", "decode steps"):
-        assert f"| graphs, {row} | 1.500 |" in text
     assert "4 of 6 first tokens of CUSTOM" in text and "0.25 below" in text
 
 
