@@ -10,10 +10,11 @@ import dataclasses
 import math
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 
 import torch
 
@@ -25,7 +26,7 @@ from attn_kernels.measure.timing import time_together
 from benchmarks.common import environment
 from benchmarks.common.compile_jobs import PlanJob
 from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
-from benchmarks.common.table import geomean, spread_text
+from benchmarks.common.table import spread_text
 from benchmarks.graphs.captured_step import CaptureCandidate, CapturedStep, ServerBuffers
 from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, CaptureServer, ServerBatch, draw
 from triton_tune.processes.compile_ahead import Job, compile_in_parallel
@@ -44,11 +45,8 @@ class CapturedTimes:
     """The times of one batch."""
 
     kind: str
-    like: str  # class of the graph
     context: str  # class of the mean context
     rows: int  # of the output that were compared
-    config: str  # of our graph at the maxima
-    exact_config: str  # of our exact graph
     us: dict[str, float]  # microseconds a layer by candidate
 
 
@@ -88,8 +86,7 @@ def time_batch(
     batch = drawn.batch
     buffers.fill(batch, seed)
     tensors = buffers.tensors(batch)
-    exact = CapturedStep(buffers, CaptureCandidate(EXACT), batch)
-    steps = {**steps, EXACT: exact}
+    steps = {**steps, EXACT: CapturedStep(buffers, CaptureCandidate(EXACT), batch)}
     if PARTS in steps:
         steps[EXACT_PARTS] = CapturedStep(buffers, CaptureCandidate(EXACT_PARTS, parts=True), batch)
     expected = expect(tensors, ALL_ROWS)
@@ -103,11 +100,8 @@ def time_batch(
     timings = time_together(dict(steps), repeats)
     times = CapturedTimes(
         kind=drawn.kind,
-        like=drawn.graph_class,
         context=drawn.context_class,
         rows=len(expected.rows),
-        config=str(steps[OURS].config),
-        exact_config=str(exact.config),
         us={name: timing.median_us for name, timing in timings.items()},
     )
     return times, wrong
@@ -132,20 +126,15 @@ def lines(times: Sequence[CapturedTimes]) -> list[str]:
 
 
 def lines_of(kind: str, times: Sequence[CapturedTimes]) -> list[str]:
-    """Return the tables of one kind: over all batches, by graph, by context; and the configs."""
+    """Return the tables of one kind: over all batches, and by context."""
     names = [name for name in times[0].us if name != EXACT]
     lines = ["", f"{kind}: time / exactly captured: geomean, 95th percentile, worst"]
     lines += [f"{name:34} {spread_text(time_ratios(times, name))}" for name in names]
-    for title, field in (("captured size", "like"), ("context", "context")):
-        lines += ["", f"{kind}: geomean by {title}: exact us | " + ", ".join(names)]
-        for group, members in grouped(times, field).items():
-            us = geomean(batch.us[EXACT] for batch in members)
-            cells = " ".join(f"{geomean(time_ratios(members, name)):6.3f}" for name in names)
-            lines.append(f"{group:>8} ({len(members):3}) {us:7.1f} | {cells}")
-    for title, field in ((OURS, "config"), (EXACT, "exact_config")):
-        configs = Counter(getattr(batch, field) for batch in times)
-        chosen = ", ".join(f"{name} {count}" for name, count in configs.most_common())
-        lines += ["", f"{kind}: {title}: {chosen}"]
+    lines += ["", f"{kind}: geomean by context: exact us | " + ", ".join(names)]
+    for group, members in grouped(times, "context").items():
+        us = geometric_mean(batch.us[EXACT] for batch in members)
+        cells = " ".join(f"{geometric_mean(time_ratios(members, name)):6.3f}" for name in names)
+        lines.append(f"{group:>8} ({len(members):3}) {us:7.1f} | {cells}")
     return lines
 
 

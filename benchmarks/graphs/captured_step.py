@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import attn_kernels
-from attn_kernels import Config, Parts, Plan
+from attn_kernels import Parts, Plan
 from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
@@ -135,11 +135,6 @@ class CapturedStep:
             self._graph = capture([self._go], 1, self._device)
         else:
             self._go()
-
-    @property
-    def config(self) -> Config | None:
-        """Return the launched config; None for a peer."""
-        return self._plan.config if self._plan else None
 
     def _go(self) -> None:
         """Plan and launch one step."""

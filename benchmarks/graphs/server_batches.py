@@ -56,14 +56,6 @@ class ServerBatch:
     batch: Batch
 
     @property
-    def graph_class(self) -> str:
-        """Name the graph's sizes, for a table's rows."""
-        sizes = str(self.maxima.num_seqs)
-        if self.maxima.mixed:
-            return f"{sizes} +{short(self.maxima.num_query_tokens)}"
-        return f"{sizes} short" if self.kind == "short" else sizes
-
-    @property
     def context_class(self) -> str:
         """Name a limit of the mean context, for a table's rows."""
         mean = self.batch.num_kv_tokens / self.batch.num_seqs

@@ -71,13 +71,12 @@ def test_wrong_use_is_refused(wrong, capsys):
 
 
 def test_tables_are_means_of_ratios_to_the_exact_graph():
-    def times(kind, like, ours, exact):
-        us = {OURS: ours, EXACT: exact}
-        return CapturedTimes(kind, like, "<= 512", 1, "ours", "theirs", us)
+    def times(kind, context, ours, exact):
+        return CapturedTimes(kind, context, 1, {OURS: ours, EXACT: exact})
 
-    decode = [times("decode", "16", 20, 10), times("decode", "8", 5, 10)]
-    found = [line.split() for line in lines([*decode, times("short", "16 short", 3, 2)])]
+    decode = [times("decode", "<= 512", 20, 10), times("decode", "> 8K", 5, 10)]
+    found = [line.split() for line in lines([*decode, times("short", "<= 512", 3, 2)])]
     assert [OURS, "1.000", "2.00", "2.00"] in found
-    assert ["16", "(", "1)", "10.0", "|", "2.000"] in found
-    assert ["8", "(", "1)", "10.0", "|", "0.500"] in found
-    assert ["16", "short", "(", "1)", "2.0", "|", "1.500"] in found
+    assert ["<=", "512", "(", "1)", "10.0", "|", "2.000"] in found
+    assert [">", "8K", "(", "1)", "10.0", "|", "0.500"] in found
+    assert ["<=", "512", "(", "1)", "2.0", "|", "1.500"] in found
