@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 
 import torch
 
@@ -46,7 +47,7 @@ from benchmarks.common.implementations import (
     load_peers,
     run_fa3,
 )
-from benchmarks.common.table import figure, geomean
+from benchmarks.common.table import figure
 from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 
 
@@ -144,8 +145,7 @@ def mean_table(batches: Sequence[Records], names: Sequence[str]) -> list[str]:
         rows[group] = cells = []
         for name in names:
             ratios = [ratio for records in members if (ratio := time_ratio(records, name))]
-            mean = geomean(ratios)
-            cells.append(f"{mean:.3f} ({len(ratios)})" if mean else "-")
+            cells.append(f"{geometric_mean(ratios):.3f} ({len(ratios)})" if ratios else "-")
     widths = [max(12, len(text)) for text in rows[""]]
     lines = [
         f"{group:18}" + "".join(f" {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))

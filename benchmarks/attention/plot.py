@@ -9,10 +9,10 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from benchmarks.common.environment import stop
-from benchmarks.common.table import geomean
 
 # Colours that colour-blind readers tell apart (Okabe and Ito).
 KERNELS = {
@@ -64,7 +64,7 @@ def draw(runs: Sequence[tuple[str, Speeds]], path: Path) -> None:
             for k, (name, (label, colour)) in enumerate(KERNELS.items()):
                 for place, kind in enumerate(kinds):
                     x, values = place + 0.3 * (k - 1), found[kind, name]
-                    mean = geomean(values)
+                    mean = geometric_mean(values)
                     axes.bar(x, mean, 0.29, color=colour, label=label if place == 0 else None)
                     if name != "fa3":
                         axes.annotate(f"{mean:.2f}", (x, 0.02), ha="center", fontsize=10)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from statistics import geometric_mean
 
 
 def figure(value: float | None, spec: str) -> str:
@@ -9,14 +10,8 @@ def figure(value: float | None, spec: str) -> str:
     return "-" if value is None else format(value, spec)
 
 
-def geomean(values: Iterable[float]) -> float | None:
-    """Return the geometric mean of positive values; None without any."""
-    logarithms = [math.log(value) for value in values]
-    return math.exp(sum(logarithms) / len(logarithms)) if logarithms else None
-
-
 def spread_text(ratios: Iterable[float]) -> str:
     """Return the geometric mean, the 95th percentile and the largest, such as `1.03 1.10 1.30`."""
     ordered = sorted(ratios)
     high = ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
-    return f"{geomean(ordered):5.3f} {high:5.2f} {ordered[-1]:5.2f}"
+    return f"{geometric_mean(ordered):5.3f} {high:5.2f} {ordered[-1]:5.2f}"
