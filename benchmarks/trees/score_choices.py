@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from attn_kernels.core.config import Config as LaunchConfig
 from attn_kernels.tuning.scenarios.scenario import FEATURES, KINDS, MAX_DRAFT
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
-from treegen.core.spec import FALLBACK_DEVICE, Config, Spec
+from treegen.core.spec import Config, Spec
 from treegen.core.table import Cells
 from treegen.crossval.choices import Decisions, decisions_of
 from treegen.read.problem import build_problem, read_table
@@ -21,11 +22,10 @@ from treegen.review.modules import Module, ModuleKey
 from treegen.review.tables import common_rows
 
 KERNEL = "unified_attention"
-CHOICES = {"chosen": "chosen", "single": "single best", "fallback": "fallback"}
-
-NEAR = 1.15  # times the best: configs that compete for the choice
+CHOICES = {"chosen": "chosen", "single": "single best"}
 
 Floats = npt.NDArray[np.float64]
+Modules = Mapping[ModuleKey, Module]
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,8 @@ class Slowdowns:
     most: float | None
 
 
-@dataclass(frozen=True)
-class CommittedModules:
-    """A spec and its committed modules."""
-
-    spec: Spec
-    modules: Mapping[ModuleKey, Module]
-
-
-def read_timed_table(folder: Path, device: str, name: str, committed: CommittedModules) -> TimedTable:
+def read_timed_table(folder: Path, device: str, name: str, spec: Spec) -> TimedTable:
     """The measured table in `folder`, for a device of the spec. Raises InputError."""
-    spec = committed.spec
     if device not in spec.devices:
         raise InputError(spec.path, f"has no device {device}; it has {', '.join(spec.devices)}")
     table = read_table(folder)
@@ -93,17 +84,12 @@ def single_best(table: TimedTable) -> Config:
     return table.problem.configs[int(total.argmin())]
 
 
-def choices(table: TimedTable, single: Config, committed: CommittedModules) -> dict[str, Decisions]:
-    """Each way's config in each scenario. Raises InputError for a device without a module."""
-    modules = {key: module for (kernel, key), module in committed.modules.items() if kernel == KERNEL}
-    if table.device not in modules:
-        raise InputError(table.device, f"has no module; the generated modules are {', '.join(modules)}")
-    problem = table.problem
-    return {
-        "chosen": decisions_of(modules[table.device].heuristic, problem),
-        "single": (single,) * len(problem.scenarios),
-        "fallback": decisions_of(modules[FALLBACK_DEVICE].heuristic, problem),
-    }
+def chosen_by(device: str, table: TimedTable, modules: Modules) -> Decisions:
+    """What a device's module chooses in each scenario of a table. Raises InputError if it has none."""
+    if (KERNEL, device) not in modules:
+        known = ", ".join(key for kernel, key in modules if kernel == KERNEL)
+        raise InputError(device, f"has no module; the generated modules are {known}")
+    return decisions_of(modules[KERNEL, device].heuristic, table.problem)
 
 
 def launch_config(config: Config) -> LaunchConfig:
@@ -117,7 +103,7 @@ def summary(ratios: Floats) -> Slowdowns:
     if not len(known):
         return Slowdowns(len(ratios), len(ratios), None, None, None)
     p95, most = float(np.percentile(known, 95)), float(known.max())
-    return Slowdowns(len(ratios), len(ratios) - len(known), _geomean(known), p95, most)
+    return Slowdowns(len(ratios), len(ratios) - len(known), geometric_mean(known.tolist()), p95, most)
 
 
 def groups(problem: Problem) -> dict[str, list[int]]:
@@ -169,10 +155,6 @@ def kind(id: str, features: Mapping[str, int]) -> str:
     return "mixed" if 2 * tokens <= features["num_seqs"] * (1 + longest) else "chunk"
 
 
-def _geomean(ratios: Floats) -> float:
-    return float(np.exp(np.log(ratios).mean()))
-
-
 @dataclass(frozen=True)
 class TableComparison:
     """Two tables, by the cells that both timed."""
@@ -181,18 +163,6 @@ class TableComparison:
     differ: int  # scenarios in which another config is the best
     first_on_second: Slowdowns  # the first table's best config, by the second table
     second_on_first: Slowdowns
-    near_cells: int  # cells within NEAR of the first table's best
-    near_shift: float | None  # the median of the second table's time over the first's, of these
-
-
-@dataclass(frozen=True)
-class ModuleSlowdowns:
-    """Two modules' choices, by one table."""
-
-    own: Slowdowns
-    other: Slowdowns
-    other_over_own: Slowdowns  # ratio of the two, where both were timed
-    differ: int  # scenarios in which they choose differently
 
 
 def compare_tables(first: TimedTable, second: TimedTable) -> TableComparison:
@@ -212,22 +182,6 @@ def compare_tables(first: TimedTable, second: TimedTable) -> TableComparison:
     rows, best_one, best_two = np.arange(len(both)), ones.argmin(axis=1), twos.argmin(axis=1)
     on_second = twos[rows, best_one] / twos[rows, best_two]
     on_first = ones[rows, best_two] / ones[rows, best_one]
-    differ = best_one != best_two
-    near = both & (ones <= NEAR * ones[rows, best_one][:, None])
     return TableComparison(
-        len(both),
-        int(differ.sum()),
-        summary(on_second),
-        summary(on_first),
-        int(near.sum()),
-        float(np.median(twos[near] / ones[near])) if near.any() else None,
-    )
-
-
-def compare_modules(table: TimedTable, own: Decisions, other: Decisions) -> ModuleSlowdowns:
-    """Score the choices of a device's own module and of another device's module by the device's table."""
-    mine, theirs = table.times_of(own), table.times_of(other)
-    differ = sum(a != b for a, b in zip(own, other, strict=True))
-    return ModuleSlowdowns(
-        summary(mine / table.best), summary(theirs / table.best), summary(theirs / mine), differ
+        len(both), int((best_one != best_two).sum()), summary(on_second), summary(on_first)
     )

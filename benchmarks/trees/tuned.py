@@ -21,15 +21,10 @@ from benchmarks.common.table import figure
 from benchmarks.trees import tuned_plots
 from benchmarks.trees.score_choices import (
     CHOICES,
-    KERNEL,
-    NEAR,
-    CommittedModules,
-    ModuleSlowdowns,
+    Modules,
     Slowdowns,
-    TableComparison,
     TimedTable,
-    choices,
-    compare_modules,
+    chosen_by,
     compare_tables,
     entries,
     groups,
@@ -39,8 +34,7 @@ from benchmarks.trees.score_choices import (
     summary,
 )
 from treegen.core.errors import InputError
-from treegen.core.spec import Config
-from treegen.crossval.choices import decisions_of
+from treegen.core.spec import Config, Spec
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.modules import read_modules
 
@@ -67,53 +61,17 @@ class TableScores:
     scenarios: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class DeviceComparison:
-    """Two devices in scenarios of one set: their best configs, and both modules on each device."""
-
-    first: str
-    second: str
-    set: str
-    best: TableComparison
-    on_first: ModuleSlowdowns
-    on_second: ModuleSlowdowns
-
-
-@dataclass(frozen=True)
-class TunedResults:
-    """Everything that is printed."""
-
-    tables: Sequence[TableScores]
-    devices: Sequence[DeviceComparison]
-
-
-def read_tables(root: Path, devices: Sequence[str], committed: CommittedModules) -> tuple[Tables, list[str]]:
+def read_tables(root: Path, devices: Sequence[str], spec: Spec) -> tuple[Tables, list[str]]:
     """The tables that exist, and a line for each that does not. Raises InputError."""
     tables, missing = {}, []
     for device in devices:
         for name, pattern in SETS.items():
             folder = root / pattern.format(device)
             if name == "tuned" or folder.is_dir():
-                tables[device, name] = read_timed_table(folder, device, name, committed)
+                tables[device, name] = read_timed_table(folder, device, name, spec)
             else:
                 missing.append(f"no table {folder}: left out")
     return tables, missing
-
-
-def results_of(tables: Tables, devices: Sequence[str], committed: CommittedModules) -> TunedResults:
-    """Score and compare all tables.
-
-    Raises InputError for a device without a module, and ValueError for tables that contradict each other.
-    """
-    singles = {device: single_best(tables[device, "tuned"]) for device in devices}
-    scores = [table_scores(table, singles[table.device], committed) for table in tables.values()]
-    pairs = []
-    for first, second in combinations(devices, 2):
-        for name in SETS:
-            one, other = tables.get((first, name)), tables.get((second, name))
-            if one and other and scenario_set(one) == scenario_set(other):
-                pairs.append(compare_devices(one, other, committed))
-    return TunedResults(scores, pairs)
 
 
 def scenario_set(table: TimedTable) -> object:
@@ -121,9 +79,11 @@ def scenario_set(table: TimedTable) -> object:
     return table.problem.table.provenance.get("scenario_set")
 
 
-def table_scores(table: TimedTable, single: Config, committed: CommittedModules) -> TableScores:
-    """Score all choices by one table."""
-    source, chosen = table.problem.table, choices(table, single, committed)
+def table_scores(table: TimedTable, single: Config, modules: Modules) -> TableScores:
+    """Score all choices by one table. Raises InputError for a device without a module."""
+    source = table.problem.table
+    always = (single,) * len(table.problem.scenarios)
+    chosen = {"chosen": chosen_by(table.device, table, modules), "single": always}
     slowdowns = {name: table.times_of(decisions) / table.best for name, decisions in chosen.items()}
     return TableScores(
         table.device,
@@ -139,32 +99,27 @@ def table_scores(table: TimedTable, single: Config, committed: CommittedModules)
     )
 
 
-def compare_devices(first: TimedTable, second: TimedTable, committed: CommittedModules) -> DeviceComparison:
-    """Compare two devices in the scenarios of one set."""
-    one, other = (committed.modules[KERNEL, table.device].heuristic for table in (first, second))
-    return DeviceComparison(
-        first.device,
-        second.device,
-        first.set,
-        compare_tables(first, second),
-        compare_modules(first, decisions_of(one, first.problem), decisions_of(other, first.problem)),
-        compare_modules(second, decisions_of(other, second.problem), decisions_of(one, second.problem)),
-    )
-
-
 HEAD = f"{'geomean':>7} {'95%':>6} {'max':>6} {'untimed':>7}"
 
 
-def lines(results: TunedResults, worst: int) -> list[str]:
-    """All lines. worst: how many of the worst choices of a table to list."""
+def lines(
+    tables: Tables, scores: Sequence[TableScores], devices: Sequence[str], modules: Modules, worst: int
+) -> list[str]:
+    """All lines. worst: how many of the worst choices of a table to list.
+
+    Raises InputError for a device without a module, and ValueError for tables that contradict each other.
+    """
     found = [
         "Slowdown: time over the best time measured in a scenario. untimed: scenarios in which the choice",
         "has no time in the table; they count in no other column.",
     ]
-    for scores in results.tables:
-        found += table_lines(scores, worst)
-    for pair in results.devices:
-        found += device_lines(pair)
+    for one in scores:
+        found += table_lines(one, worst)
+    for pair in combinations(devices, 2):
+        for name in SETS:
+            first, second = (tables.get((device, name)) for device in pair)
+            if first and second and scenario_set(first) == scenario_set(second):
+                found += device_lines(first, second, modules)
     return found
 
 
@@ -204,25 +159,23 @@ def worst_line(slowdown: float, time: float, config: str, entry: Mapping[str, An
     return f"  {slowdown:6.2f} {entry['id']:42} {config} {time:.1f} us, {best} {least:.1f} us"
 
 
-def device_lines(pair: DeviceComparison) -> list[str]:
-    first, second, best = pair.first, pair.second, pair.best
+def device_lines(first: TimedTable, second: TimedTable, modules: Modules) -> list[str]:
+    """Two devices in scenarios of one set: their best configs, and each one's module on the other."""
+    best = compare_tables(first, second)
     lines = [
         "",
-        f"{first} and {second}, {pair.set}: of the cells that both timed, the best config differs "
-        f"in {best.differ} of {best.scenarios} scenarios",
+        f"{first.device} and {second.device}, {first.set}: of the cells that both timed, the best config "
+        f"differs in {best.differ} of {best.scenarios} scenarios",
         f"{'':58} {HEAD}",
-        row(f"best of {first} on {second}", best.first_on_second),
-        row(f"best of {second} on {first}", best.second_on_first),
+        row(f"best of {first.device} on {second.device}", best.first_on_second),
+        row(f"best of {second.device} on {first.device}", best.second_on_first),
     ]
-    for here, there, modules in ((first, second, pair.on_first), (second, first, pair.on_second)):
-        lines += [
-            row(f"own module on {here}", modules.own),
-            row(f"module of {there} on {here} (other choice in {modules.differ})", modules.other),
-            row("    its time over that of the own module", modules.other_over_own),
-        ]
-    shift = figure(best.near_shift, ".3f")
-    near = f"{second} over {first}, {best.near_cells} cells within {NEAR} of the best: median {shift}"
-    return [*lines, near]
+    for here, there in ((first, second), (second, first)):
+        own, other = (chosen_by(table.device, here, modules) for table in (here, there))
+        differ = sum(a != b for a, b in zip(own, other, strict=True))
+        label = f"module of {there.device} on {here.device} (other choice in {differ})"
+        lines.append(row(label, summary(here.times_of(other) / here.best)))
+    return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -242,17 +195,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stop("--devices needs a device key, --worst a count")
     try:
         spec = read_spec(find_spec(None))
-        committed = CommittedModules(spec, read_modules(spec))
-        tables, missing = read_tables(args.tables, devices, committed)
-        results = results_of(tables, devices, committed)
+        modules = read_modules(spec)
+        tables, missing = read_tables(args.tables, devices, spec)
+        singles = {device: single_best(tables[device, "tuned"]) for device in devices}
+        scores = [table_scores(table, singles[table.device], modules) for table in tables.values()]
+        print("\n".join([*missing, *lines(tables, scores, devices, modules, args.worst)]))
     except (InputError, ValueError) as error:
         stop(str(error))
-    for line in [*missing, *lines(results, args.worst)]:
-        print(line)
     if args.out:
         try:
             args.out.mkdir(parents=True, exist_ok=True)
-            print("wrote", *tuned_plots.draw(results.tables, args.out))
+            print("wrote", *tuned_plots.draw(scores, args.out))
         except ImportError:
             print("no plots: matplotlib is not installed")
         except OSError as error:
