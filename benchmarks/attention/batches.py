@@ -73,12 +73,6 @@ def core() -> list[Batch]:
     ]
 
 
-def decode_grid() -> list[Batch]:
-    """Decode of 1 to 256 sequences with contexts of 128 to 64K, at most 2M tokens in all."""
-    sizes = [(n, context) for context in (128, K, 8 * K, 64 * K) for n in (1, 4, 16, 64, 256)]
-    return [decode(n, context) for n, context in sizes if n * context <= 2 * K * K]
-
-
 def models() -> list[Batch]:
     """The score options, head sizes and fp8 caches of models beside Llama's, each at its own."""
     gpt_oss, gemma_2 = HeadLayout(64, 8, 64), HeadLayout(16, 8, 256)
@@ -218,7 +212,6 @@ def tiny() -> list[Batch]:
 
 BATCH_SETS: dict[str, Callable[[], list[Batch]]] = {
     "core": core,
-    "decode": decode_grid,
     "models": models,
     "heads_512": heads_512,
     "steps": steps,
