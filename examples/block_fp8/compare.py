@@ -11,12 +11,12 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 
 from heuristics.block_fp8 import MODULES
 
+from triton_tune.core.problem import Times
 from tuning_table import read_run
-from tuning_table.table import Failure
 
 KEY = "nvidia_h200"
 FILE = re.compile(r"N=(\d+),K=(\d+),device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=\[128,128\]\.json")
@@ -56,30 +56,24 @@ def compare(folder: Path, ways: dict[str, Choose]) -> list[str]:
     """Lines that state each way's time over the best, and over the rows', by geometric mean."""
     table = read_run(folder)
     ids = {tuple(sorted(config.parameters.items())): config.id for config in table.header.configs}
-    cells: dict[str, dict[str, list[float]]] = {}
-    for visit in table.visits:
-        for config, cell in visit.cells.items():
-            if not isinstance(cell, Failure):
-                cells.setdefault(visit.scenario, {}).setdefault(config, []).append(cell)
-    times: dict[str, dict[str, float]] = {}  # by way and scenario
-    best = {scenario: min(map(median, row.values())) for scenario, row in cells.items()}
+    times = Times(table.visits)
+    over_best: dict[str, dict[str, float]] = {}  # by way and scenario
     for name, choose in ways.items():
-        times[name] = {}
-        for scenario, row in cells.items():
-            shape = dict(zip(table.header.features, table.scenarios[scenario], strict=True))
+        over_best[name] = {}
+        for scenario, values in table.scenarios.items():
+            shape = dict(zip(table.header.features, values, strict=True))
             config = ids.get(tuple(sorted(choose(shape).items())))
-            if config in row:
-                times[name][scenario] = median(row[config])
+            if config in times.slowdowns(scenario):
+                over_best[name][scenario] = times.slowdowns(scenario)[config]
     lines = []
-    for name, found in times.items():
+    for name, found in over_best.items():
         if not found:
             lines.append(f"{name}: no choice was timed")
             continue
-        over_best = geometric_mean(found[s] / best[s] for s in found)
-        both = [s for s in found if s in times["rows"]]
-        over_rows = [found[s] / times["rows"][s] for s in both]
+        over_rows = [found[s] / over_best["rows"][s] for s in found if s in over_best["rows"]]
         lines.append(
-            f"{name}: {over_best:.3f} times the best in {len(found)} of {len(cells)} shapes; "
+            f"{name}: {geometric_mean(found.values()):.3f} times the best in {len(found)} of "
+            f"{len(table.scenarios)} shapes; "
             f"{geometric_mean(over_rows):.3f} times the rows' ({min(over_rows):.2f} to {max(over_rows):.2f})"
         )
     return lines
