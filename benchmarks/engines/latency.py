@@ -86,7 +86,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seconds-budget", type=float, default=3600.0, help="begin nothing new after that; default: an hour")
     add("--process-seconds", type=float, default=900.0, help="limit of each process; default: %(default)s")
     add("--cache", type=Path, help="folder of compiled code that later runs find again; default: in /tmp")
-    add("--record", type=Path, metavar="FILE", help="ATTN_KERNELS_RECORD of the engines (docs/recording.md)")
     add("--engine-arg", type=setting, action="append", default=[], metavar="NAME=JSON", help="of vLLM's LLM")
     add("--model-arg", type=setting, action="append", default=[], metavar="NAME=JSON", help="of config.json")
     options = parser.parse_args(arguments)
@@ -118,8 +117,6 @@ def run_engines(options: argparse.Namespace, tasks: Sequence[Task]) -> bool:
     plugins = write_plugins(work / "plugins", PLUGIN if custom else None)
     cache = (options.cache or TMP / "benchmarks_engines_cache").resolve()
     values = environment(options.vllm, plugins, cache)
-    if options.record is not None:
-        values["ATTN_KERNELS_RECORD"] = str(options.record.resolve())
     options.out.mkdir(parents=True, exist_ok=True)
     if torch.cuda.is_available():
         facts = headline(describe(torch.device("cuda")))
