@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeAlias
 FORMAT = 1
 LARGEST = 1 << 62  # of a feature, either way, and of other integers
 RUN, SCENARIOS, TIMES, FAILURES = "run.yaml", "scenarios.csv", "times.csv", "failures.csv"
-DROPPED = "dropped.csv"  # the configs that rules left out, which no reader reads
 MOST_WITHOUT = (
     0.1  # the share of scenarios that may be without a config that works; more, and the run was wrong
 )

@@ -15,7 +15,6 @@ from tuning_table import files, reader
 from tuning_table.errors import TableError, shown
 from tuning_table.run_yaml import check_run, difference, run_text
 from tuning_table.table import (
-    DROPPED,
     FAILURES,
     FORMAT,
     RUN,
@@ -89,7 +88,7 @@ def create(
             if (folder / RUN).exists() and reader.read(folder, running=True).rows:
                 recorded = _same_run(folder, run, texts[SCENARIOS])
             else:
-                for name in (FAILURES, DROPPED, RUN):  # without the last, no table is left
+                for name in (FAILURES, RUN):  # without the last, no table is left
                     (folder / name).unlink(missing_ok=True)
                 _write_new(folder, texts, descriptor)
                 recorded = RecordedRun(header, values, ())

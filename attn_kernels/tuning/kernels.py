@@ -22,8 +22,6 @@ from attn_kernels.tuning.space.space import Possible, declared, declared_mixed, 
 from triton_tune.bench.pool import Subject
 from triton_tune.core.source import hash_of
 from triton_tune.run.workload import Space, Workload
-from tuning_table.files import os_errors_in_one_line, replace_file
-from tuning_table.table import DROPPED
 
 # The files that determine a kernel's machine code, grid and arguments. Others only cost CPU time.
 KERNEL_SOURCES = ("kernels/**/*.py", "core/config.py")
@@ -73,7 +71,6 @@ class TunedKernel:
                 configs=used,
                 rows=self._rows(used),
                 lines=[f"{name}: {len(scenarios)} scenarios, {_counts(kinds)}", *_lines(possible)],
-                begin=partial(_write_dropped, possible),
             )
 
         return Workload(
@@ -105,11 +102,6 @@ def _lines(possible: Possible) -> list[str]:
         f"{problem.possible} cells may be measured; the rules dropped:",
         *(f"  {count} {reason}" for reason, count in possible.dropped.items()),
     ]
-
-
-def _write_dropped(possible: Possible, folder: Path) -> None:
-    with os_errors_in_one_line(folder):
-        replace_file(folder / DROPPED, possible.dropped_text())
 
 
 def _counts(counts: Counter[str]) -> str:

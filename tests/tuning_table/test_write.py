@@ -94,7 +94,6 @@ def test_a_table_without_a_time_is_begun_again_by_any_run(tmp_path: Path) -> Non
     other = {"source_hash": "1" * 64, "configs": (config("M8"),), "features": ("num_seqs",)}
     scenarios = {"decode-1": (1,)}
     filled(tmp_path / "table", Visit("mixed-0", 1, {"M16": Failure("wrong")}))
-    (tmp_path / "table/dropped.csv").touch()
     for folder in (tmp_path / "table", tmp_path / "fresh"):
         with start(folder, **other, scenarios=scenarios) as table:
             assert table.visits == ()

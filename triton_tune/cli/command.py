@@ -55,7 +55,7 @@ def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workl
         bench.configs = space.configs
         problem = problem_of_shard(space.problem, options.shard)
         with _table(options, workload, space, bench.facts) as table:
-            status = fill(table, bench, problem, options.strategy, options.budget, space.begin)
+            status = fill(table, bench, problem, options.strategy, options.budget)
     if not status and not options.shard:
         print(f"next: {_next_commands(table.folder)}")
     return status

@@ -3,8 +3,7 @@
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from statistics import quantiles
 from typing import Any
 
@@ -31,11 +30,10 @@ def fill(
     problem: SearchProblem,
     strategy: str,
     budget: float,
-    begin: Callable[[Path], None],
 ) -> int:
     """Measure until the budget ends or nothing is left, and print the result.
 
-    budget: seconds, of all runs of the table. begin: called with the table's folder before the first visit.
+    budget: seconds, of all runs of the table.
     Returns 0; 1 if no config has a time in more than MOST_WITHOUT of the scenarios; or 130 after Ctrl-C.
     Raises TuningError and TableError; the rows so far are kept.
     """
@@ -72,7 +70,6 @@ def fill(
     if spent >= budget:
         used_up = f"the budget of {budget:.0f} s is used up; {GO_ON}"
         return end(summarise(problem, times, spent, False), used_up)
-    begin(table.folder)
     try:
         with Progress(budget, spent, tick) as progress:
             finished = tune(search, bench, times, record, progress, budget=budget, spent=spent)

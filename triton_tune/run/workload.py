@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +18,6 @@ class Space:
     configs: Mapping[str, Hashable]  # by id, as `Workload.subject` measures them
     rows: Sequence[Mapping[str, str | int]]  # `configs` of run.yaml
     lines: Sequence[str]  # describe it
-    begin: Callable[[Path], None] = lambda folder: None  # is called with the table's folder before a visit
 
 
 @dataclass(frozen=True)

@@ -93,18 +93,7 @@ def reasons_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> dict[Config
 @dataclass(frozen=True)
 class Possible:
     problem: SearchProblem  # what strategies search
-    at_shapes: Mapping[Shape, Mapping[Config, str | None]]  # `reasons_at` each shape
     dropped: Mapping[str, int]  # cells that rules dropped, by reason
-
-    def dropped_text(self) -> str:
-        """The text of dropped.csv: every config that cannot work at a shape, and why."""
-        lines = [
-            f"{shape},{config},{reason}\n"
-            for shape, reasons in self.at_shapes.items()
-            for config, reason in reasons.items()
-            if reason is not None
-        ]
-        return "".join(["shape,config,reason\n", *lines])
 
 
 def find_possible(
@@ -135,4 +124,4 @@ def find_possible(
         seed=seed,
         likeness=ATTENTION,
     )
-    return Possible(problem, at_shapes, dict(dropped.most_common()))
+    return Possible(problem, dict(dropped.most_common()))

@@ -190,7 +190,7 @@ def test_a_run_writes_a_table_and_once_finished_changes_nothing(run: Callable[..
     lines = run("--strategy", "full")
     cells = 3 * len(CONFIGS)
     assert f"3 of 3 scenarios, 9 rows, {cells} of {cells} cells (100%), " in "\n".join(lines)
-    assert set(files(Path("table"))) == {"run.yaml", "scenarios.csv", "times.csv", "dropped.csv"}
+    assert set(files(Path("table"))) == {"run.yaml", "scenarios.csv", "times.csv"}
     assert summary()["finished"] is True and summary()["cells_measured"] == cells
     header = read_run(Path("table")).header
     assert header.provenance["source_hash"] == kernel_source_hash() and header.provenance["seed"] == 0

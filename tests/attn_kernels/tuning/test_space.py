@@ -220,10 +220,6 @@ def test_every_cell_is_a_candidate_or_dropped_for_one_reason(gpu, num_reasons):
         assert problem.candidates[scenario.id] == tuple(str(c) for c in configs if reasons[c] is None)
     assert possible.dropped == expected and len(expected) == num_reasons
     assert problem.seed == 7 and problem.features == {s.id: s.batch.features for s in QUICK}
-    head, *rows = possible.dropped_text().splitlines()
-    dropped = sum(reason is not None for at in possible.at_shapes.values() for reason in at.values())
-    assert head == "shape,config,reason" and len(rows) == dropped
-    assert all(row.count(",") == 2 for row in rows)  # no reason has a comma of its own
 
 
 def test_of_mixed_attention_all_configs_are_candidates():
