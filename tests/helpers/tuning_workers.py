@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from attn_kernels.tuning.space.space import declared
-from triton_tune.bench.worker import Begin, WorkerReady
+from triton_tune.bench.worker import Begin
 from tuning_table import TableWriter
 
 # Called with a scenario's id and the config that is asked for; None: the scenario is to be prepared.
@@ -34,7 +34,7 @@ def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Con
     """A process that gives every config 7 us, after `act` did with it what it likes."""
 
     def serve(connection: Connection, device: str, prepare: object) -> None:
-        connection.send(WorkerReady(facts(device) if facts else {"name": "stub"}))
+        connection.send(facts(device) if facts else {"name": "stub"})
         scenario = ""
         with contextlib.suppress(EOFError):
             while True:

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import torch
 
-from triton_tune.bench.worker import Begin, Prepare, Try, WorkerReady, serve
+from triton_tune.bench.worker import Begin, Prepare, Try, serve
 from triton_tune.core.bench import Advance
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit
@@ -76,9 +76,8 @@ class _Worker:
         """The device's facts. Raises TuningError if the process does not start."""
         try:
             if self.connection.poll(START_S):
-                ready = self.connection.recv()
-                if isinstance(ready, WorkerReady):
-                    return ready.facts
+                facts: dict[str, str | int] = self.connection.recv()
+                return facts
         except EOFError:
             pass
         raise TuningError(f"{self.device}: its process did not start; its message, if any, is above")

@@ -26,13 +26,6 @@ Prepare = Callable[[Any, int, torch.device], Callable[[Any, float], Cell]]
 
 
 @dataclass(frozen=True)
-class WorkerReady:
-    """The worker has its device."""
-
-    facts: dict[str, str | int]  # `device` of run.yaml
-
-
-@dataclass(frozen=True)
 class Begin:
     """Asks to prepare a scenario; the answer is None, or the Failure of every config."""
 
@@ -49,12 +42,12 @@ class Try:
 
 
 def serve(connection: Connection, device_name: str, prepare: Prepare) -> None:
-    """Answer requests until the connection closes or the parent ends."""
+    """Send the facts of the device, then answer requests until the connection closes or the parent ends."""
     follow_parent()
     device = torch.device(device_name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    connection.send(WorkerReady(device_facts(device)))
+    connection.send(device_facts(device))
     measure: Callable[[Any, float], Cell] | None = None
     while True:
         try:
