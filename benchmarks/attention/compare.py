@@ -200,7 +200,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     print(compile_in_parallel(jobs, device, args.compile_workers), flush=True)
     ceilings = measure_ceilings(device)
-    print(environment.ceilings_line(ceilings))
+    giga, tera = ceilings.bytes_per_s / 1e9, ceilings.flops_per_s / 1e12
+    print(f"ceilings: copy {giga:.0f} GB/s, bf16 matmul {tera:.0f} TFLOP/s")
     if not on_gpu:
         print("times on a CPU mean nothing: this run only tests the command")
     print("times in us a launch; R/o: rival's time over ours")

@@ -13,7 +13,6 @@ from typing import NoReturn, TypeVar
 import torch
 import triton
 
-from attn_kernels.measure.roofline import Ceilings
 from triton_tune.core.device import cache_bytes, driver_version
 from triton_tune.core.source import hash_of
 from tuning_table.files import replace_file
@@ -103,12 +102,6 @@ def describe(device: torch.device) -> EnvironmentFacts:
 def headline(facts: EnvironmentFacts) -> str:
     """Return the facts in one line."""
     return ", ".join(f"{name} {value}" for name, value in facts.items())
-
-
-def ceilings_line(ceilings: Ceilings) -> str:
-    """Return the limits of a device in one line."""
-    tera = ceilings.flops_per_s / 1e12
-    return f"ceilings: copy {ceilings.bytes_per_s / 1e9:.0f} GB/s, bf16 matmul {tera:.0f} TFLOP/s"
 
 
 def write_atomically(path: Path, text: str) -> None:

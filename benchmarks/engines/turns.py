@@ -111,16 +111,11 @@ class EngineProcess:
         return fine
 
     def stop(self) -> None:
-        """Stop the process and what it started; may be called again."""
-        stop_all(self._process)
+        """Stop the process and what it started, as an engine outlives its parent; may be called again."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
         self._pipe.close()
-
-
-def stop_all(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process and what it started: an engine's own process outlives its parent."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 @dataclass(frozen=True)
