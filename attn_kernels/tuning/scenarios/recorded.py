@@ -24,6 +24,7 @@ from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, 
 from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.errors import TuningError
 from tuning_table import read_run
+from tuning_table.errors import shown
 from tuning_table.names import is_id
 
 NUMBERS = ("num_query_heads", "num_kv_heads", "head_size", "block_size")
@@ -161,7 +162,7 @@ def _parse(raw: bytes) -> dict[str, Any]:
         raise TypeError('not a JSON object; write {"query_lens": [...], "context_lens": [...], ...}')
     for key in record:
         if key not in KEYS:
-            raise ValueError(f"key {_shown(key)} is unknown; possible are {', '.join(KEYS)}")
+            raise ValueError(f"key {shown(key)} is unknown; possible are {', '.join(KEYS)}")
     for key in REQUIRED:
         if key not in record:
             raise ValueError(f"key {key!r} is missing; needed are {', '.join(REQUIRED)}")
@@ -208,7 +209,7 @@ def _scenario(record: Mapping[str, Any], line: int) -> Scenario:
 def _lengths(name: str, entries: Any) -> list[int]:
     """The lengths, with runs expanded. A length of 0 stands for a sequence that pads the batch."""
     if not isinstance(entries, list):
-        raise TypeError(f"{name} is {_shown(entries)}, but a list of lengths is needed")
+        raise TypeError(f"{name} is {shown(entries)}, but a list of lengths is needed")
     lengths: list[int] = []
     for i, entry in enumerate(entries):
         run = entry if isinstance(entry, list) else [1, entry]
@@ -232,25 +233,25 @@ def _integer(name: str, value: Any, least: int = 1) -> int:
 
 def _softcap(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= MAX_SOFTCAP:
-        raise ValueError(f"{name} is {_shown(value)}, but a number from 0 to {MAX_SOFTCAP:g} is needed")
+        raise ValueError(f"{name} is {shown(value)}, but a number from 0 to {MAX_SOFTCAP:g} is needed")
     return float(value)
 
 
 def _dtype(name: str, value: Any) -> torch.dtype:
     if not isinstance(value, str) or value not in TYPES:
-        raise ValueError(f"{name} is {_shown(value)}, but one of {', '.join(TYPES)} is needed")
+        raise ValueError(f"{name} is {shown(value)}, but one of {', '.join(TYPES)} is needed")
     return TYPES[value]
 
 
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{name} is {_shown(value)}, but true or false is needed")
+        raise TypeError(f"{name} is {shown(value)}, but true or false is needed")
     return value
 
 
 def _id(name: str, value: Any) -> str:
     if not isinstance(value, str) or not is_id(value):
-        raise ValueError(f"{name} is {_shown(value)}, but 1 to 128 letters, digits and _ . = - are needed")
+        raise ValueError(f"{name} is {shown(value)}, but 1 to 128 letters, digits and _ . = - are needed")
     return value
 
 
@@ -274,8 +275,3 @@ def _parts(scenario: Scenario) -> tuple[Scenario, ...]:
         if any(queries):
             parts.append(scenario_of(f"{scenario.id}.{name}", queries, contexts, shape_of(batch)))
     return (scenario,) if len(parts) < 2 else tuple(parts)
-
-
-def _shown(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 60 else text[:57] + "..."
