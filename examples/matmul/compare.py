@@ -134,12 +134,6 @@ def measure(autotuned: int) -> None:
     for name, time_us in launch_microseconds(ways).items():
         print(f"host's time of a launch, {name}: {time_us:.2f} us")
 
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = matmul(a, b)
-    graph.replay()
-    print(f"captured in a CUDA graph, equal to a launch: {torch.equal(captured, matmul(a, b))}")
-
 
 if __name__ == "__main__":
     main()
