@@ -18,8 +18,9 @@ from attn_kernels.tuning.measuring import TIMING, job_for, prepare
 from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
-from attn_kernels.tuning.space.space import Possible, declared, declared_mixed, find_possible, gpu_of
+from attn_kernels.tuning.space.space import declared, declared_mixed, find_possible, gpu_of
 from triton_tune.bench.pool import Subject
+from triton_tune.core.problem import SearchProblem
 from triton_tune.core.source import hash_of
 from triton_tune.run.workload import Space, Workload
 
@@ -64,13 +65,13 @@ class TunedKernel:
         def space(facts: Mapping[str, str | int]) -> Space:
             gpu = gpu_of(facts)
             configs = self.configs(gpu.vendor)
-            possible = find_possible(scenarios, configs, gpu, seed, self.features_of)
-            used = {str(c): c for c in configs if str(c) in possible.problem.configs}
+            problem, dropped = find_possible(scenarios, configs, gpu, seed, self.features_of)
+            used = {str(c): c for c in configs if str(c) in problem.configs}
             return Space(
-                possible.problem,
+                problem,
                 configs=used,
                 rows=self._rows(used),
-                lines=[f"{name}: {len(scenarios)} scenarios, {_counts(kinds)}", *_lines(possible)],
+                lines=[f"{name}: {len(scenarios)} scenarios, {_counts(kinds)}", *_lines(problem, dropped)],
             )
 
         return Workload(
@@ -94,13 +95,12 @@ class TunedKernel:
         ]
 
 
-def _lines(possible: Possible) -> list[str]:
-    problem = possible.problem
+def _lines(problem: SearchProblem, dropped: Mapping[str, int]) -> list[str]:
     variants = Counter(problem.variants[config] for config in problem.configs)
     return [
         f"{len(problem.configs)} configs, {_counts(variants)}",
         f"{problem.possible} cells may be measured; the rules dropped:",
-        *(f"  {count} {reason}" for reason, count in possible.dropped.items()),
+        *(f"  {count} {reason}" for reason, count in dropped.items()),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
 from attn_kernels.core.config import Config
@@ -90,20 +90,14 @@ def reasons_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> dict[Config
     return {config: reason_at_shape(config, shape, gpu) for config in configs}
 
 
-@dataclass(frozen=True)
-class Possible:
-    problem: SearchProblem  # what strategies search
-    dropped: Mapping[str, int]  # cells that rules dropped, by reason
-
-
 def find_possible(
     scenarios: Sequence[Scenario],
     configs: Sequence[Config],
     gpu: Gpu,
     seed: int = 0,
     features_of: Callable[[Batch], Mapping[str, int]] = lambda batch: batch.features,
-) -> Possible:
-    """Apply all rules to all cells."""
+) -> tuple[SearchProblem, dict[str, int]]:
+    """Apply all rules to all cells. Returns what strategies search, and the dropped cells by reason."""
     shapes = dict.fromkeys(shape_of(scenario.batch) for scenario in scenarios)
     at_shapes = {shape: reasons_at(shape, gpu, configs) for shape in shapes}
     dropped: Counter[str] = Counter()
@@ -124,4 +118,4 @@ def find_possible(
         seed=seed,
         likeness=ATTENTION,
     )
-    return Possible(problem, dict(dropped.most_common()))
+    return problem, dict(dropped.most_common())

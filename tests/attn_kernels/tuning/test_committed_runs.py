@@ -63,7 +63,7 @@ def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) 
     run = recorded.header.provenance
     configs = [Config.parse(entry.id) for entry in recorded.header.configs]
     assert configs == list(UNIFIED.configs("nvidia"))
-    problem = find_possible(drawn_again(recorded), configs, gpu_of(run["device"])).problem
+    problem, _ = find_possible(drawn_again(recorded), configs, gpu_of(run["device"]))
     measured = Times(recorded.visits)
     for scenario, candidates in problem.candidates.items():
         assert measured.measured(scenario).keys() <= set(candidates)
