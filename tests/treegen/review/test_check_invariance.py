@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from treegen_builders import (
 from treegen.cli.main import main
 from treegen.cli.parsers import FINE, FOUND
 from treegen.read.spec import read_spec
-from treegen.review.check.invariance import decisions
+from treegen.review.check.invariance import readings
 
 STEPS = ["rows", "columns"]
 CLASSES = {"few": "heads <= 2", "many": "otherwise"}
@@ -80,7 +79,6 @@ FREE = """
 def for_model(heads):
     wide = heads > 8
     def step(rows, columns):
-        unused = rows * columns
         return A if wide else B
     return step
 
@@ -110,20 +108,33 @@ DECIDING = {
     "a decorator": "    return A\n@wrap\ndef other(n): return n\n",
     "an assignment in a test": "    if (n := rows): return A\n",
     "a while": "    while rows: return A\n",
+    "arguments of a step in another order": (
+        "    return for_model(heads)(rows, columns)\n"
+        "def for_model(heads):\n    def step(columns, rows): return A\n    return step\n"
+    ),
+    "another step": (
+        "    return for_model(heads)(rows, columns)\ndef other(n, m): return A if n > 8 else B\n"
+        "def for_model(heads):\n    if heads: return other\n"
+        "    def step(rows, columns): return A\n    return step\n"
+    ),
+    "another for_model": (
+        "    return for_model(heads)(rows, columns)\nfrom .config import other as for_model\n"
+        "def for_model(heads):\n    def step(rows, columns): return A\n    return step\n"
+    ),
 }
 
 
 def test_a_module_in_which_no_feature_decides_is_proved() -> None:
-    assert not list(decisions(ast.parse(FREE), STEPS))
+    assert not readings(FREE, STEPS)
 
 
 @pytest.mark.parametrize("body", DECIDING.values(), ids=DECIDING)
 def test_dependence_is_found_wherever_it_hides(body: str) -> None:
-    assert list(decisions(ast.parse(f"def choose(rows, columns, heads):\n{body}"), STEPS))
+    assert readings(f"def choose(rows, columns, heads):\n{body}", STEPS)
 
 
 @pytest.mark.parametrize("feature", ["num_seqs", "num_query_tokens", "max_query_len", "max_seq_len"])
 def test_every_feature_that_our_trees_ask_about_is_found(feature: str) -> None:
     text = (REPOSITORY / "generated/unified_attention/nvidia_h100.py").read_text()
-    found = list(decisions(ast.parse(text), [feature]))
+    found = readings(text, [feature])
     assert found and {name for _, name, _ in found} == {feature}
