@@ -9,10 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from treegen.core.errors import InputError
-from treegen.core.files import read_text, try_path
+from treegen.core.files import digest, read_text, try_path
 from treegen.core.heuristic import Heuristic
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
-from treegen.write.lock import committed
+from treegen.emit.module import device_module
+from treegen.write.lock import read_lock
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
 """The device of the `default` module, which serves GPUs that the spec does not name."""
@@ -59,12 +60,21 @@ def read_modules(spec: Spec) -> dict[ModuleKey, Module]:
 
 
 def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path, *, older: bool = False) -> Module:
-    """The module in a file. Raises InputError if a build of this spec prints no such text.
+    """The module in a file, with the rows that the lock beside it stores.
 
-    older: accept what another version of treegen printed, too.
+    Raises InputError if the file is not what treegen prints for these rows.
+
+    older: accept what another version of treegen printed, too, if the lock has its SHA-256.
     """
-    text = read_text(path)
-    return Module(kernel, device, path, text, committed(kernel, device, path, text, older=older))
+    text, lock = read_text(path), read_lock(path.parent.parent)
+    try:
+        found = lock.stored(kernel, device.key)
+    except InputError as error:
+        raise InputError(path, f"has no stored rows ({error})") from None
+    accepted = older and lock.entry(kernel.name, device.key).get("module") == digest(text)
+    if not accepted and device_module(kernel, device.key, device.limits, found) != text:
+        raise InputError(path, "is not what treegen prints for its stored rows; `treegen build` rewrites it")
+    return Module(kernel, device, path, text, found)
 
 
 def parse_features(

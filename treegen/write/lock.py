@@ -22,10 +22,9 @@ from treegen.core.errors import InputError, one_line
 from treegen.core.files import digest, read_bytes, try_path
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
-from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
+from treegen.core.spec import FALLBACK_DEVICE, KernelSpec, Spec
 from treegen.core.table import Cells
 from treegen.crossval.folds import HeldOut
-from treegen.emit.module import device_module
 from treegen.update.fit_inputs import FitInputs, fit_inputs_of
 from treegen.update.keep import DeviceHeuristic, Origin
 from treegen.write.stored import heuristic_of, stored
@@ -103,25 +102,6 @@ def read_lock(folder: Path) -> Lock:
         return Lock(folder, json.loads(read_bytes(folder / LOCK)))
     except (InputError, ValueError, RecursionError):
         return Lock(folder)
-
-
-def committed(
-    kernel: KernelSpec, device: DeviceSpec, path: Path, text: str, *, older: bool = False
-) -> Heuristic:
-    """What the lock stores for a module. Raises InputError if that is not printed as `text`.
-
-    older: accept what another version of treegen printed, if the lock has its SHA-256.
-    """
-    lock = read_lock(path.parent.parent)
-    if older and lock.entry(kernel.name, device.key).get("module") == digest(text):
-        return lock.stored(kernel, device.key)
-    try:
-        found = lock.stored(kernel, device.key)
-    except InputError as error:
-        raise InputError(path, f"has no stored rows ({error})") from None
-    if device_module(kernel, device.key, device.limits, found) != text:
-        raise InputError(path, "is not what treegen prints for its stored rows; `treegen build` rewrites it")
-    return found
 
 
 def lock_text(
