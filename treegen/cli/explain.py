@@ -39,8 +39,8 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.review.explain import explain, read_module_and_table, show
-    from treegen.review.modules import parse_features
+    from treegen.review.explain import explain, show
+    from treegen.review.modules import parse_features, read_module_and_table
     from treegen.review.printing import json_text
 
     if options.top < 1:

@@ -41,12 +41,12 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from treegen.export.module_files import tuned_files
-    from treegen.read.spec import find_spec, read_spec
+    from treegen.review.modules import read_module_and_table
     from treegen.review.printing import counted
     from treegen.write.files import write_files
 
-    spec = read_spec(find_spec(options.spec))
-    files = tuned_files(spec, options.format, options.kernel, options.device, options.features, options.along)
+    tuned = read_module_and_table(options.spec, options.kernel, options.device)
+    files = tuned_files(tuned, options.format, options.features, options.along)
     write_files(options.to, {name: file.text for name, file in files.items()})
     for name, file in files.items():
         same = f"launches what the module does at all {file.sizes:,} sizes"

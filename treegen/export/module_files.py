@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
-from treegen.core.spec import KernelSpec, Spec
+from treegen.core.spec import KernelSpec
 from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format, entry_for
-from treegen.read.problem import read_table, spec_problem
 from treegen.review.check.proof import loaded
-from treegen.review.modules import parse_features, read_modules
+from treegen.review.modules import TunedModule, parse_features
 
 _UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set, as in `@tuned`
 _OF_NAMES = ("dtype", "block_shape")  # what may name a file though it is no feature
@@ -30,26 +29,20 @@ class TunedFile(NamedTuple):
 
 
 def tuned_files(
-    spec: Spec, form: str, kernel_name: str, device: str | None, words: Sequence[str], along: str | None
+    tuned: TunedModule, form: str, words: Sequence[str], along: str | None
 ) -> dict[str, TunedFile]:
     """The files of a module by name, with what the printed module launches at their keys.
 
     words: `NAME=VALUE,VALUE`: sizes of `along`, the feature that runs along a file; values of other features,
     of which all combinations get a file (default: those of the table); or parts of a file's name.
-    device: the module's key; None for the kernel's first.
 
-    Raises InputError: there is no such kernel, module or feature, or a format cannot name a combination or
-    hold the kernel's variants.
+    Raises InputError: there is no such feature, or a format cannot name a combination or hold the kernel's
+    variants.
     """
-    (kernel,), modules = spec.selected(kernel_name), read_modules(spec)
-    keys = [key for key in kernel.tables if (kernel_name, key) in modules and device in (None, key)]
-    if not keys:
-        what = f"there is no module of {kernel_name} for {device or 'any device'}; run `treegen build`"
-        raise InputError(spec.path, what)
+    problem = tuned.problem
+    kernel, table, device = problem.kernel, problem.table, problem.device
     if len(kernel.variants) > 1:
-        raise InputError(kernel_name, f"has variants, for which files of {form} have no place")
-    module = modules[kernel_name, keys[0]]
-    table = read_table(kernel.tables[keys[0]])
+        raise InputError(kernel.name, f"has variants, for which files of {form} have no place")
     given, parts = _given(words, kernel)
     along = along or next((name for name in ("M", *kernel.steps) if name in kernel.features), kernel.steps[0])
     if along not in kernel.features:
@@ -58,14 +51,13 @@ def tuned_files(
     if sizes and (written.bounds or min(sizes) < 0):
         what = f"aiter's bounds are {BOUNDS}" if written.bounds else "a key of a file is 0 or above"
         raise InputError(along, f"leave out its sizes, as {what}")
-    triton, arch = str(table.provenance.get("triton", "")), module.device.arch or ""
-    choose = loaded(module)["choose"]
+    triton, choose = str(table.provenance.get("triton", "")), loaded(tuned.module)["choose"]
     files: dict[str, TunedFile] = {}
-    for shape in _combinations(spec_problem(kernel, module.device, table), given, along):
+    for shape in _combinations(problem, given, along):
         named = {name: str(kernel.values.get(name, {}).get(value, value)) for name, value in shape.items()}
-        facts = Facts(kernel_name, table.device_name, module.device.key, arch, triton, named | parts)
+        facts = Facts(kernel.name, table.device_name, device.key, device.arch or "", triton, named | parts)
         if "/" in "".join([table.device_name, triton, *facts.values.values()]):
-            raise InputError(kernel_name, "has a name with / for a part of a file's name")
+            raise InputError(kernel.name, "has a name with / for a part of a file's name")
         name = written.name(facts)
         if name in files:
             which = ", ".join(other for other in shape if f"{other}=" not in name)

@@ -5,23 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from treegen.core import expr
-from treegen.core.errors import InputError, one_line, shown
+from treegen.core.errors import InputError, one_line
 from treegen.core.heuristic import Choice, Heuristic, Split, choose, split_features
 from treegen.core.problem import UNTIMED, Problem, broken_invariant, holds
 from treegen.core.spec import Config, KernelSpec, ModelClass, Regime
 from treegen.core.table import Cells
-from treegen.read.problem import read_table, spec_problem
-from treegen.read.spec import find_spec, read_spec
-from treegen.review.modules import Module, read_modules
+from treegen.review.modules import TunedModule
 from treegen.review.printing import value_words
 from treegen.review.shapes import FeatureSpace, Shape, complete, doublings, independent, outside
 
@@ -100,36 +96,6 @@ class Explanation:
     candidates: tuple[Candidate, ...]
     alternatives: tuple[Alternative, ...]  # nearest first
     nearest: tuple[Neighbour, ...]  # nearest first
-
-
-@dataclass(frozen=True)
-class TunedModule:
-    """A committed module and its table."""
-
-    module: Module
-    problem: Problem
-    times: npt.NDArray[np.float64]  # [scenarios, configs] microseconds, as `Problem.times` returns them
-    other_devices: tuple[str, ...]  # of the kernel, with a module and a table
-    root: Path  # the spec's folder
-
-
-def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str | None) -> TunedModule:
-    """Read a kernel's module and table; without a device, of the first that has both. Raises InputError."""
-    spec = read_spec(find_spec(spec_path))
-    (kernel,) = spec.selected(kernel_name)
-    if device not in (None, *kernel.tables) or not kernel.tables:
-        what = f"names no table of {kernel.name} for the device {shown(str(device))}"
-        raise InputError(spec.path, f"{what}; there are: {', '.join(kernel.tables)}")
-    modules = read_modules(spec)
-    ready = [key for key in kernel.tables if (kernel.name, key) in modules]
-    key = device or next(iter(ready or kernel.tables))
-    if key not in ready:
-        missing = spec.output / kernel.name / f"{key}.py"
-        raise InputError(missing, "no such module; `treegen build` writes it")
-    others = tuple(other for other in ready if other != key)
-    problem = spec_problem(kernel, spec.devices[key], read_table(kernel.tables[key]))
-    root = spec.path.resolve().parent
-    return TunedModule(modules[kernel.name, key], problem, problem.times(), others, root)
 
 
 def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanation:

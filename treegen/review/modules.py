@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from treegen.core.errors import InputError
+import numpy as np
+import numpy.typing as npt
+
+from treegen.core.errors import InputError, shown
 from treegen.core.files import digest, read_text, try_path
 from treegen.core.heuristic import Heuristic
+from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.emit.module import device_module
+from treegen.read.problem import read_table, spec_problem
+from treegen.read.spec import find_spec, read_spec
 from treegen.write.lock import read_lock
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
@@ -75,6 +81,36 @@ def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path, *, older:
     if not accepted and device_module(kernel, device.key, device.limits, found) != text:
         raise InputError(path, "is not what treegen prints for its stored rows; `treegen build` rewrites it")
     return Module(kernel, device, path, text, found)
+
+
+@dataclass(frozen=True)
+class TunedModule:
+    """A committed module and its table."""
+
+    module: Module
+    problem: Problem
+    times: npt.NDArray[np.float64]  # [scenarios, configs] microseconds, as `Problem.times` returns them
+    other_devices: tuple[str, ...]  # of the kernel, with a module and a table
+    root: Path  # the spec's folder
+
+
+def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str | None) -> TunedModule:
+    """Read a kernel's module and table; without a device, of the first that has both. Raises InputError."""
+    spec = read_spec(find_spec(spec_path))
+    (kernel,) = spec.selected(kernel_name)
+    if device not in (None, *kernel.tables) or not kernel.tables:
+        what = f"names no table of {kernel.name} for the device {shown(str(device))}"
+        raise InputError(spec.path, f"{what}; there are: {', '.join(kernel.tables)}")
+    modules = read_modules(spec)
+    ready = [key for key in kernel.tables if (kernel.name, key) in modules]
+    key = device or next(iter(ready or kernel.tables))
+    if key not in ready:
+        missing = spec.output / kernel.name / f"{key}.py"
+        raise InputError(missing, "no such module; `treegen build` writes it")
+    others = tuple(other for other in ready if other != key)
+    problem = spec_problem(kernel, spec.devices[key], read_table(kernel.tables[key]))
+    root = spec.path.resolve().parent
+    return TunedModule(modules[kernel.name, key], problem, problem.times(), others, root)
 
 
 def parse_features(

@@ -35,16 +35,8 @@ from treegen.cli.main import main
 from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
 from treegen.core.problem import broken_invariant
-from treegen.review.explain import (
-    TunedModule,
-    alternatives,
-    candidates,
-    choice_of,
-    explain,
-    questions,
-    read_module_and_table,
-    show,
-)
+from treegen.review.explain import alternatives, candidates, choice_of, explain, questions, show
+from treegen.review.modules import TunedModule, read_module_and_table
 from treegen.review.shapes import complete
 
 Explain = Callable[..., str]

@@ -14,8 +14,7 @@ from treegen_strategies import examples
 
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
-from treegen.review.explain import TunedModule, read_module_and_table
-from treegen.review.modules import parse_features
+from treegen.review.modules import TunedModule, parse_features, read_module_and_table
 from treegen.review.shapes import FeatureSpace, complete, outside
 
 TEXTS = ["4k", "1.5", "", "0x10", "1e3", "\uff14", "--1", "1__0", "_1", " 1", "1=2", "9" * 5000, str(2**62)]
