@@ -56,7 +56,8 @@ def build(
         heuristics = tuple(
             compile_heuristic(problem, lock, parallel_map, fresh=fresh) for problem in problems
         )
-    files = emit_package(spec, ((found.problem, found.heuristic) for found in heuristics))
+    modules = ((found.problem.kernel, found.problem.device, found.heuristic) for found in heuristics)
+    files = emit_package(spec, modules)
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, files, lock)})
 
 

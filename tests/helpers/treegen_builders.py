@@ -265,7 +265,8 @@ def write_package(spec_path: Path) -> Path:
         for kernel in read.kernels.values()
         for key, folder in kernel.tables.items()
     ]
-    for name, text in emit_package(read, [(made, fit(made)) for made in problems]).items():
+    modules = [(made.kernel, made.device, fit(made)) for made in problems]
+    for name, text in emit_package(read, modules).items():
         (read.output / name).parent.mkdir(parents=True, exist_ok=True)
         (read.output / name).write_text(text)
     return spec_path.parent

@@ -15,8 +15,7 @@ from treegen_builders import DEVICE, KERNEL, write_project
 
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
 from treegen.core.spec import FALLBACK_DEVICE, Config
-from treegen.emit.module import device_module
-from treegen.emit.package import kernel_package, top_package
+from treegen.emit.package import emit_package
 from treegen.read.spec import read_spec
 from treegen.review.diff.changes import Diff, ModuleChange, compare
 from treegen.review.diff.snapshots import read_snapshot
@@ -69,15 +68,12 @@ _IDENTITY = {
 def write_modules(spec_path: Path, trees: Mapping[tuple[str, str], Tree]) -> None:
     """Write the output folder as a build that fitted these would."""
     spec = read_spec(spec_path)
-    files = {"__init__.py": top_package(spec.kernels)}
     found = {(name, FALLBACK_DEVICE): Heuristic(()) for name in spec.kernels}
     found |= {key: heuristic(tree) for key, tree in trees.items()}
-    for kernel in spec.kernels.values():
-        package = kernel_package(kernel, spec.devices)
-        files |= {f"{kernel.name}/{name}": text for name, text in package.items()}
-    for (name, key), rows in found.items():
-        limits = spec.devices[key].limits if key in spec.devices else {}
-        files[f"{name}/{key}.py"] = device_module(spec.kernels[name], key, limits, rows)
+    modules = (
+        (spec.kernels[name], spec.devices[key], heuristic(tree)) for (name, key), tree in trees.items()
+    )
+    files = emit_package(spec, modules)
     files[LOCK] = json.dumps({"rows": stored_rows(spec, found)})
     write_files(spec.output, files)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from treegen.core.errors import InputError
 from treegen.core.files import IN_KERNEL
 from treegen.core.heuristic import Heuristic
-from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec, serving
 from treegen.emit.module import device_module
 from treegen.emit.templating import environment
@@ -36,7 +35,9 @@ def top_package(kernels: Mapping[str, KernelSpec]) -> str:
     return environment().get_template("generated.py.j2").render(kernels=sorted(kernels))
 
 
-def emit_package(spec: Spec, heuristics: Iterable[tuple[Problem, Heuristic]]) -> dict[str, str]:
+def emit_package(
+    spec: Spec, heuristics: Iterable[tuple[KernelSpec, DeviceSpec, Heuristic]]
+) -> dict[str, str]:
     """Every output text by its path below the output folder. Raises InputError."""
     files = {"__init__.py": top_package(spec.kernels)}
     for kernel in spec.kernels.values():
@@ -46,8 +47,8 @@ def emit_package(spec: Spec, heuristics: Iterable[tuple[Problem, Heuristic]]) ->
             modules = sorted([*kernel.tables, FALLBACK_DEVICE])
             files[f"{kernel.name}/{IN_KERNEL}/__init__.py"] = in_kernel_package(kernel, modules)
         files |= _modules(spec, kernel, FALLBACK_DEVICE, {}, Heuristic(()))
-    for problem, heuristic in heuristics:
-        files |= _modules(spec, problem.kernel, problem.device.key, problem.device.limits, heuristic)
+    for kernel, device, heuristic in heuristics:
+        files |= _modules(spec, kernel, device.key, device.limits, heuristic)
     return files
 
 

@@ -14,10 +14,9 @@ from treegen.build import build
 from treegen.core.errors import InputError
 from treegen.core.files import IN_KERNEL, read_text, short, try_path
 from treegen.core.problem import Problem, holds
-from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, Spec
+from treegen.core.spec import Config, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Table
-from treegen.emit.package import kernel_package
-from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
+from treegen.emit.package import emit_package
 from treegen.read.problem import read_table, refuse_failing, spec_problem
 from treegen.review.build_summary import not_kept, title, untimed_fallbacks
 from treegen.review.check.compiling import check_compile
@@ -140,37 +139,27 @@ def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
 
 def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[str]) -> CheckReport:
     """Find files that treegen would print otherwise, and modules of no table."""
-    problems = list(unreadable)
-    output = short(spec.output)
-    expected: dict[Path, str] = {}
-    known = {path for _, _, path in expected_modules(spec, output)}
-    for kernel in spec.kernels.values():
-        folder = output / kernel.name
-        expected |= {folder / name: text for name, text in kernel_package(kernel, spec.devices).items()}
-        if kernel.in_kernel:
-            text = in_kernel_package(kernel, sorted([*kernel.tables, FALLBACK_DEVICE]))
-            expected[folder / IN_KERNEL / "__init__.py"] = text
-            known |= {folder / IN_KERNEL / path.name for path in known if path.parent == folder}
-    inside = [module for module in modules if module.kernel.in_kernel]
-    for one in inside:
-        path = one.path.parent / IN_KERNEL / one.path.name
+    rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
+    inside = sum(module.kernel.in_kernel for module in modules)
+    seen = f"{counted(len(modules), 'module')}, {counted(rows, 'row')}"
+    seen = f"{seen}, {inside} for kernels" if inside else seen
+    problems, output = list(unreadable), short(spec.output)
+    try:
+        files = emit_package(spec, ((one.kernel, one.device, one.heuristic) for one in modules))
+    except InputError as error:
+        return CheckReport(seen, (*problems, str(error)))
+    known = {path for _, _, path in expected_modules(spec, output)}  # were compared as they were read
+    for path, text in ((output / name, text) for name, text in files.items()):
         try:
-            expected[path] = in_kernel_module(one.kernel, one.device.key, one.device.limits, one.heuristic)
-        except Unprintable as error:
-            problems.append(f"{path}: {error}")
-    for path, text in expected.items():
-        try:
-            if read_text(path) != text:
+            if path not in known and read_text(path) != text:
                 problems.append(f"{path}: is not what treegen prints; `treegen build` rewrites it")
         except InputError as error:
             problems.append(str(error))
     for kernel in spec.kernels.values():
-        for folder in (output / kernel.name, output / kernel.name / IN_KERNEL):
-            others = {*folder.glob("*.py")} - known - expected.keys()
-            problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
-    rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
-    seen = f"{counted(len(modules), 'module')}, {counted(rows, 'row')}"
-    seen = f"{seen}, {len(inside)} for kernels" if inside else seen
+        package, inner = output / kernel.name, output / kernel.name / IN_KERNEL
+        known |= {inner / path.name for path in known if path.parent == package and kernel.in_kernel}
+        others = {*package.glob("*.py"), *inner.glob("*.py")} - known - {output / name for name in files}
+        problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
     return CheckReport(seen, tuple(problems), notes=tuple(_unsure_rows(modules)))
 
 
