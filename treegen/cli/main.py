@@ -70,8 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("treegen"):
             raise
-        extra = "report" if error.name == "matplotlib" else "treegen"
-        return _wrong(f"needs {error.name}: pip install 'attn-kernels[{extra}]'")
+        return _wrong(f"needs {error.name}: pip install 'attn-kernels[treegen]'")
     except BrokenExecutor:
         return _wrong(
             "a process of this command was killed, as when memory runs out; --jobs 1 takes least memory"

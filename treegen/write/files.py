@@ -15,16 +15,14 @@ from treegen.core.files import MAX_BYTES, try_path
 _STAGED = ".treegen-"
 
 
-def write_files(folder: Path, files: Mapping[str, str | bytes], *, remove: Iterable[Path] = ()) -> list[str]:
-    """Write texts and images below `folder`, remove others, and return the relative paths that changed.
+def write_files(folder: Path, files: Mapping[str, str], *, remove: Iterable[Path] = ()) -> None:
+    """Write texts below `folder`, and remove other files.
 
     New contents are first written beside their targets, then renamed into place. A failure (disk full, no
     permission, Ctrl-C) leaves everything as it was. Raises InputError.
     """
     check_writable(folder, files)
-    encoded = {
-        folder / name: text.encode() if isinstance(text, str) else text for name, text in files.items()
-    }
+    encoded = {folder / name: text.encode() for name, text in files.items()}
     changed = {path: data for path, data in encoded.items() if content_of(path) != data}
     staged: dict[Path, Path] = {}
     before: dict[Path, bytes | None] = {}
@@ -59,7 +57,6 @@ def write_files(folder: Path, files: Mapping[str, str | bytes], *, remove: Itera
         if isinstance(error, OSError | ValueError):
             raise InputError(folder, f"cannot be written: {reason(error)}") from None
         raise
-    return [name for name in files if folder / name in changed]
 
 
 def check_writable(folder: Path, names: Iterable[str]) -> None:
