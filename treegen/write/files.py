@@ -32,7 +32,8 @@ def write_files(folder: Path, files: Mapping[str, str], *, remove: Iterable[Path
             for path in reversed([path for path in target.parents if not path.exists()]):
                 path.mkdir()
                 made.append(path)
-            staged[target] = _stage(target.parent, data)
+            staged[target] = Path(tempfile.mktemp(dir=target.parent, prefix=_STAGED))
+            write_file(staged[target], data)
         for target, temporary in staged.items():
             before[target] = content_of(target)
             temporary.replace(target)
@@ -44,7 +45,8 @@ def write_files(folder: Path, files: Mapping[str, str], *, remove: Iterable[Path
             path.unlink()
     except BaseException as error:
         for path in staged.values():
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
         for path, content in before.items():
             with contextlib.suppress(OSError):
                 if content_of(path) != content:
@@ -105,13 +107,3 @@ def write_file(path: Path, data: bytes) -> None:
         out.write(data)
         out.flush()
         os.fsync(out.fileno())
-
-
-def _stage(folder: Path, data: bytes) -> Path:
-    path = Path(tempfile.mktemp(dir=folder, prefix=_STAGED))
-    try:
-        write_file(path, data)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    return path
