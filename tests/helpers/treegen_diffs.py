@@ -20,7 +20,8 @@ from treegen.read.spec import read_spec
 from treegen.review.diff.changes import Diff, ModuleChange, compare
 from treegen.review.diff.snapshots import read_snapshot
 from treegen.write.files import write_files
-from treegen.write.lock import LOCK, stored_rows
+from treegen.write.lock import LOCK
+from treegen.write.stored import stored
 
 NARROW, MEDIUM, WIDE = (
     Config("plain", (("block", block), ("warps", warps))) for block, warps in ((16, 2), (64, 4), (128, 8))
@@ -68,13 +69,13 @@ _IDENTITY = {
 def write_modules(spec_path: Path, trees: Mapping[tuple[str, str], Tree]) -> None:
     """Write the output folder as a build that fitted these would."""
     spec = read_spec(spec_path)
-    found = {(name, FALLBACK_DEVICE): Heuristic(()) for name in spec.kernels}
-    found |= {key: heuristic(tree) for key, tree in trees.items()}
-    modules = (
-        (spec.kernels[name], spec.devices[key], heuristic(tree)) for (name, key), tree in trees.items()
-    )
-    files = emit_package(spec, modules)
-    files[LOCK] = json.dumps({"rows": stored_rows(spec, found)})
+    rows = {name: {FALLBACK_DEVICE: stored(Heuristic(()), kernel)} for name, kernel in spec.kernels.items()}
+    modules = []
+    for (name, key), tree in trees.items():
+        kernel, found = spec.kernels[name], heuristic(tree)
+        modules.append((kernel, spec.devices[key], found))
+        rows[name][key] = stored(found, kernel)
+    files = {**emit_package(spec, modules), LOCK: json.dumps({"rows": rows})}
     write_files(spec.output, files)
 
 

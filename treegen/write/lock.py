@@ -113,23 +113,15 @@ def lock_text(
     Its entry stays, so a second build in a row changes nothing.
     """
     entries: dict[str, dict[str, Any]] = {}
-    rows = {(kernel.name, FALLBACK_DEVICE): Heuristic(()) for kernel in spec.kernels.values()}
+    rows = {name: {FALLBACK_DEVICE: stored(Heuristic(()), kernel)} for name, kernel in spec.kernels.items()}
     for heuristic in heuristics:
         kernel, device = heuristic.problem.kernel.name, heuristic.problem.device.key
         entry = _entry(heuristic, spec.path.resolve().parent, previous.entry(kernel, device))
         entry["module"] = digest(files[f"{kernel}/{device}.py"])
         entries.setdefault(kernel, {})[device] = entry
-        rows[kernel, device] = heuristic.heuristic
-    content = {"treegen": __version__, "heuristics": entries, "rows": stored_rows(spec, rows)}
+        rows[kernel][device] = stored(heuristic.heuristic, heuristic.problem.kernel)
+    content = {"treegen": __version__, "heuristics": entries, "rows": rows}
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
-
-
-def stored_rows(spec: Spec, rows: Mapping[tuple[str, str], Heuristic]) -> dict[str, dict[str, Any]]:
-    """The lock's section of rows, by kernel and device."""
-    section: dict[str, dict[str, Any]] = {}
-    for (kernel, device), heuristic in rows.items():
-        section.setdefault(kernel, {})[device] = stored(heuristic, spec.kernels[kernel])
-    return section
 
 
 def digests(folder: Path) -> dict[str, str]:
