@@ -41,14 +41,10 @@ def read_snapshot(name: str | None, spec: Path | None, stack: ExitStack, *, olde
     the spec here, `spec` or treegen.yaml. The temporary folder of a revision exists until `stack` closes.
     older: accept modules that another version of treegen printed.
     """
-    if name is None:
-        described = read_spec(find_spec(spec))
-        folder = described.path.parent
-        label = "this folder" if folder == Path() else str(folder)
-        return _read_folder(label, described, described.output, older=older)
-    if not name:
+    if name == "":
         raise InputError("''", "names no revision or folder")
-    path = Path(name)
+    path = find_spec(spec).parent if name is None else Path(name)
+    name = name or str(path)
     if try_path(path, Path.is_dir):
         inside = path / (spec or DEFAULT_PATH).name
         if try_path(inside, Path.is_file):
