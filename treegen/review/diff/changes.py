@@ -133,14 +133,14 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
             return ModuleChange(*key, kind)
         device = before.device if kind is Kind.REMOVED else after.device
         same = kind is Kind.CHANGED and same_data(before, after)
-        of_spec = tuple(spec_changes(before, after)) if served is None else ()
-        if same and not of_spec and same_table(old, new, key):
-            return ModuleChange(*key, Kind.SAME if before.text == after.text else Kind.TEXT)
-        pricing = price_modules((old, new), (before, after), device, threshold, read)
-        overall = tuple(choices.price() for choices in pricing.choices)
         if same:
             kind = Kind.SAME if before.text == after.text else Kind.TEXT
-        changes = () if kind in (Kind.SAME, Kind.TEXT) else _changes(before, after, pricing.choices)
+        of_spec = tuple(spec_changes(before, after)) if served is None else ()
+        if same and not of_spec and same_table(old, new, key):
+            return ModuleChange(*key, kind)
+        pricing = price_modules((old, new), (before, after), device, threshold, read)
+        overall = tuple(choices.price() for choices in pricing.choices)
+        changes = () if same else _changes(before, after, pricing.choices)
         prices = [*overall, *pricing.slower.values(), *(p for c in changes for p in c.prices)]
         prices += [] if pricing.launched is None else [pricing.launched]
         return ModuleChange(
