@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from treegen.cli.parsers import FINE, FOUND, Commands, add_spec
 from treegen.core.errors import InputError
@@ -14,8 +13,7 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "diff",
         help="show which shapes launch differently, and what that costs",
-        description="OLD and NEW are git revisions, project folders or output folders; or both are tuned "
-        "JSON files of vLLM, SGLang or aiter, which are compared at their keys and between them.",
+        description="OLD and NEW are git revisions, project folders or output folders.",
     )
     parser.add_argument("old", metavar="OLD", help="the version before, such as `main`")
     parser.add_argument(
@@ -57,15 +55,6 @@ def run(options: argparse.Namespace) -> int:
 
     if not 0 <= options.threshold <= 1000:
         raise InputError(f"--threshold {options.threshold}", "must be a percentage from 0 to 1000")
-    if options.new is not None and options.old.endswith(".json") and options.new.endswith(".json"):
-        from treegen.export.compare import changes
-        from treegen.export.compare import markdown as table_of
-
-        tuned = Path(options.old), Path(options.new)
-        found = changes(*tuned)
-        content = {"format": 1, "changes": [change._asdict() for change in found]}
-        sys.stdout.write(json_text(content) if options.format == "json" else table_of(*tuned, found))
-        return FINE  # such files hold no times, so nothing is found slower
     with ExitStack() as stack:
         old = read_snapshot(options.old, options.spec, stack, older=True)
         new = read_snapshot(options.new, options.spec, stack)

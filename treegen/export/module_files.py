@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec
-from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format, entry_for
+from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format
 from treegen.review.check.proof import loaded
 from treegen.review.modules import TunedModule, parse_features
 
@@ -116,7 +116,7 @@ def _file(
         keys = sorted({*keys, *(size for pair in changes for size in pair)})
     entries = {written.key(size): wanted[size] for size in keys}
     text = json.dumps({**written.provenance(facts), **entries}, indent=4) + "\n"
-    differing = sum(entry_for(entries, size) != entry for size, entry in wanted.items())
+    differing = sum(written.launched(entries, size) != entry for size, entry in wanted.items())
     return TunedFile(text, len(keys), facts.provenance, len(wanted), differing)
 
 

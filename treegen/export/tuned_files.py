@@ -5,27 +5,22 @@
   quantization/utils/fp8_utils.py, and in sglang/srt/layers/moe/fused_moe_triton/fused_moe_triton_config.py.
   All keys must be integers; only vLLM's fused MoE allows `triton_version` beside them. SGLang keeps files of
   fused MoE in a folder for each version of Triton.
-- aiter takes the first `M_LEQ_<bound>` with M <= bound, then the last `M_GEQ_<bound>` with M >= bound, then
-  `any`, and ignores other keys: aiter/ops/triton/utils/gemm_config_utils.py.
+- aiter takes the first `M_LEQ_<bound>` with M <= bound, else `any`, if a file has no `M_GEQ_<bound>`, and
+  ignores other keys: aiter/ops/triton/utils/gemm_config_utils.py.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from treegen import __version__
-from treegen.core.errors import InputError, shown
-from treegen.importers.sources import read_json
+from treegen.core.errors import InputError
 from treegen.importers.tuned_json import DOWN, KERNELS
 
 BOUNDS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # those that aiter looks for
 _GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)  # vLLM's benchmark
 _TRITONS_OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-_KEY = re.compile("[0-9]{1,18}|M_[LG]EQ_[0-9]{1,5}|any")
 _ABSENT = ("unquantised", "none")  # words of an import for missing parts of a name
 
 Entry = dict[str, Any]  # what a kernel is launched with
@@ -57,7 +52,7 @@ class Format(NamedTuple):
     def key(self, size: int) -> str:
         if not self.bounds:
             return str(size)
-        return f"M_LEQ_{size}" if size in BOUNDS else "any"
+        return next((f"M_LEQ_{bound}" for bound in BOUNDS if size <= bound), "any")
 
     def entry(self, parameters: Entry) -> Entry:
         if not self.nested:
@@ -65,34 +60,11 @@ class Format(NamedTuple):
         own = {name: parameters[name] for name in _TRITONS_OWN if name in parameters}
         return {"kwargs": {name: value for name, value in parameters.items() if name not in own}, **own}
 
-
-def entry_for(entries: Mapping[str, Entry], size: int) -> Entry | None:
-    """The entry that is launched for a size; None if there is none."""
-    if numbers := [key for key in entries if key.isdecimal()]:
-        return entries[min(numbers, key=lambda key: abs(int(key) - size))]
-    least = (f"M_LEQ_{bound}" for bound in BOUNDS if size <= bound)
-    greatest = (f"M_GEQ_{bound}" for bound in reversed(BOUNDS) if size >= bound)
-    return next((entries[key] for key in (*least, *greatest, "any") if key in entries), None)
-
-
-def starts(entries: Mapping[str, Entry]) -> set[int]:
-    """Sizes from 1 on, among them each from which on another entry may count."""
-    numbers = sorted(int(key) for key in entries if key.isdecimal())
-    middles = [(one + other) // 2 for one, other in pairwise(numbers)]
-    return {1, *(max(1, size + step) for size in (*middles, *BOUNDS) for step in (0, 1))}
-
-
-def read_entries(path: Path) -> dict[str, Entry]:
-    """The entries of a tuned file by key, in the file's order. Raises InputError."""
-    content = read_json(path, "vLLM, SGLang or aiter")
-    entries = {key: value for key, value in content.items() if key not in ("triton_version", "provenance")}
-    for key, entry in entries.items():
-        if not _KEY.fullmatch(key) or not isinstance(entry, dict):
-            what = "a size, M_LEQ_<bound>, M_GEQ_<bound> or any to a config is needed"
-            raise InputError(path, f"maps {shown(key)} to {shown(entry)}; {what}")
-    if len({key.isdecimal() for key in entries}) != 1:
-        raise InputError(path, "has both sizes and bounds as keys" if entries else "holds no config")
-    return entries
+    def launched(self, entries: Mapping[str, Entry], size: int) -> Entry:
+        """The entry that is launched for a size."""
+        if self.bounds:
+            return entries[self.key(size)]
+        return entries[min(entries, key=lambda key: abs(int(key) - size))]
 
 
 def _by_sizes(facts: Facts, space: str = "") -> str:
