@@ -45,7 +45,6 @@ def run(options: argparse.Namespace) -> int:
 
     if options.top < 1:
         raise InputError(f"--top {options.top}", "must be at least 1")
-    parse_features([word for word in options.features if "=" not in word])  # before anything is read
     tuned = read_module_and_table(options.spec, options.kernel, options.device)
     given = parse_features(options.features, tuned.problem.kernel.values)
     explanation = explain(tuned, given, options.top)

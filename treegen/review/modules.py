@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -113,9 +112,7 @@ def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str 
     return TunedModule(modules[kernel.name, key], problem, problem.times(), others, root)
 
 
-def parse_features(
-    words: Sequence[str], values: Mapping[str, Mapping[int, str]] = MappingProxyType({})
-) -> dict[str, int]:
+def parse_features(words: Sequence[str], values: Mapping[str, Mapping[int, str]]) -> dict[str, int]:
     """The integers that arguments such as `num_seqs=8` or `max_seq_len=4_096` give to features.
 
     values: the spec's words for values, so that `dtype=bf16` is understood as well.

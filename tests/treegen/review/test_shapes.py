@@ -21,7 +21,7 @@ TEXTS = ["4k", "1.5", "", "0x10", "1e3", "\uff14", "--1", "1__0", "_1", " 1", "1
 
 
 def test_integers_are_read_as_python_writes_them_and_words_as_the_spec_does() -> None:
-    found = parse_features(["a=4_096", "b=-1", "c=0", f"d={2**62 - 1}"])
+    found = parse_features(["a=4_096", "b=-1", "c=0", f"d={2**62 - 1}"], {})
     assert found == {"a": 4096, "b": -1, "c": 0, "d": 2**62 - 1}
     values = {"dtype": {0: "bf16", 2: "fp16"}}
     assert parse_features(["dtype=fp16", "rows=4"], values) == {"dtype": 2, "rows": 4}
@@ -30,13 +30,13 @@ def test_integers_are_read_as_python_writes_them_and_words_as_the_spec_does() ->
 
 @pytest.mark.parametrize("text", TEXTS, ids=[f"{text[:8]!r}" for text in TEXTS])
 def test_a_value_that_is_no_integer_within_62_bits_is_refused(text: str) -> None:
-    message = error_of(parse_features, [f"rows={text}"])
+    message = error_of(parse_features, [f"rows={text}"], {})
     assert message.startswith(f"rows={text[:20]}") and len(message) < 150
 
 
 @pytest.mark.parametrize("words", [["rows"], ["=1"], ["rows=1", "rows=1"]])
 def test_words_that_name_no_feature_or_one_twice_are_refused(words: list[str]) -> None:
-    assert error_of(parse_features, words)
+    assert error_of(parse_features, words, {})
 
 
 # Twenty values of rows and of columns, two of heads.
