@@ -30,7 +30,6 @@ from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise,
 from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load_peers
 from benchmarks.launch.timing import cpu_us, first_us, launching
-from triton_tune.bench.timing import Launch, capture
 
 CONFIGS = {
     "qblock": Config("qblock", 16, 64),
