@@ -302,22 +302,6 @@ def replace(expression: Expression, parts: Mapping[Expression, Expression]) -> E
     return expression
 
 
-def is_nondecreasing(expression: Expression) -> bool:
-    """Return whether the expression is surely nondecreasing in each of its names (a sufficient rule)."""
-    match expression:
-        case Number() | Name():
-            return True
-        case Call("+" | "min" | "max" | "next_power_of_2", arguments):
-            return all(is_nondecreasing(argument) for argument in arguments)
-        case Call("-", (left, Number())):
-            return is_nondecreasing(left)
-        case Call("//", (left, Number(value))):
-            return value > 0 and is_nondecreasing(left)
-        case Call("*", (Number(value), other) | (other, Number(value))):
-            return value >= 0 and is_nondecreasing(other)
-    return False
-
-
 def to_text(expression: Expression) -> str:
     """The expression in this language, with no more parentheses than it needs."""
     return printed(expression, lambda call, outer, text: None)

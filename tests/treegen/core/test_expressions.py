@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from treegen_strategies import FEATURES, any_integer, conditions, examples, expressions, points
+from treegen_strategies import FEATURES, conditions, examples, expressions, points
 
 from treegen.core.expr import (
     MAX_TEXT,
@@ -18,7 +18,6 @@ from treegen.core.expr import (
     Number,
     evaluate,
     is_condition,
-    is_nondecreasing,
     names,
     parse,
     parse_condition,
@@ -123,25 +122,6 @@ def test_substituting_numbers_changes_no_value(
     assert names(rest) <= names(expression) - known
     assert evaluate(rest, point) == evaluate(expression, point)
     assert _by_python(rest, point) == evaluate(expression, point)
-
-
-@examples(400)
-@given(expressions(), points, st.sampled_from(FEATURES), any_integer)
-def test_nondecreasing_expressions_never_fall(
-    expression: Expression, point: dict[str, int], name: str, other: int
-) -> None:
-    assume(is_nondecreasing(expression))
-    low, high = sorted([point[name], other])
-    assert evaluate(expression, {**point, name: low}) <= evaluate(expression, {**point, name: high})
-
-
-NONDECREASING = ["a", "a + b", "a * 3 - 5", "max(a, 7) // 4", "next_power_of_2(a)", "0 * a", "3 * min(a, 1)"]
-OTHERS = ["-a", "5 - a", "a - b", "a * b", "a * -1", "a // max(1, b)", "max(a, 0 - a)", "a * (a // 2)"]
-
-
-@pytest.mark.parametrize("text", [*NONDECREASING, *OTHERS])
-def test_nondecreasing_expressions_are_recognised(text: str) -> None:
-    assert is_nondecreasing(parse(text)) == (text in NONDECREASING)
 
 
 def test_next_power_of_2() -> None:
