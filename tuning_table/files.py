@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from tuning_table.errors import TableError, reason
 
+MAX_BYTES = 64 << 20  # of an input file
 STAGED = ".tuning-table-"
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ def try_path(path: Path, look: Callable[[Path], T]) -> T:
         raise TableError(path, f"cannot be read: {reason(error)}") from None
 
 
-def read_bytes(path: Path, most: int) -> bytes:
+def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
     """The content of a plain file of at most `most` bytes; never waits for a pipe. Raises TableError."""
     if not try_path(path, Path.is_file):
         raise TableError(path, "not a plain file" if try_path(path, Path.exists) else "no such file")
@@ -32,7 +33,7 @@ def read_bytes(path: Path, most: int) -> bytes:
     return try_path(path, Path.read_bytes)
 
 
-def read_text(path: Path, most: int = 64 << 20, *, whole_lines: bool = False) -> str:
+def read_text(path: Path, most: int = MAX_BYTES, *, whole_lines: bool = False) -> str:
     """The UTF-8 text of such a file, without the byte-order mark that spreadsheets write.
 
     whole_lines: leave out what follows the last line end.

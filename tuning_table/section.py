@@ -1,8 +1,8 @@
 """A mapping of a YAML file: its values are checked as they are read, and errors name their lines."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from tuning_table.errors import TableError, shown
 from tuning_table.strict_yaml import Lines, Place
@@ -15,10 +15,8 @@ _KINDS |= {list: "a list", dict: "a mapping"}
 class Section(dict[str, Any]):
     """One mapping of a YAML file. Its values are scalars, lists or further sections.
 
-    The methods that return a value raise the `exception` if the value is missing or wrong.
+    The methods that return a value raise TableError if the value is missing or wrong.
     """
-
-    exception: ClassVar[Callable[..., Exception]] = TableError
 
     def __init__(self, path: Path, values: Mapping[str, Any], lines: Lines, place: Place = ()) -> None:
         """lines: of all parts of the file; without them, errors name none. place: of this mapping."""
@@ -36,12 +34,12 @@ class Section(dict[str, Any]):
         """The line of what the keys lead to, or of the whole mapping if it lacks that; 0 if unknown."""
         return self.lines.get((*self.place, *keys)) or self.lines.get((*self.place, None), 0)
 
-    def error(self, key: str | None, what: str, *, line: int | None = None) -> Exception:
+    def error(self, key: str | None, what: str, *, line: int | None = None) -> TableError:
         """An error about `key` of this mapping, or about the whole mapping if `key` is None."""
         names = [*self.place, *([] if key is None else [key])]
         where = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in names)
         text = f"{where[1:]}: {what}" if where else what
-        return self.exception(self.path, text, line=line or self.line_of(key) or None)
+        return TableError(self.path, text, line=line or self.line_of(key) or None)
 
     def only(self, known: Collection[str]) -> None:
         """Refuse keys that are not known."""

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from treegen.cli.parsers import FINE, Commands, names_of, path_of
-from treegen.core.errors import InputError, table_errors_as_input_errors
+from treegen.core.errors import InputError
 
 _FORMATS = {
     "triton": "Triton's autotuner, *.autotune.json",
@@ -128,8 +128,7 @@ def run_merge(options: argparse.Namespace) -> int:
 
     if any(not path.name for path in (options.out, *options.tables)):
         raise InputError("merge", "a table needs a folder of its own")
-    with table_errors_as_input_errors():
-        done = merge(options.tables, options.out)
+    done = merge(options.tables, options.out)
     twice = f", {done.repeated} were there already" if done.repeated else ""
     added = f"{counted(done.rows, 'row')} added from {counted(len(options.tables), 'table')}"
     print(f"{options.out}: {added}{twice}")

@@ -7,39 +7,16 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
-from treegen.core.errors import InputError, table_errors_as_input_errors
-from tuning_table import files
+from tuning_table.files import MAX_BYTES as MAX_BYTES
+from tuning_table.files import read_bytes as read_bytes
+from tuning_table.files import read_text as read_text
+from tuning_table.files import try_path as try_path
 from tuning_table.names import device_key as device_key
 from tuning_table.names import problem_with_name as problem_with_name
-
-MAX_BYTES = 64 << 20  # of an input file
-T = TypeVar("T")
-
-
-def try_path(path: Path, look: Callable[[Path], T]) -> T:
-    """`look(path)`, with InputError for names that no file can have: too long, with NUL, a loop of links."""
-    with table_errors_as_input_errors():
-        return files.try_path(path, look)
-
-
-def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
-    """The content of a plain file of at most `most` bytes; never waits for a pipe. Raises InputError."""
-    with table_errors_as_input_errors():
-        return files.read_bytes(path, most)
-
-
-def read_text(path: Path, most: int = MAX_BYTES) -> str:
-    """The text of a UTF-8 file of at most `most` bytes. Raises InputError."""
-    content = read_bytes(path, most)
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(path, f"not UTF-8 text (byte {error.start})") from None
 
 
 def digest(text: str) -> str:

@@ -117,9 +117,9 @@ def read_csv(
 
     ragged: whether a row may lack its last cells, which are empty then.
     """
-    text = read_text(path).removeprefix("\ufeff")  # the byte-order mark that spreadsheets write
+    lines = io.StringIO(read_text(path), newline="")
     try:
-        header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+        header, *rows = [row for row in csv.reader(lines, strict=True) if row]
     except (csv.Error, ValueError) as error:
         what = "is empty" if isinstance(error, ValueError) else f"is not valid CSV: {error}"
         raise InputError(path, what) from None

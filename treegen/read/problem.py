@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 import tuning_table
 from treegen.core import expr
-from treegen.core.errors import InputError, shown, table_errors_as_input_errors
+from treegen.core.errors import InputError, shown
 from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem, broken_invariant, holds
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation, is_model
 from treegen.core.table import Cells, Table, median_times
@@ -22,8 +22,7 @@ def read_table(folder: Path) -> Table:
 
     Raises InputError, naming file and row, for anything missing, malformed or contradictory.
     """
-    with table_errors_as_input_errors():
-        return as_table(folder, tuning_table.read(folder))
+    return as_table(folder, tuning_table.read(folder))
 
 
 def as_table(folder: Path, recorded: RecordedTable) -> Table:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from treegen.core import expr
-from treegen.core.errors import InputError, Mistakes, reason, shown, table_errors_as_input_errors
+from treegen.core.errors import Mistakes, reason, shown
 from treegen.core.files import problem_with_package_name, read_text
 from tuning_table.section import Section
 from tuning_table.strict_yaml import parse
@@ -18,7 +18,6 @@ _MAX_BYTES = 1 << 20  # PyYAML takes up to 20 microseconds per byte
 class Fields(Section):
     """One mapping of the spec, whose methods raise InputError."""
 
-    exception = InputError
     unknown: ClassVar[Mistakes]  # the unknown words of the whole file, which do not stop its reading
 
     def only(self, known: Collection[str]) -> None:
@@ -52,8 +51,7 @@ def load(path: Path, text: str | None = None) -> Fields:
     class OfThisFile(Fields):
         unknown = Mistakes()
 
-    with table_errors_as_input_errors():
-        return OfThisFile(path, *parse(path, read_text(path, _MAX_BYTES) if text is None else text))
+    return OfThisFile(path, *parse(path, read_text(path, _MAX_BYTES) if text is None else text))
 
 
 LARGEST = 1 << 62

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treegen.core import expr
-from treegen.core.errors import InputError, table_errors_as_input_errors
+from treegen.core.errors import InputError
 from treegen.core.table import median_times
 from treegen.read.problem import as_table, spec_problem
 from treegen.read.spec import read_spec
@@ -40,8 +40,7 @@ class Found(NamedTuple):
 
 def find_table(folder: Path) -> Found:
     """The table in a folder, finished or not. Raises InputError."""
-    with table_errors_as_input_errors():
-        table = read(folder, running=True)
+    table = read(folder, running=True)
     return Found(folder, gpu_of(table.header.provenance["device"]), table)
 
 

@@ -12,7 +12,7 @@ from treegen.read.yaml_file import load
 REFUSED = [
     (b"a:\n  b: 1\n  b: 1\n", ":3: "),
     (b"", ": "),
-    (b"a: \xff\n", ": "),
+    (b"a: \xff\n", ":1: "),
     (b"a: " + bytes(1 << 20), ": "),
 ]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from treegen.core.errors import InputError, one_line, reason, shown
+from treegen.core.errors import InputError, InputErrors, one_line, reason, shown
 from treegen.core.files import MAX_BYTES, read_text, try_path
 from treegen.core.spec import Spec
 from treegen.read.spec import DEFAULT_PATH, find_spec, read_spec
@@ -70,7 +70,7 @@ def naming_revision(name: str, temporary: Path | None) -> Iterator[None]:
         if temporary is None:
             raise
         message = str(error).replace(one_line(f"{temporary}/"), one_line(f"{name}:"))
-        raise InputError.from_message(message) from None
+        raise InputErrors(message) from None
 
 
 def _read_folder(
