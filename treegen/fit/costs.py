@@ -125,8 +125,6 @@ twice as slow as the best in 2^16 scenarios of mean weight. Every other loss is 
 scenarios are below 2^53 where nothing failed, which float64 holds exactly, and never above 2^53.
 """
 
-_BLOCK = 128  # scenarios at a time, so that intermediate arrays stay in the cache
-
 
 def losses(problem: Problem) -> npt.NDArray[np.int64]:
     """[scenarios, configs] int64, from 0 to FAILED, in steps of 1 / UNIT.
@@ -136,25 +134,16 @@ def losses(problem: Problem) -> npt.NDArray[np.int64]:
     divided by UNIT and by the number of scenarios, is the log of its weighted geometric mean slowdown. In a
     winner table every miss has the same loss. A loss above FAILED - 1 becomes FAILED - 1.
     """
-    objective = problem.kernel.objective
-    untimed = round(math.log(objective.untimed) * UNIT)
     share = problem.weight * len(problem.weight) / problem.weight.sum()  # exactly 1 if all weights are equal
-    result = np.empty_like(problem.cost)
-    for start in range(0, len(result), _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        result[rows] = _losses(problem.cost[rows], share[rows, None], untimed)
-    return result
+    loss = _with_untimed(problem).astype(np.float64) * share[:, None]
+    loss = np.minimum(np.rint(loss), FAILED - 1)
+    return np.where(problem.cost >= FORBIDDEN, FAILED, loss).astype(np.int64)
 
 
-def _losses(
-    cost: npt.NDArray[np.int64], share: npt.NDArray[np.float64], untimed: int
-) -> npt.NDArray[np.float64]:
-    loss = cost.astype(np.float64)
-    np.copyto(loss, untimed, where=cost == UNTIMED)
-    loss *= share
-    np.minimum(np.rint(loss, out=loss), FAILED - 1, out=loss)
-    np.copyto(loss, FAILED, where=cost >= FORBIDDEN)
-    return loss
+def _with_untimed(problem: Problem) -> Ints:
+    """Costs in which an untimed config is `untimed` times slower than the best."""
+    untimed = round(math.log(problem.kernel.objective.untimed) * UNIT)
+    return np.where(problem.cost == UNTIMED, untimed, problem.cost)
 
 
 CAP = 2 * UNTIMED_PENALTY
@@ -163,5 +152,4 @@ CAP = 2 * UNTIMED_PENALTY
 
 def capped_costs(problem: Problem) -> Ints:
     """Costs of which none exceeds CAP, with untimed ones penalised as in fitting."""
-    untimed = round(math.log(problem.kernel.objective.untimed) * UNIT)
-    return np.minimum(np.where(problem.cost == UNTIMED, untimed, problem.cost), CAP)
+    return np.minimum(_with_untimed(problem), CAP)
