@@ -24,14 +24,6 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class TableNoise:
-    """The noise of a table, in cost steps."""
-
-    cell: int  # the standard deviation of one measured log time
-    difference: int  # the standard deviation of the difference of two configs' medians in one scenario
-
-
-@dataclass(frozen=True)
 class CostDrop:
     """Drops in cost (before minus after) in pairs of choices, each pair in one scenario."""
 
@@ -52,12 +44,13 @@ class CostDrop:
         return mean / UNIT, math.sqrt(share * squares) / len(self.cost) / UNIT
 
 
-def table_noise(table: Table) -> TableNoise:
-    """The noise of a table, from cells that two consecutive repeats of a scenario timed.
+def table_noise(table: Table) -> int:
+    """The standard deviation of the difference of two configs' medians in one scenario, in cost steps.
 
-    The median absolute difference of log times over sqrt(2) * 0.6745 estimates the standard deviation, and
-    outliers hardly move it (Huber, Robust Statistics, 1981, section 5.1). Medians are over as many repeats as
-    the median timed cell has. Both are 0 if no cell was timed twice in a row, and for a winner table.
+    It follows from cells that two consecutive repeats of a scenario timed. The median absolute difference of
+    their log times over sqrt(2) * 0.6745 estimates the standard deviation of one, and outliers hardly move it
+    (Huber, Robust Statistics, 1981, section 5.1). Medians are over as many repeats as the median timed cell
+    has. The noise is 0 if no cell was timed twice in a row, and for a winner table.
     """
     steps, counts = [np.empty(0)], [np.empty(0, dtype=np.int32)]
     if table.cells is Cells.MEASURED:
@@ -68,12 +61,12 @@ def table_noise(table: Table) -> TableNoise:
             counts.append(timed.sum(axis=0, dtype=np.int32)[timed.any(axis=0)])
     differences, repeats = np.concatenate(steps), np.concatenate(counts)
     if not len(differences):
-        return TableNoise(0, 0)
+        return 0
     cell = float(np.median(differences)) / (math.sqrt(2) * _NORMAL_MEDIAN)
     count = float(np.median(repeats))
     # The median of two is their mean; the median of many spreads sqrt(pi / 2) times as far as their mean.
     median = cell / math.sqrt(count) * (1 if count <= 2 else math.sqrt(math.pi / 2))
-    return TableNoise(round(cell * UNIT), round(math.sqrt(2) * median * UNIT))
+    return round(math.sqrt(2) * median * UNIT)
 
 
 def _repeats(table: Table) -> list[Ints]:

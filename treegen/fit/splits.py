@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,14 +47,11 @@ _FEW = 16  # values of a feature that may be split between all of them
 _DENSE = 16  # below this, every integer is on the grid; from here on 2^k and 3 * 2^k; negative ones likewise
 
 
-@dataclass(frozen=True)
-class CandidateSplit:
-    """A split that a tree may hold; no row's value lies strictly between `below` and `above`."""
+class CandidateSplit(NamedTuple):
+    """A split that a tree may hold."""
 
     feature: int  # a column of the features
-    threshold: int  # below <= threshold < above
-    below: int
-    above: int
+    threshold: int
 
 
 def candidate_splits(features: npt.NDArray[np.int64]) -> tuple[CandidateSplit, ...]:
@@ -76,8 +73,9 @@ def candidate_splits(features: npt.NDArray[np.int64]) -> tuple[CandidateSplit, .
             division = np.packbits(column <= below).tobytes()
             if division not in divisions:
                 divisions.add(division)
-                threshold = _threshold(below, above, gaps[below, above])
-                splits.append(CandidateSplit(feature, threshold, below, above))
+                rounded = 2 * above > 3 * below >= 0
+                threshold = round_between(below, above) if rounded else gaps[below, above]
+                splits.append(CandidateSplit(feature, threshold))
     return tuple(splits)
 
 
@@ -85,10 +83,6 @@ def low_sides(splits: Sequence[CandidateSplit], features: npt.NDArray[np.int64])
     """[splits, rows] whether a row of features [rows, features] goes to a split's low side."""
     sides = [features[:, split.feature] <= split.threshold for split in splits]
     return np.array(sides, dtype=np.bool_).reshape(len(splits), len(features))
-
-
-def _threshold(below: int, above: int, on_grid: int) -> int:
-    return round_between(below, above) if 2 * above > 3 * below >= 0 else on_grid
 
 
 def _grid(least: int, greatest: int) -> Sequence[int]:

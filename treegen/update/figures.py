@@ -51,6 +51,6 @@ def _figures(problem: Problem, cost: _Ints, scenarios: _Ints) -> RowFigures:
     table = problem.table
     rows = np.isin(np.array(table.scenarios)[table.row_scenario], ids)
     own = {name: getattr(table, name)[rows] for name in ("row_scenario", "row_repeat", "times")}
-    noise = table_noise(replace(table, **own)).difference / UNIT
+    noise = table_noise(replace(table, **own)) / UNIT
     slowdown, percentile95 = round(found.slowdown, 4), round(found.percentile95, 4)
     return RowFigures(len(ids), slowdown, percentile95, noise=round(noise, 4) or None)

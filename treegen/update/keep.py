@@ -101,7 +101,7 @@ class _Costs:
         self.cost = capped_costs(problem)  # [scenarios, configs]
         self.loss = losses(replace(problem, cost=self.cost))
         self.group = copies(problem.features)
-        self.noise = table_noise(problem.table).difference
+        self.noise = table_noise(problem.table)
         self.every = np.arange(len(problem.cost))
 
     def fails(self, columns: Ints) -> npt.NDArray[np.bool_]:

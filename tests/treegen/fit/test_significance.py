@@ -16,10 +16,9 @@ from treegen_builders import NARROW, WIDE, Cell, Row, write_table
 from treegen_strategies import examples
 
 from treegen.core.problem import UNIT
-from treegen.fit.costs import CostDrop, TableNoise, is_significant, table_noise
+from treegen.fit.costs import CostDrop, is_significant, table_noise
 from treegen.read.problem import read_table
 
-SILENT = TableNoise(0, 0)
 LINE: list[Row] = [(i + 1, 5, 2) for i in range(150)]
 
 
@@ -45,27 +44,26 @@ def _rows(cell: Callable[[random.Random], Cell], repeats: int) -> list[list[Cell
     return [[f"s{i + 1:03}", r + 1, _gauss(rng), cell(rng)] for i in range(len(LINE)) for r in range(repeats)]
 
 
-def _noise(folder: Path, rows: list[list[Cell]]) -> TableNoise:
+def _noise(folder: Path, rows: list[list[Cell]]) -> int:
     return table_noise(read_table(write_table(folder, shapes=LINE, rows=rows, configs=(NARROW, WIDE))))
 
 
 @pytest.mark.parametrize(("repeats", "spread"), [(2, math.sqrt(1 / 2)), (5, math.sqrt(math.pi / 10))])
 def test_the_spread_that_was_put_in(tmp_path: Path, repeats: int, spread: float) -> None:
-    found = _noise(tmp_path, _rows(_gauss, repeats))
-    assert found.cell == pytest.approx(0.02 * UNIT, rel=0.15)
-    assert found.difference == pytest.approx(math.sqrt(2) * spread * found.cell, abs=2)
+    noise = _noise(tmp_path, _rows(_gauss, repeats))
+    assert noise == pytest.approx(math.sqrt(2) * spread * 0.02 * UNIT, rel=0.15)
 
 
 def test_outliers_and_failures_hardly_matter(tmp_path: Path) -> None:
-    found = _noise(tmp_path, _rows(_wild, 3))
-    assert found.cell == pytest.approx(0.02 * UNIT, rel=0.3)
+    noise = _noise(tmp_path, _rows(_wild, 3))
+    assert noise == pytest.approx(math.sqrt(math.pi / 3) * 0.02 * UNIT, rel=0.3)
 
 
 def test_drift_over_many_repeats_counts_only_from_one_to_the_next(tmp_path: Path) -> None:
     """Rows stand in any order; the repeats' numbers say which follow each other."""
     rows: list[list[Cell]] = [["s001", r, round(1.01**r, 9), round(2 * 1.01**r, 9)] for r in (3, 1, 4, 2)]
-    found = _noise(tmp_path, rows)
-    assert found.cell == pytest.approx(math.log(1.01) / (math.sqrt(2) * 0.6745) * UNIT, abs=1)
+    noise = _noise(tmp_path, rows)
+    assert noise == pytest.approx(math.log(1.01) / 0.6745 * math.sqrt(math.pi / 8) * UNIT, abs=1)
 
 
 # What is more than noise
