@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from treegen.core import expr
-from treegen.core.heuristic import Heuristic, Split, StepTree, first, fits, split_features
+from treegen.core.heuristic import Heuristic, RegimeRows, Split, StepTree, first, fits, split_features
 from treegen.core.spec import Config, Constraint, KernelSpec
-from treegen.emit.templating import Line, environment, literal
+from treegen.emit.templating import environment, indented, literal
 
 
 def device_module(kernel: KernelSpec, device: str, limits: Mapping[str, int], heuristic: Heuristic) -> str:
@@ -17,12 +18,15 @@ def device_module(kernel: KernelSpec, device: str, limits: Mapping[str, int], he
     return environment().get_template("device.py.j2").render(kernel=kernel, device=device, module=module)
 
 
-class _Regime:
+class _Regime(NamedTuple):
     """A regime as the template prints it."""
 
-    def __init__(self, name: str, condition: str | None, asked: list[str], before: list[str]) -> None:
-        self.name, self.condition, self.asked, self.before = name, condition, asked, before
-        self.constant = name.upper()
+    name: str
+    condition: str | None
+    rows: list[tuple[str, str]]  # the arguments of each row, and the comment behind it
+    asked: list[str]  # the arguments of the tree's function
+    tree: list[str]  # its lines
+    before: list[str]  # lines in front of its call
 
 
 class _Module:
@@ -60,7 +64,9 @@ class _Module:
             _Regime(
                 regime.name,
                 None if (when := conditions[regime.name]) is None else self._text(when),
+                self._rows(regime),
                 self._sorted(trees[regime.name]),
+                list(_statements(regime.tree)),
                 self._assignments(trees[regime.name], set(known)),
             )
             for regime in heuristic.regimes
@@ -72,13 +78,11 @@ class _Module:
             return []
         return [(c.name, None if c.when is None else self._text(c.when)) for c in self._kernel.classes]
 
-    def rows(self, regime: str) -> list[tuple[str, str]]:
-        """The arguments of each row of a regime, and the comment behind it."""
-        (found,) = (r for r in self._heuristic.regimes if r.name == regime)
+    def _rows(self, regime: RegimeRows) -> list[tuple[str, str]]:
         name = self._kernel.constant_name
         order = [c.name for c in self._kernel.classes]
         lines = []
-        for number, row in enumerate(found.rows):
+        for number, row in enumerate(regime.rows):
             cells = sorted(row.others.items(), key=lambda cell: order.index(cell[0]))
             others = ", ".join(f'"{model_class}": {name(config)}' for model_class, config in cells)
             then = "".join(f"{name(config)}, " for config in row.then)
@@ -86,10 +90,6 @@ class _Module:
             comment = str(number) if row.figures is None else f"{number}: {row.figures}"
             lines.append((f"{name(row.config)}, {{{others}}}, ({then.strip()})", comment))
         return lines
-
-    def tree(self, regime: str) -> list[Line]:
-        (found,) = (r for r in self._heuristic.regimes if r.name == regime)
-        return list(_statements(found.tree))
 
     def _sorted(self, names: Iterable[str]) -> list[str]:
         return sorted(names, key=self._order.index)
@@ -143,14 +143,14 @@ def _not_in(names: Iterable[str]) -> str:
     return f"config.variant not in ({quoted})"
 
 
-def _statements(tree: StepTree, indent: int = 0) -> Iterable[Line]:
+def _statements(tree: StepTree) -> Iterator[str]:
     """If-else statements that return the number of a row; a side that is a row is printed first."""
     if isinstance(tree, int):
-        yield Line(indent, f"return {tree}")
+        yield f"return {tree}"
         return
     first, second, sign = tree.low, tree.high, "<="
     if isinstance(second, int) and isinstance(first, Split):
         first, second, sign = second, first, ">"
-    yield Line(indent, f"if {tree.feature} {sign} {expr.number(tree.threshold)}:")
-    yield from _statements(first, indent + 1)
-    yield from _statements(second, indent)
+    yield f"if {tree.feature} {sign} {expr.number(tree.threshold)}:"
+    yield from indented(_statements(first))
+    yield from _statements(second)

@@ -8,12 +8,12 @@ inline one that returns earlier.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from treegen.core import expr
-from treegen.core.heuristic import Heuristic, Split, StepTree, split_features
-from treegen.core.spec import KernelSpec
-from treegen.emit.templating import Line, environment
+from treegen.core.heuristic import Heuristic, RegimeRows, Split, StepTree, split_features
+from treegen.core.spec import KernelSpec, Regime
+from treegen.emit.templating import environment, indented
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
@@ -35,13 +35,12 @@ def in_kernel_module(kernel: KernelSpec, device: str, limits: Mapping[str, int],
         derived[name] = filled = expr.substitute(expression, known)
         if isinstance(filled, expr.Number):  # Triton computes a constant expression in 32 bits
             known[name] = filled.value
-    lines = list(_lines(kernel, derived, heuristic))
+    regimes = list(zip(heuristic.regimes, kernel.regimes, strict=False))  # none for the fallback alone
+    lines = list(_lines(regimes, derived, set(), 0)) if regimes else ["row = 0"]
     asked = {name for regime in heuristic.regimes for name in split_features(regime.tree)}
-    asked |= {
-        n for r in kernel.regimes[:-1] if r.when is not None and heuristic.regimes for n in expr.names(r.when)
-    }
+    asked |= {name for _, spec in regimes if spec.when is not None for name in expr.names(spec.when)}
     parts = expr.with_parts(asked, derived)
-    text = "\n".join(line.text for line in lines)
+    text = "\n".join(lines)
     return (
         environment()
         .get_template("in_kernel_device.py.j2")
@@ -57,48 +56,46 @@ def in_kernel_module(kernel: KernelSpec, device: str, limits: Mapping[str, int],
 
 
 def _lines(
-    kernel: KernelSpec, derived: Mapping[str, expr.Expression], heuristic: Heuristic
-) -> Iterator[Line]:
-    if not heuristic.regimes:
-        yield Line(0, "row = 0")
+    regimes: Sequence[tuple[RegimeRows, Regime]],
+    derived: Mapping[str, expr.Expression],
+    known: set[str],
+    first: int,
+) -> Iterator[str]:
+    """What finds the row of a step of one of these regimes, of which the last has no condition.
+
+    known: the derived features that are computed already; it grows. first: the number of the first row.
+    """
+    (regime, spec), *others = regimes
+    if spec.when is None:
+        yield from _assignments(split_features(regime.tree), derived, known)
+        yield from _statements(regime.tree, first)
         return
-    indent, first = 0, 0
-    known: set[str] = set()
-    for number, (regime, spec) in enumerate(zip(heuristic.regimes, kernel.regimes, strict=True)):
-        if spec.when is not None:
-            yield from _assignments(expr.names(spec.when), derived, known, indent)
-            yield Line(indent, f"if {_text(spec.when, derived)}:")
-        inside = set(known)
-        deeper = indent + (spec.when is not None)
-        yield from _assignments(split_features(regime.tree), derived, inside, deeper)
-        yield from _statements(regime.tree, first, deeper)
-        first += len(regime.rows)
-        if number < len(heuristic.regimes) - 1:
-            yield Line(indent, "else:")
-            indent += 1
+    yield from _assignments(expr.names(spec.when), derived, known)
+    yield f"if {_text(spec.when, derived)}:"
+    yield from indented(_assignments(split_features(regime.tree), derived, set(known)))
+    yield from indented(_statements(regime.tree, first))
+    yield "else:"
+    yield from indented(_lines(others, derived, known, first + len(regime.rows)))
 
 
-def _statements(tree: StepTree, first: int, indent: int) -> Iterator[Line]:
+def _statements(tree: StepTree, first: int) -> Iterator[str]:
     if not isinstance(tree, Split):
-        yield Line(indent, f"row = {first + tree}")
+        yield f"row = {first + tree}"
         return
-    yield Line(indent, f"if {tree.feature} <= {expr.number(tree.threshold)}:")
-    yield from _statements(tree.low, first, indent + 1)
-    yield Line(indent, "else:")
-    yield from _statements(tree.high, first, indent + 1)
+    yield f"if {tree.feature} <= {expr.number(tree.threshold)}:"
+    yield from indented(_statements(tree.low, first))
+    yield "else:"
+    yield from indented(_statements(tree.high, first))
 
 
 def _assignments(
-    names: Iterator[str] | frozenset[str] | tuple[str, ...],
-    derived: Mapping[str, expr.Expression],
-    known: set[str],
-    indent: int,
-) -> Iterator[Line]:
+    names: Iterable[str], derived: Mapping[str, expr.Expression], known: set[str]
+) -> Iterator[str]:
     parts = expr.with_parts(names, derived)
     for name, expression in derived.items():
         if name in parts and name not in known:
             known.add(name)
-            yield Line(indent, f"{name} = {_text(expression, derived)}")
+            yield f"{name} = {_text(expression, derived)}"
 
 
 def _text(expression: expr.Expression, derived: Mapping[str, expr.Expression]) -> str:
