@@ -35,8 +35,7 @@ NOT_RECORDED = Failure("reason not recorded")
 _MAX_RUN_BYTES = 1 << 20  # PyYAML takes up to 20 microseconds a byte
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _REPEAT = re.compile(r"[1-9][0-9]{0,5}")
-_CELL = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?|inf)")
-_CELLS = re.compile(f"{_CELL.pattern}(?:,{_CELL.pattern})*")
+_TIME = re.compile(r"[0-9]{1,15}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?")
 
 
 def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
@@ -117,14 +116,8 @@ def _read_times(
         first = lines.setdefault((scenario, number), line)
         if first != line:
             raise TableError(path, f"scenario {scenario} repeat {repeat} is already in line {first}", line)
-        filled = [cell for cell in cells if cell]
-        joined = ",".join(filled)  # one match a row is faster than one a cell
-        if filled and (joined.count(",") >= len(filled) or not _CELLS.fullmatch(joined)):
-            raise _wrong_cell(path, line, ids, cells)
-        times = [float(cell) if cell else math.nan for cell in cells]
-        measured = [time for time in map(float, filled) if time < math.inf]
-        if measured and not (min(measured) >= SHORTEST_US and max(measured) < LONGEST_US):
-            raise _wrong_cell(path, line, ids, cells)
+        times = [_time(path, line, *cell) if cell[1] else math.nan for cell in zip(ids, cells, strict=True)]
+        measured = [time for time in times if time < math.inf]  # not NaN
         if header.cells is Cells.WINNERS and len(measured) != 1:
             raise TableError(path, "a table of winners has exactly one time a row", line)
         if not measured:
@@ -132,16 +125,14 @@ def _read_times(
         yield TimesRow(scenario, number, times)
 
 
-def _wrong_cell(path: Path, line: int, ids: Sequence[str], cells: Sequence[str]) -> TableError:
-    """The error about the first cell of a row that is no time."""
-    config, cell = next(
-        (config, cell)
-        for config, cell in zip(ids, cells, strict=True)
-        if cell not in ("", "inf") and not (_CELL.fullmatch(cell) and SHORTEST_US <= float(cell) < LONGEST_US)
-    )
+def _time(path: Path, line: int, config: str, cell: str) -> float:
+    """The time in a cell that is not empty. Raises TableError."""
+    if cell == "inf":
+        return math.inf
+    if _TIME.fullmatch(cell) and SHORTEST_US <= (time := float(cell)) < LONGEST_US:
+        return time
     times = f"microseconds from {SHORTEST_US:g} to below {LONGEST_US:g}"
-    what = f"{config} must be {times}, inf or empty, not {shown(cell)}"
-    return TableError(path, what, line)
+    raise TableError(path, f"{config} must be {times}, inf or empty, not {shown(cell)}", line)
 
 
 def _read_failures(path: Path) -> tuple[dict[tuple[str, int], dict[str, Failure]], list[tuple[str, int]]]:
