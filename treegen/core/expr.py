@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from treegen.core.errors import shown
@@ -51,12 +51,23 @@ class ExpressionError(ValueError):
     """The text is not an expression of this language. The message says which part."""
 
 
-def parse(text: str, known: Collection[str] | None = None) -> Expression:
-    """The expression that `text` spells. Raises ExpressionError, also for a name that is not in `known`."""
-    return _only_known(_convert(_python(text)), known)
+def parse(text: str, known: Mapping[str, bool] | None = None) -> Expression:
+    """The expression that `text` spells. Raises ExpressionError.
+
+    known: the names that it may hold, and whether each stands for a condition: and, or, not join no others.
+    None allows any name.
+    """
+    expression = _convert(_python(text))
+    if known is not None:
+        for name in sorted(names(expression) - known.keys()):
+            raise ExpressionError(f"uses the unknown name {shown(name)}; known here: {', '.join(known)}")
+        for name in sorted(truths(expression)):
+            if not known[name]:
+                raise ExpressionError(f"joins {shown(name)}, which is no condition of `derived`")
+    return expression
 
 
-def parse_condition(text: str, known: Collection[str] | None = None) -> Call:
+def parse_condition(text: str, known: Mapping[str, bool] | None = None) -> Call:
     """The comparison, or comparisons joined by and, or, not, that `text` spells. Raises as `parse`."""
     condition = parse(text, known)
     if not is_condition(condition):
@@ -85,13 +96,6 @@ def is_condition(expression: Expression) -> bool:
         case Call(function, _):
             return function in _COMPARISONS.values()
     return False
-
-
-def _only_known(expression: Expression, known: Collection[str] | None) -> Expression:
-    for name in sorted(names(expression)):
-        if known is not None and name not in known:
-            raise ExpressionError(f"uses the unknown name {shown(name)}; known here: {', '.join(known)}")
-    return expression
 
 
 def _python(text: str) -> ast.expr:

@@ -118,23 +118,29 @@ def in_kernel(
     return wanted
 
 
-def constraints(kernel: Fields, variants: Collection[str], known: Collection[str]) -> tuple[Constraint, ...]:
-    """The kernel's constraints, over the names in `known`. Raises InputError."""
+def constraints(
+    kernel: Fields, key: str, known: Mapping[str, bool], variants: Collection[str] = ()
+) -> tuple[Constraint, ...]:
+    """The conditions that `key` lists, over the names in `known` (see `expr.parse`). Raises InputError.
+
+    variants: those of which an entry may name some, to bind no others.
+    """
     result: list[Constraint] = []
     mistakes = Mistakes()
-    for place, entry in enumerate(kernel.get_as("constraints", list, [])):
+    for place, entry in enumerate(kernel.get_as(key, list, [])):
         with mistakes.collect():
-            text, bound, line = entry, None, kernel.line_of("constraints", place)
-            if isinstance(entry, Fields):
+            text, bound, line = entry, None, kernel.line_of(key, place)
+            if isinstance(entry, Fields) and variants:
                 text, bound = _text_and_variants(entry, variants)
             if not isinstance(text, str):
-                raise kernel.error("constraints", f"holds {shown(text)}, which is no condition")
+                raise kernel.error(key, f"holds {shown(text)}, which is no condition")
             if text in [other.text for other in result]:
-                raise kernel.error("constraints", f"names {shown(text)} twice")
+                raise kernel.error(key, f"names {shown(text)} twice")
             try:
                 test = expr.parse_condition(text, known)
             except expr.ExpressionError as error:
-                raise InputError(kernel.path, f"constraint {shown(text)} {error}", line=line) from None
+                what = f"{key.removesuffix('s')} {shown(text)} {error}"
+                raise InputError(kernel.path, what, line=line) from None
             result.append(Constraint(text, test, line, bound))
     mistakes.refuse()
     return tuple(result)

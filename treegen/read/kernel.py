@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from treegen.core import expr
-from treegen.core.errors import InputError, Mistakes, shown
+from treegen.core.errors import Mistakes, shown
 from treegen.core.spec import (
     Budget,
     Constraint,
@@ -34,7 +34,6 @@ from treegen.read.yaml_file import (
     expression,
     folder_below,
     known_names,
-    refuse_numbers_as_truths,
 )
 from tuning_table.names import is_word
 
@@ -45,6 +44,8 @@ _OPTIONAL = ["derived", "constants", "split_on", "regimes", "classes", "tree", "
 _OPTIONAL += ["constraints", "objective", "translate"]
 _OPTIONAL += ["in_kernel", "values", "invariants", "hook", "invariant_to"]
 OTHERWISE = "otherwise"
+_UNREADABLE = expr.Call("<=", (expr.Number(0), expr.Number(0)))
+"""Stands for a derived feature that cannot be read: a condition may stand wherever a number may."""
 
 
 def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], folder: Path) -> KernelSpec:
@@ -53,7 +54,6 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     fields = kernels.section(name)
     fields.only([*_REQUIRED, *_OPTIONAL])
     mistakes = Mistakes()
-    budget = Budget()
     with mistakes.collect():
         budget = _budget(fields.section("tree", optional=True))
     with mistakes.collect():
@@ -70,16 +70,14 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     if not features:
         mistakes.refuse()  # the other sections use these names
     # Expressions may use the limits that every device of this kernel states.
-    limits = [limit for limit in any_limit if all(limit in devices[key].limits for key in tables)]
-    known = list(features)
+    shared = (limit for limit in any_limit if all(limit in devices[key].limits for key in tables))
+    limits = dict.fromkeys(shared, False)
     derived: dict[str, expr.Expression] = {}
     with mistakes.collect():
-        known += fields.section("derived", optional=True)
-        derived = _derived(fields, features, limits, any_limit)
-        if len(known) > _MOST_FEATURES:
-            raise fields.error(
-                None, f"has {len(known)} features with derived ones; {_MOST_FEATURES} are the most"
-            )
+        derived = _derived(fields, features, limits, any_limit, mistakes)
+        if (count := len(features) + len(derived)) > _MOST_FEATURES:
+            raise fields.error(None, f"has {count} features with derived ones; {_MOST_FEATURES} are the most")
+    known = dict.fromkeys(features, False) | {name: expr.is_condition(e) for name, e in derived.items()}
     variants: tuple[str, ...] = ()
     parameters: dict[str, Parameter] = {}
     with mistakes.collect():
@@ -92,8 +90,8 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         constants = known_names(fields, "constants", "raw feature", features)
         if len(constants) == len(features):
             raise fields.error("constants", "leaves no feature that changes from step to step")
-    fixed = fixed_features(features, constants, derived)
-    steps = [name for name in known if name not in fixed]
+    fixed = {name: known[name] for name in fixed_features(features, constants, derived)}
+    steps = {name: known[name] for name in known if name not in fixed or derived.get(name) is _UNREADABLE}
     invariant_to: tuple[str, ...] = ()
     with mistakes.collect():
         invariant_to = known_names(fields, "invariant_to", "raw feature of steps", set(features) & set(steps))
@@ -107,24 +105,24 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
                 raise fields.error("regimes" if "regimes" in fields else None, what)
         of_models = [*fixed, *(name for r in named_regimes for name in (r.name, r.name.upper()))]
         refuse_printed_names(fields, of_models, variants, parameters, of_models=True)
-    model_classes: tuple[ModelClass, ...] = ()
     with mistakes.collect():
         model_classes = classes(fields, fixed)
     with mistakes.collect():
         hold_out_by = known_names(fields, "hold_out_by", "feature", known) or constants
     bounds: tuple[Constraint, ...] = ()
     with mistakes.collect():
-        bounds = constraints(fields, variants, [*known, *limits, *parameters])
+        names = {**known, **limits, **dict.fromkeys(parameters, False)}
+        bounds = constraints(fields, "constraints", names, variants)
     with mistakes.collect():
         config = fallback(fields, variants, parameters)
     with mistakes.collect():
         translations = _translations(fields, variants, features, [*known, *parameters])
     with mistakes.collect():
-        objective = _objective(fields.section("objective", optional=True), [*known, *limits])
+        objective = _objective(fields.section("objective", optional=True), known | limits)
     with mistakes.collect():
         worded = values(fields, [*known, *parameters])
     with mistakes.collect():
-        always = invariants(fields, [*known, *limits])
+        always = constraints(fields, "invariants", known | limits)
     with mistakes.collect():
         chosen_in_kernel = in_kernel(fields, known, bounds, steps)
         if chosen_in_kernel and invariant_to:
@@ -140,10 +138,6 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
                 because = "" if source == name else f", which depends on {shown(source)}"
                 raise fields.error("invariant_to", f"the {what} asks about {shown(name)}{because}")
     mistakes.refuse()
-    asked = [(regime.name, regime.when) for regime in named_regimes]
-    asked += [(model_class.name, model_class.when) for model_class in model_classes]
-    asked += [(rule.text, rule.test) for rule in (*bounds, *always)]
-    refuse_numbers_as_truths(fields, ((key, when) for key, when in asked if when), _conditions(derived))
     return KernelSpec(
         name=name,
         features=tuple(features),
@@ -193,30 +187,29 @@ def _tables(
 
 
 def _derived(
-    kernel: Fields, features: Collection[str], limits: Collection[str], any_limit: Collection[str]
+    kernel: Fields,
+    features: Collection[str],
+    limits: dict[str, bool],
+    any_limit: Collection[str],
+    mistakes: Mistakes,
 ) -> dict[str, expr.Expression]:
+    """The derived features; what is wrong with them goes into `mistakes`."""
     derived: dict[str, expr.Expression] = {}
     degrees: dict[str, int] = {}
     section = kernel.section("derived", optional=True)
-    check_names(section, section, {*features, *any_limit}, capitals=True)
-    mistakes = Mistakes()
+    with mistakes.collect():
+        check_names(section, section, {*features, *any_limit}, capitals=True)
+    known = dict.fromkeys(features, False)
     for name in section:
-        derived[name] = expr.Number(0)  # where it cannot be read
+        derived[name] = _UNREADABLE
         with mistakes.collect():
-            derived[name] = expression(
-                section, name, [n for n in (*features, *derived, *limits) if n != name]
-            )
+            derived[name] = expression(section, name, known | limits)
             degrees[name] = expr.degree(derived[name], degrees)
             if degrees[name] > expr.MAX_DEGREE:  # the numbers would grow so long that `choose` takes years
                 what = f"multiplies {degrees[name]} numbers; {expr.MAX_DEGREE} are the most"
                 raise section.error(name, what)
-    mistakes.refuse()
-    refuse_numbers_as_truths(section, derived.items(), _conditions(derived))
+        known[name] = expr.is_condition(derived[name])
     return derived
-
-
-def _conditions(derived: Mapping[str, expr.Expression]) -> set[str]:
-    return {name for name, expression in derived.items() if expr.is_condition(expression)}
 
 
 def _budget(tree: Fields) -> Budget:
@@ -234,16 +227,15 @@ def _budget(tree: Fields) -> Budget:
     return budget
 
 
-def _objective(section: Fields, known: Collection[str]) -> Objective:
+def _objective(section: Fields, known: Mapping[str, bool]) -> Objective:
     section.only(["weight", "untimed"])
     weight = section.get_as("weight", (str, int), 1)  # YAML does not take an integer for text
     untimed = section.number("untimed", float, 1, 100, Objective.untimed)
     if untimed == 1:
         raise section.error("untimed", "must be above 1")
-    return Objective(
-        weight=expression(section, "weight", known) if isinstance(weight, str) else expr.Number(weight),
-        untimed=untimed,
-    )
+    if isinstance(weight, str):
+        return Objective(expression(section, "weight", known), untimed)
+    return Objective(expr.Number(weight), untimed)
 
 
 def _translations(
@@ -277,9 +269,6 @@ def _translation(
     )
 
 
-# Nothing that Markdown, HTML or a terminal takes for more than text.
-
-
 def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
     """Words by the integers of a feature or parameter, from a list or from `{word: integer}`.
 
@@ -306,16 +295,13 @@ def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
     return result
 
 
-def regimes(
-    kernel: Fields, steps: Collection[str], deciding: Collection[str] | None = None
-) -> tuple[Regime, ...]:
+def regimes(kernel: Fields, steps: Mapping[str, bool], deciding: Collection[str]) -> tuple[Regime, ...]:
     """The kinds of steps, as in `decode: {when: max_query_len <= 1, split_on: [...]}`; one by default.
 
-    steps: the features that are not fixed. deciding: those of them about which trees ask by default; all if
-    None. Raises InputError.
+    steps: the features that are not fixed. deciding: those of them about which trees ask by default. Raises
+    InputError.
     """
-    default = known_names(kernel, "split_on", "feature of steps", steps)
-    default = default or tuple(steps if deciding is None else deciding)
+    default = known_names(kernel, "split_on", "feature of steps", steps) or tuple(deciding)
     section = kernel.section("regimes", optional=True)
     check_names(section, section)
     result = []
@@ -327,12 +313,13 @@ def regimes(
             when = _condition(entry, "when", steps, last=name == [*section][-1])
             most = entry.number("max_rows", int, 1, MOST_ROWS) if "max_rows" in entry else None
         else:
-            own, when, most = default, _condition(section, name, steps, last=name == [*section][-1]), None
+            own, most = default, None
+            when = _condition(section, name, steps, last=name == [*section][-1])
         result.append(Regime(name, when, own, most))
     return tuple(result) or (Regime("steps", None, default),)
 
 
-def classes(kernel: Fields, fixed: Collection[str]) -> tuple[ModelClass, ...]:
+def classes(kernel: Fields, fixed: Mapping[str, bool]) -> tuple[ModelClass, ...]:
     """The kinds of models, as in `fp8: kv_element_size <= 1`; one by default. Raises InputError."""
     section = kernel.section("classes", optional=True)
     check_names(section, section)
@@ -342,7 +329,7 @@ def classes(kernel: Fields, fixed: Collection[str]) -> tuple[ModelClass, ...]:
     return tuple(found) or (ModelClass("all", None),)
 
 
-def _condition(fields: Fields, key: str, known: Collection[str], *, last: bool) -> expr.Call | None:
+def _condition(fields: Fields, key: str, known: Mapping[str, bool], *, last: bool) -> expr.Call | None:
     """A condition; None for `otherwise`, which the last entry of a section must be, and no other may be."""
     text = fields.get_as(key, str)
     if (text == OTHERWISE) != last:
@@ -352,18 +339,3 @@ def _condition(fields: Fields, key: str, known: Collection[str], *, last: bool) 
         return None if last else expr.parse_condition(text, known)
     except expr.ExpressionError as error:
         raise fields.error(key, str(error)) from None
-
-
-def invariants(kernel: Fields, known: Collection[str]) -> tuple[Constraint, ...]:
-    """Conditions over features and limits that hold for every shape. Raises InputError."""
-    result = []
-    for place, text in enumerate(kernel.get_as("invariants", list, [])):
-        line = kernel.line_of("invariants", place)
-        if not isinstance(text, str):
-            raise kernel.error("invariants", f"holds {shown(text)}, which is not a comparison")
-        try:
-            test = expr.parse_condition(text, known)
-        except expr.ExpressionError as error:
-            raise InputError(kernel.path, f"invariant {shown(text)} {error}", line=line) from None
-        result.append(Constraint(text, test, line))
-    return tuple(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -105,19 +105,9 @@ def known_names(fields: Fields, key: str, kind: str, known: Collection[str]) -> 
     return tuple(names)
 
 
-def expression(fields: Fields, key: str, known: Collection[str]) -> expr.Expression:
-    """The expression under `key`, over the names in `known`. Raises InputError."""
+def expression(fields: Fields, key: str, known: Mapping[str, bool]) -> expr.Expression:
+    """The expression under `key`, over the names in `known` (see `expr.parse`). Raises InputError."""
     try:
         return expr.parse(fields.get_as(key, str), known)
     except expr.ExpressionError as error:
         raise fields.error(key, str(error)) from None
-
-
-def refuse_numbers_as_truths(
-    fields: Fields, expressions: Iterable[tuple[str, expr.Expression]], conditions: Container[str]
-) -> None:
-    """Refuse names that and, or, not join though they stand for numbers: `a and b` is no number then."""
-    for key, found in expressions:
-        for name in sorted(expr.truths(found)):
-            if name not in conditions:
-                raise fields.error(key, f"joins {shown(name)}, which is no condition of `derived`")
