@@ -33,9 +33,7 @@ _RESULTS = {"us", "us1", "us2", "err1", "err2", "errRatio", "tflops", "bw", "_ta
 _SHAPE = {"B", "M", "N", "K", "b", "m", "n", "k", "bias", "dtype", "outdtype", "scaleAB", "bpreshuffle"}
 _SHAPE |= {"token", "model_dim", "inter_dim", "expert", "topk", "act_type", "q_type", "use_g1u1"}
 _SHAPE |= {"q_dtype_w", "q_dtype_a", "doweight_stage1"}
-_NOTES = """\
-Imported by `treegen import aiter`, not measured by this project.
-Only winners: the other kernels' times were not kept."""
+_NOTES = "Only winners: the other kernels' times were not kept."
 
 
 def read_aiter(source: Path, options: ImportOptions) -> list[Measurements]:
@@ -66,7 +64,7 @@ def _read_file(path: Path, options: ImportOptions) -> list[Measurements]:
     kernel = options.kernel or re.sub(r"\W", "_", path.stem.replace("_tuned", "").replace("tuned_", ""))[:64]
     timing, origin = "aiter's tuner, microseconds", {"tool": TOOL}
     return [
-        Measurements(TOOL, path, kernel, device, Cells.WINNERS, tuple(found), timing, _NOTES, origin, key)
+        Measurements("aiter", path, kernel, device, Cells.WINNERS, tuple(found), timing, _NOTES, origin, key)
         for (device, key), found in rows.items()
     ]
 

@@ -35,9 +35,7 @@ _FOLDERS = re.compile(
     r"/[^/]*/[^/]*",
     re.DOTALL,
 )
-_NOTES = """\
-Imported by `treegen import dejavu`, not measured by this project.
-Only winners: the other configs' times were not kept."""
+_NOTES = "Only winners: the other configs' times were not kept."
 
 
 def read_dejavu(source: Path, options: ImportOptions) -> list[Measurements]:
@@ -63,31 +61,17 @@ def _read_cache(path: Path, options: ImportOptions) -> Measurements:
         raise InputError(path, "its scenarios do not match its 'keys'")
     if len({tuple(row.config) for row in rows}) > 1:
         raise InputError(path, "its configs have different parameters")
-    return Measurements(
-        TOOL,
-        path,
-        _kernel_name(path, cache),
-        options.device or (folders["gpu"].replace("_", " ") if folders else ""),
-        Cells.WINNERS,
-        rows,
-        _timing(cache),
-        _NOTES,
-        {
-            "tool": f"{TOOL} {folders['dejavu']}" if folders else TOOL,
-            "signature": cache["signature"],
-            **(_facts_of(folders) if folders else {}),
-            "evaluated_configs": cache["evaluated_configs"],
-            "tuning_seconds": round(cache["total_bench_time_s"]),
-        },
-    )
-
-
-def _facts_of(folders: re.Match[str]) -> dict[str, str]:
-    return {
-        "triton": folders["triton"],
-        "toolkit": folders["toolkit"].replace("_", " ", 1),
-        "code_version": folders["code_version"],
-    }
+    device, origin = options.device, {"tool": TOOL, "signature": cache["signature"]}
+    if folders is not None:
+        device = device or folders["gpu"].replace("_", " ")
+        origin["tool"] = f"{TOOL} {folders['dejavu']}"
+        origin["triton"] = folders["triton"]
+        origin["toolkit"] = folders["toolkit"].replace("_", " ", 1)
+        origin["code_version"] = folders["code_version"]
+    origin["evaluated_configs"] = cache["evaluated_configs"]
+    origin["tuning_seconds"] = round(cache["total_bench_time_s"])
+    kernel, timing = _kernel_name(path, cache), _timing(cache)
+    return Measurements("dejavu", path, kernel, device or "", Cells.WINNERS, rows, timing, _NOTES, origin)
 
 
 def _checked(path: Path, cache: Mapping[str, Any]) -> Mapping[str, Any]:

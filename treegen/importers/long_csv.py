@@ -25,8 +25,6 @@ from treegen.importers.sources import (
 from tuning_table.names import is_variant
 
 TOOL = "the CSV import"
-_NOTES = """\
-Imported by `treegen import csv`, not measured by this project."""
 
 
 def read_long_csv(source: Path, options: ImportOptions) -> list[Measurements]:
@@ -36,9 +34,8 @@ def read_long_csv(source: Path, options: ImportOptions) -> list[Measurements]:
         raise InputError(source, f"a CSV file does not say {what}")
     unit = options.unit or options.time.rpartition("_")[2]
     if unit not in UNITS_TO_US:
-        raise InputError(
-            source, f"column {shown(options.time)} does not end in a unit; give --unit {_units()}"
-        )
+        units = " or ".join(UNITS_TO_US)
+        raise InputError(source, f"column {shown(options.time)} does not end in a unit; give --unit {units}")
     rows = read_csv(source, (*options.features, *options.parameters, options.time), TOOL)
     columns = options.parameters or tuple(
         name for name in rows[0] if name not in (*options.features, options.time)
@@ -60,11 +57,13 @@ def read_long_csv(source: Path, options: ImportOptions) -> list[Measurements]:
         )
         for line, row in timed
     )
-    kernel, device = options.needed_kernel(source, "a CSV file"), options.needed_device(source, "a CSV file")
-    timing = f"column {options.time} in {unit}"
+    if options.kernel is None:
+        raise InputError(source, "a CSV file does not name the kernel; name it with --kernel NAME")
+    device, timing = options.needed_device(source, "a CSV file"), f"column {options.time} in {unit}"
+    origin = {"tool": "CSV"}
     return [
         Measurements(
-            TOOL, source, kernel, device, Cells.MEASURED, measurements, timing, _NOTES, {"tool": "CSV"}
+            "csv", source, options.kernel, device, Cells.MEASURED, measurements, timing, origin=origin
         )
     ]
 
@@ -102,7 +101,3 @@ def _time(source: Path, line: int, text: str, unit: str) -> float:
         what = f"the time {shown(text)} is no number above 0; a failure is inf"
         raise InputError(source, what, line=line)
     return microseconds(source, time, unit, line)
-
-
-def _units() -> str:
-    return " or ".join(UNITS_TO_US)

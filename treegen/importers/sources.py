@@ -37,14 +37,14 @@ class Measurement:
 class Measurements:
     """All measurements of one kernel on one device."""
 
-    tool: str  # as messages call it
+    format: str  # as `treegen import` calls it
     source: Path
     kernel: str
     device: str  # as the driver reports it, where the source knows that
     cells: Cells
     rows: tuple[Measurement, ...]
     timing: str | Mapping[str, Any]
-    notes: str  # what the source does not know: the comment of run.yaml
+    notes: str = ""  # what the source does not know, for the comment of run.yaml
     origin: Mapping[str, Any] = field(default_factory=dict)  # further facts of the source
     device_key: str | None = None  # of the table's folder; None follows from the device
 
@@ -59,11 +59,6 @@ class ImportOptions:
     parameters: tuple[str, ...] = ()  # names
     time: str | None = None  # the column of times
     unit: str | None = None
-
-    def needed_kernel(self, source: Path, tool: str) -> str:
-        if self.kernel is None:
-            raise InputError(source, f"{tool} does not name the kernel; name it with --kernel NAME")
-        return self.kernel
 
     def needed_device(self, source: Path, tool: str) -> str:
         if self.device is None:
@@ -154,15 +149,16 @@ def value_of(text: str) -> Value:
     return text
 
 
-def flattened(name: str, value: Any) -> dict[str, Value]:
-    """A JSON value as plain values: the items of a list `a` become `a_0`, `a_1`, ..."""
-    if isinstance(value, dict):
-        parts: list[tuple[str, Any]] = [(f"{name}_{key}", item) for key, item in value.items()]
-    elif isinstance(value, list):
-        parts = [(f"{name}_{place}", item) for place, item in enumerate(value)]
-    else:
-        return {name: int(value) if isinstance(value, bool) else value}
-    return {key: plain for part, item in parts for key, plain in flattened(part, item).items()}
+def flattened(values: Mapping[str, Any]) -> dict[str, Value]:
+    """JSON values as plain ones: the items of a list `a` become `a_0`, `a_1`, ..."""
+    result: dict[str, Value] = {}
+    for name, value in values.items():
+        parts = dict(enumerate(value)) if isinstance(value, list) else value
+        if isinstance(parts, dict):
+            result |= flattened({f"{name}_{key}": part for key, part in parts.items()})
+        else:
+            result[name] = int(value) if isinstance(value, bool) else value
+    return result
 
 
 def check_nesting(content: Any, most: int = _DEEPEST) -> None:

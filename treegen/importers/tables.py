@@ -19,6 +19,8 @@ from tuning_table.table import FORMAT, RUN, SCENARIOS, TIMES
 from tuning_table.writer import table_texts
 
 _SHORTEST_US, _LONGEST_US = 1e-3, 1e12
+_MARK = "Imported by `treegen import "
+"""Begins the comment of every imported table's run.yaml."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def table_of(found: Measurements, credit: Mapping[str, str] | None = None) -> Im
         **({"values": words} if words else {}),
         "configs": list(entries.values()),
     }
-    files = table_texts(run, scenarios, times, found.notes)
+    notes = f"{_MARK}{found.format}`, not measured by this project.\n{found.notes}"
+    files = table_texts(run, scenarios, times, notes)
     key = found.device_key or device_key(found.device)
     return ImportedTable(
         found.kernel, key, found.source, len(scenarios), len(entries), found.cells, words, files
@@ -207,10 +210,6 @@ def _joined(group: Sequence[Measurements]) -> Measurements:
     return replace(first, rows=rows, origin=origin)
 
 
-MARK = "# Imported by `treegen import "
-"""Begins the run.yaml of every imported table."""
-
-
 @dataclass(frozen=True)
 class ImportedTable:
     """A table that is ready to be written to tuning_data/<kernel>/<device>/."""
@@ -258,7 +257,7 @@ def _check_imported(folder: Path) -> None:
     """Refuse to replace what an import did not write, such as a table that was measured."""
     if any((folder / name).exists() for name in (SCENARIOS, TIMES)) and not (folder / RUN).exists():
         raise InputError(folder, f"holds tables' files without {RUN}; remove them, or write elsewhere")
-    check_replaceable(folder / RUN, "treegen import", MARK.encode())
+    check_replaceable(folder / RUN, "treegen import", _MARK.encode())
 
 
 def _check_readable(table: ImportedTable) -> None:

@@ -29,9 +29,7 @@ from tuning_table.names import kernel_name
 
 TOOL = "Triton's autotuner"
 _SUFFIX = ".autotune.json"
-_NOTES = """\
-Imported by `treegen import triton`, not measured by this project.
-The files do not name the key's values, the GPU and Triton's version."""
+_NOTES = "The files do not name the key's values, the GPU and Triton's version."
 
 
 def read_triton(source: Path, options: ImportOptions) -> list[Measurements]:
@@ -63,7 +61,7 @@ def _read_file(path: Path, options: ImportOptions) -> Measurements:
     device = options.needed_device(path, TOOL)
     kernel, timing = kernel_name(_kernel(path)), "Triton's do_bench, median"
     return Measurements(
-        TOOL, path, kernel, device, Cells.MEASURED, rows, timing, _NOTES, {"tool": "Triton's autotuner"}
+        "triton", path, kernel, device, Cells.MEASURED, rows, timing, _NOTES, {"tool": "Triton's autotuner"}
     )
 
 
@@ -93,10 +91,5 @@ def _measurement(path: Path, shape: Mapping[str, Value], entry: object) -> Measu
             list([int() | float() as median, *_]) | (int() | float() as median),
         ]:
             parameters = {**kwargs, **{name: value for name, value in rest.items() if name != "pre_hook"}}
-            config = {
-                key: plain
-                for name, value in parameters.items()
-                for key, plain in flattened(name, value).items()
-            }
-            return Measurement(shape, config, microseconds(path, median, "ms"))
+            return Measurement(shape, flattened(parameters), microseconds(path, median, "ms"))
     raise InputError(path, f"has the entry {shown(entry)}, which is not a config with its times")

@@ -29,6 +29,7 @@ from treegen.importers.tables import merged
 _PART = re.compile(r"([A-Za-z_]+)=(\[[^\]]*\]|[^,]*)(?:,|$)")
 KERNELS = {("E", "N"): "fused_moe", ("N", "K"): "block_scaled_gemm"}  # by the sizes in a file's name
 DOWN = "_down"  # SGLang's suffix for the second projection of an expert, which is a launch of its own
+_NOTES = "Only winners: the source has no times, and does not say which configs were tried."
 _TIMING = "unknown: the source names winners without their times, so each cell is 1"
 
 
@@ -66,17 +67,12 @@ def _read_file(path: Path, options: ImportOptions, format_name: str, tool: str) 
             raise InputError(
                 path, f"maps {shown(tokens)} to {shown(config)}; a number of tokens to a config is needed"
             )
-        parameters = {
-            key: plain for name, value in config.items() for key, plain in flattened(name, value).items()
-        }
-        rows.append(Measurement({"M": int(tokens), **fixed}, parameters, NO_TIME))
+        rows.append(Measurement({"M": int(tokens), **fixed}, flattened(config), NO_TIME))
     if not rows:
         raise InputError(path, "holds no config")
-    notes = (
-        f"Imported by `treegen import {format_name}`, not measured by this project.\n"
-        "Only winners: the source has no times, and does not say which configs were tried."
+    return Measurements(
+        format_name, path, kernel, device, Cells.WINNERS, tuple(rows), _TIMING, _NOTES, origin
     )
-    return Measurements(tool, path, kernel, device, Cells.WINNERS, tuple(rows), _TIMING, notes, origin)
 
 
 def _word(text: str) -> Value:
