@@ -65,7 +65,7 @@ def _content() -> dict[str, Any]:
         ],
         "fallback": {"variant": "plain", "block": 16, "parts": 1, "warps": 2},
         "tree": {"max_depth": 3, "max_rows": 6, "max_configs": 9, "row_price": 0.001, "cell_price": 0.001},
-        "objective": {"weight": "1 + min(heads, 7)", "untimed": 3},
+        "objective": {"weight": "1 + min(heads, 7)"},
         "translate": {"foreign": {"variant": "split", "rename": {"ROWS": "rows"}, "constants": {"heads": 2}}},
         "tables": tables,
         "regimes": {"decode": {"when": "rows <= 1", "split_on": ["columns"]}, "large": {"when": "otherwise"}},

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core import expr
-from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec, Objective
+from treegen.core.spec import Config, Constraint, DeviceSpec, KernelSpec
 from treegen.core.table import Table, median_times
 
 UNIT = 1_000_000
@@ -23,8 +23,10 @@ UNIT = 1_000_000
 UNTIMED = 1 << 26
 """Marks an untimed config of a scenario; more than any measured cost (e^67 times the best)."""
 
-UNTIMED_PENALTY = round(math.log(Objective.untimed) * UNIT)
-"""The loss of a leaf that would launch an untimed config: that of a config 2x slower than the best."""
+UNTIMED_SLOWDOWN = 2.0
+"""How many times slower than the best an untimed choice scores. No time is estimated for it."""
+
+UNTIMED_PENALTY = round(math.log(UNTIMED_SLOWDOWN) * UNIT)
 
 FORBIDDEN = 1 << 42
 """The cost of a config that failed or breaks a constraint in a scenario.

@@ -70,14 +70,6 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Objective:
-    """The loss that fitting minimises; `fit.objective` computes it."""
-
-    weight: Expression = _ONE  # how much a scenario counts, over features and limits
-    untimed: float = 2.0  # an untimed choice scores as this many times slower than the best; above 1
-
-
-@dataclass(frozen=True)
 class Regime:
     """A kind of step with a tree of its own."""
 
@@ -141,7 +133,7 @@ class KernelSpec:
     budget: Budget
     translations: Mapping[str, Translation]  # by the name of the other kernel
     tables: Mapping[str, Path]  # folders, by device
-    objective: Objective = Objective()
+    weight: Expression = _ONE  # how much a scenario counts, over features and limits
     # What integers of features and parameters stand for, such as data types.
     values: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     invariants: tuple[Constraint, ...] = ()  # hold for every shape; no parameter occurs in them

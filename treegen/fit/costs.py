@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED_PENALTY, Problem, with_untimed_penalty
 from treegen.core.table import Cells, Table
 
 _NORMAL_MEDIAN = 0.6745  # median absolute deviation of a normal variable, in standard deviations
@@ -122,21 +122,15 @@ scenarios are below 2^53 where nothing failed, which float64 holds exactly, and 
 def losses(problem: Problem) -> npt.NDArray[np.int64]:
     """[scenarios, configs] int64, from 0 to FAILED, in steps of 1 / UNIT.
 
-    By the default objective, a timed config's loss is its cost. An untimed config has the loss of one that is
-    `untimed` times slower than the best. Weights are divided by their mean, so the sum of a tree's losses,
-    divided by UNIT and by the number of scenarios, is the log of its weighted geometric mean slowdown. In a
-    winner table every miss has the same loss. A loss above FAILED - 1 becomes FAILED - 1.
+    By default, a timed config's loss is its cost, and an untimed one has that of a config 2x slower than the
+    best. Weights are divided by their mean, so the sum of a tree's losses, divided by UNIT and by the number
+    of scenarios, is the log of its weighted geometric mean slowdown. In a winner table all misses have the
+    same loss. A loss above FAILED - 1 becomes FAILED - 1.
     """
     share = problem.weight * len(problem.weight) / problem.weight.sum()  # exactly 1 if all weights are equal
-    loss = _with_untimed(problem).astype(np.float64) * share[:, None]
+    loss = with_untimed_penalty(problem.cost).astype(np.float64) * share[:, None]
     loss = np.minimum(np.rint(loss), FAILED - 1)
     return np.where(problem.cost >= FORBIDDEN, FAILED, loss).astype(np.int64)
-
-
-def _with_untimed(problem: Problem) -> Ints:
-    """Costs in which an untimed config is `untimed` times slower than the best."""
-    untimed = round(math.log(problem.kernel.objective.untimed) * UNIT)
-    return np.where(problem.cost == UNTIMED, untimed, problem.cost)
 
 
 CAP = 2 * UNTIMED_PENALTY
@@ -145,4 +139,4 @@ CAP = 2 * UNTIMED_PENALTY
 
 def capped_costs(problem: Problem) -> Ints:
     """Costs of which none exceeds CAP, with untimed ones penalised as in fitting."""
-    return np.minimum(_with_untimed(problem), CAP)
+    return np.minimum(with_untimed_penalty(problem.cost), CAP)

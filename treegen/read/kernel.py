@@ -14,7 +14,6 @@ from treegen.core.spec import (
     DeviceSpec,
     KernelSpec,
     ModelClass,
-    Objective,
     Parameter,
     Regime,
     Translation,
@@ -118,7 +117,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         translations = _translations(fields, variants, features, [*known, *parameters])
     with mistakes.collect():
-        objective = _objective(fields.section("objective", optional=True), known | limits)
+        weight = _weight(fields.section("objective", optional=True), known | limits)
     with mistakes.collect():
         worded = values(fields, [*known, *parameters])
     with mistakes.collect():
@@ -154,7 +153,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         translations=translations,
         tables=tables,
         measured_on=measured_on,
-        objective=objective,
+        weight=weight,
         values=worded,
         invariants=always,
         hook=hook,
@@ -227,15 +226,10 @@ def _budget(tree: Fields) -> Budget:
     return budget
 
 
-def _objective(section: Fields, known: Mapping[str, bool]) -> Objective:
-    section.only(["weight", "untimed"])
+def _weight(section: Fields, known: Mapping[str, bool]) -> expr.Expression:
+    section.only(["weight"])
     weight = section.get_as("weight", (str, int), 1)  # YAML does not take an integer for text
-    untimed = section.number("untimed", float, 1, 100, Objective.untimed)
-    if untimed == 1:
-        raise section.error("untimed", "must be above 1")
-    if isinstance(weight, str):
-        return Objective(expression(section, "weight", known), untimed)
-    return Objective(expr.Number(weight), untimed)
+    return expression(section, "weight", known) if isinstance(weight, str) else expr.Number(weight)
 
 
 def _translations(

@@ -265,7 +265,7 @@ def _evaluate(expression: expr.Expression, device: DeviceSpec, values: Columns, 
 
 def _weights(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> npt.NDArray[np.int64]:
     """[scenarios] how much each counts."""
-    expression = kernel.objective.weight
+    expression = kernel.weight
     for name in sorted(expr.names(expression) - set(device.limits)):
         if name not in values:
             what = f"does not hold {name}, which weighs the scenarios of {kernel.name}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from treegen.core import expr
 from treegen.core.errors import one_line
 from treegen.core.files import digest
-from treegen.core.problem import Problem
+from treegen.core.problem import UNTIMED_SLOWDOWN, Problem
 
 STACK = ("driver", "torch", "triton", "source_hash")
 """The keys of run.yaml that name the software that ran the kernel."""
@@ -27,11 +27,11 @@ def fit_inputs_of(problem: Problem) -> dict[str, str]:
         for name, expression in kernel.derived.items()
         if name in problem.names
     }
-    weight = expr.to_text(kernel.objective.weight)
+    objective = expr.to_text(kernel.weight), UNTIMED_SLOWDOWN
     return {
         "features": digest(repr((problem.kernel.regimes, problem.kernel.classes, known)))[:16],
         "budget": digest(repr(kernel.budget))[:16],
-        "objective": digest(repr((weight, kernel.objective.untimed)))[:16],
+        "objective": digest(repr(objective))[:16],
         **{key: one_line(str(run[key]))[:_LONGEST] for key in STACK if run.get(key) is not None},
     }
 

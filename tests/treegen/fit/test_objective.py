@@ -14,7 +14,6 @@ from treegen_builders import problem
 from treegen_strategies import examples
 
 from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
-from treegen.core.spec import Objective
 from treegen.core.table import Cells
 from treegen.fit.costs import FAILED, losses
 
@@ -29,14 +28,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Problem:
 
 
 def _losses(
-    made: Problem, cost: object, weight: object = None, cells: Cells = Cells.MEASURED, **words: float
+    made: Problem, cost: object, weight: object = None, cells: Cells = Cells.MEASURED
 ) -> npt.NDArray[np.int64]:
-    """The losses of any cost [scenarios, configs]; `words` are the objective's."""
+    """The losses of any cost [scenarios, configs]."""
     costs = np.array(cost, dtype=np.int64)
     weights = np.ones(len(costs), dtype=np.int64) if weight is None else np.array(weight, dtype=np.int64)
-    kernel = dataclasses.replace(made.kernel, objective=Objective(**words))
     table = dataclasses.replace(made.table, cells=cells)
-    return losses(dataclasses.replace(made, kernel=kernel, table=table, cost=costs, weight=weights))
+    return losses(dataclasses.replace(made, table=table, cost=costs, weight=weights))
 
 
 def test_by_default_the_cost_and_twice_the_best_where_nothing_was_timed(made: Problem) -> None:
@@ -55,7 +53,7 @@ def test_the_mean_loss_is_the_log_of_the_weighted_geometric_mean(made: Problem) 
 
 def test_misses_of_a_table_of_winners_are_alike(made: Problem) -> None:
     cost = [[0, UNIT, FORBIDDEN], [UNIT, 0, UNIT]]
-    found = _losses(made, cost, [1, 3], Cells.WINNERS, untimed=50)
+    found = _losses(made, cost, [1, 3], Cells.WINNERS)
     assert found.tolist() == [[0, UNIT // 2, FAILED], [3 * UNIT // 2, 0, 3 * UNIT // 2]]
 
 
@@ -66,18 +64,16 @@ tables = st.lists(st.tuples(st.integers(1, GREATEST_WEIGHT), cells, cells), min_
 
 
 @examples(200)
-@given(tables, st.floats(1, 100, exclude_min=True))
-def test_every_cell_is_what_the_formula_says(
-    made: Problem, table: list[tuple[int, int, int]], untimed: float
-) -> None:
+@given(tables)
+def test_every_cell_is_what_the_formula_says(made: Problem, table: list[tuple[int, int, int]]) -> None:
     weight = [row[0] for row in table]
-    found = _losses(made, [row[1:] for row in table], weight, untimed=untimed)
+    found = _losses(made, [row[1:] for row in table], weight)
     for row, scenario in zip(found.tolist(), table, strict=True):
         for loss, cost in zip(row, scenario[1:], strict=True):
             if cost == FORBIDDEN:
                 assert loss == FAILED
                 continue
-            c = math.log(untimed) if cost == UNTIMED else cost / UNIT
+            c = math.log(2) if cost == UNTIMED else cost / UNIT
             weighted = c * scenario[0] * len(table) / sum(weight)
             assert 0 <= loss < FAILED
             assert loss == pytest.approx(min(weighted * UNIT, FAILED - 1), rel=1e-5, abs=len(table) + 1)

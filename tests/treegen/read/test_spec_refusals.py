@@ -55,7 +55,7 @@ def written(folder: Path, change: Change) -> Path:
         config={"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}},
         derived={"area": "rows * columns", "double": "heads * 2"},
         translate={"theirs": {"variant": "plain", "rename": {"BLOCK": "block"}}},
-        objective={"untimed": 2},
+        objective={"weight": 1},
     )
     change(content)
     return write_spec(folder, content)
@@ -185,7 +185,6 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
         (put("objective", weight=value), "weight:")
         for value in ("colour", "block", "rows / 2", "", 1.5, True)
     ),
-    *((put("objective", untimed=value), "untimed:") for value in (1, 0.5, 101, NAN, False)),
     (kernel(tables=["a"]), "tables:"),
     (kernel(tables={"a100": "t"}), "a100:"),
     (kernel(tables={DEVICE: 5}), "nvidia_h100: 5"),
@@ -372,7 +371,7 @@ LATER = LATER.replace(", other: tables/other", "")
 LATER += """
     constraints: [BLOCK, BLOCK <= memory * P, BLOCK <= M]
     words: {Z: "a phrase"}
-    objective: {untimed: 1}
+    objective: {weight: false}
 """
 
 

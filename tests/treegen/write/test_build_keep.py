@@ -341,7 +341,7 @@ def test_a_constraint_that_a_config_breaks_now(tmp_path: Path) -> None:
         ({"derived": {"area": "rows * columns", "both": "rows + columns"}}, ["features"]),
         ({"derived": {"area": "rows * columns + 1"}}, ["features"]),
         ({"split_on": ["area", "rows", "columns"]}, ["features"]),
-        ({"objective": {"untimed": 3}}, ["objective"]),
+        ({"objective": {"weight": 3}}, ["objective"]),
     ],
 )
 def test_rows_are_fitted_anew_where_their_inputs_changed(
