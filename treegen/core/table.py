@@ -43,6 +43,11 @@ class Table:
         """How many scenarios the run visited, by its summary, and wrote no row of, as every config failed."""
         return max(0, int(self.provenance.get("summary", {}).get("scenarios", 0)) - len(self.scenarios))
 
+    def repeats(self) -> list[npt.NDArray[np.int64]]:
+        """The rows of each scenario, in the order of their repeats."""
+        order = np.lexsort([self.row_repeat, self.row_scenario])
+        return np.split(order, np.flatnonzero(np.diff(self.row_scenario[order])) + 1)
+
 
 def median_times(table: Table) -> npt.NDArray[np.float64]:
     """[scenarios, configs] median over the repeats, in microseconds.
@@ -50,14 +55,8 @@ def median_times(table: Table) -> npt.NDArray[np.float64]:
     NaN where no repeat measured the config; inf where any repeat failed.
     """
     result = np.full((len(table.scenarios), len(table.configs)), np.nan)
-    order = np.argsort(table.row_scenario, kind="stable")
-    bounds = np.searchsorted(table.row_scenario[order], np.arange(len(table.scenarios) + 1))
-    for scenario in range(len(table.scenarios)):
-        rows = table.times[order[bounds[scenario] : bounds[scenario + 1]]]
-        if len(rows) == 1:
-            result[scenario] = rows[0]
-        elif len(rows):
-            result[scenario] = _nan_median(rows)
+    for rows in table.repeats():
+        result[table.row_scenario[rows[0]]] = _nan_median(table.times[rows])
     return result
 
 

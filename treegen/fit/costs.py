@@ -54,7 +54,7 @@ def table_noise(table: Table) -> int:
     """
     steps, counts = [np.empty(0)], [np.empty(0, dtype=np.int32)]
     if table.cells is Cells.MEASURED:
-        for rows in _repeats(table):
+        for rows in table.repeats():
             timed = np.isfinite(table.times[rows])
             both = timed[1:] & timed[:-1]
             steps.append(np.abs(np.log(table.times[rows[1:]][both] / table.times[rows[:-1]][both])))
@@ -67,12 +67,6 @@ def table_noise(table: Table) -> int:
     # The median of two is their mean; the median of many spreads sqrt(pi / 2) times as far as their mean.
     median = cell / math.sqrt(count) * (1 if count <= 2 else math.sqrt(math.pi / 2))
     return round(math.sqrt(2) * median * UNIT)
-
-
-def _repeats(table: Table) -> list[Ints]:
-    """The rows of each scenario, in the order of their repeats."""
-    order = np.lexsort([table.row_repeat, table.row_scenario])
-    return np.split(order, np.flatnonzero(np.diff(table.row_scenario[order])) + 1)
 
 
 def copies(features: Ints) -> Ints:
