@@ -46,8 +46,8 @@ def ignore_closed_pipe() -> Iterator[None]:
 IN_KERNEL = "in_kernel"
 """The folder in a kernel's package that holds device functions for its Triton code."""
 
-_TAKEN_CAPITALS = re.compile("Config|VALUES|MODULES|BLANK[0-9]+_")
 _TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
+_TAKEN |= {"Config", "MODULES", "VALUES"}
 
 # What treegen and programs with its modules import. Other libraries differ between machines, so a spec that
 # builds on one could not build on another.
@@ -63,7 +63,7 @@ def problem_with_package_name(name: object, *, capitals: bool = False) -> str | 
     problem = problem_with_name(name)
     if problem is None and not re.fullmatch(r"[a-z][a-z0-9_]*", str(name).lower() if capitals else str(name)):
         return f"must begin with a letter{'' if capitals else ' and have no capitals'}"
-    if problem is None and (name in _TAKEN or _TAKEN_CAPITALS.fullmatch(str(name))):
+    if problem is None and name in _TAKEN:
         return "is a name that the generated package uses itself"
     return problem
 
