@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core import expr
-from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree, first
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree, first, fits
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Config, Regime
 from treegen.fit.costs import FAILED, losses
@@ -180,12 +179,6 @@ class Spares:
         }
         self._number = {entry.name: number for number, entry in enumerate(kernel.classes)}
         self._models: list[tuple[str, frozenset[Config]]] = []
-        # Each config is asked about every model, so what depends on the config alone is computed once.
-        filled: dict[Config, list[tuple[expr.Expression, frozenset[str]]]] = {}
-        for c in configs:
-            known_of = {**limits, **dict(c.parameters)}
-            tests = [expr.substitute(r.test, known_of) for r in kernel.constraints if r.binds(c)]
-            filled[c] = [(test, expr.names(test)) for test in tests]
         seen = set()
         for values in _models(problem):
             point = kernel.with_derived({**limits, **values})
@@ -193,12 +186,7 @@ class Spares:
             key = (name, *(point.get(n) for n in asked))
             if key not in seen:
                 seen.add(key)
-                usable = (
-                    c
-                    for c, tests in filled.items()
-                    if all(expr.evaluate(test, point) for test, names in tests if names <= point.keys())
-                )
-                self._models.append((name, frozenset(usable)))
+                self._models.append((name, frozenset(c for c in configs if fits(c, kernel, point))))
 
     def of(self, main: Config, others: Mapping[str, Config], rows: Ints, loss: Ints) -> tuple[Config, ...]:
         """The configs to try after a row's own, those of least loss first; only what some model needs."""
