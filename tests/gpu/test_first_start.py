@@ -29,10 +29,10 @@ print(json.dumps(dataclasses.asdict(done)))
 """
 
 
-def test_of_two_ranks_one_compiles(device: torch.device, tmp_path: Path) -> None:
+def test_of_two_ranks_one_compiles(tmp_path: Path) -> None:
     """Two processes begin at the same time, with an empty cache; they share a GPU if there is only one."""
     env = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
-    names = ["cuda:0", "cuda:1"] if torch.cuda.device_count() > 1 else [str(device)] * 2
+    names = ["cuda:0", f"cuda:{min(1, torch.cuda.device_count() - 1)}"]
     with ExitStack() as stack:
         ranks = [
             stack.enter_context(
