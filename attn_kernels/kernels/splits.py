@@ -63,7 +63,8 @@ from attn_kernels.kernels.variant import Scratch, ScratchSizes
 ROW_COST = 3.0
 HOPPER_ROW_COST = 7.5  # of the Hopper kernel's prompts, which compute faster
 LEAST_SPLITS = 2.5  # fewer take longer than none: joining them is a launch of its own
-MAX_SPLITS = 64
+MAX_SPLITS = 64  # of a context
+MAX_SPLITS_OF_FEW = 256  # where 64 are not ``enough`` programs: of few sequences with few KV heads
 LEAST_EVEN = 0.95  # the mean context over the longest, from which a ``Wave`` has fewer splits
 TILE_BYTES = 210 << 10  # of a multiprocessor's shared memory, for tiles of keys and values
 # Of keys and values on their way to a multiprocessor, which keep its share of the memory busy: for long
@@ -174,9 +175,10 @@ def find_splits(
     if longest < LEAST_SPLITS * keys:
         return 1, longest
     least = LEAST_SPLITS
+    wave = Wave.of(config, model, multiprocessors)
     even = lengths.num_kv_tokens >= LEAST_EVEN * lengths.num_seqs * longest
     if even and lengths.max_query_len <= MAX_DRAFT:
-        splits = Wave.of(config, model, multiprocessors).splits(q_blocks, longest)
+        splits = wave.splits(q_blocks, longest)
         if longest / splits > keys:
             keys, least = longest / splits, 2
     tiles, split_tiles = -(-longest // config.tile_size), max(1, round(keys / config.tile_size))
@@ -184,7 +186,10 @@ def find_splits(
     if splits < least:
         return 1, longest
     room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
-    return max(1, min(splits, MAX_SPLITS, room)), round(keys)
+    # So many splits of the longest context are enough programs, with those of the others.
+    enough = wave.enough * longest * lengths.num_seqs / (q_blocks * max(1, lengths.num_kv_tokens))
+    most = max(MAX_SPLITS, min(MAX_SPLITS_OF_FEW, int(enough)))
+    return max(1, min(splits, most, room)), round(keys)
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -405,7 +410,7 @@ def reduce_kernel(
 
 
 # A program reads all its splits at once. Few splits are the rule, and then it joins more columns.
-JOINED_AT_ONCE = (16, MAX_SPLITS)
+JOINED_AT_ONCE = (16, MAX_SPLITS, MAX_SPLITS_OF_FEW)
 # One warp: no sum has to cross warps, and there are programs for every token and head.
 REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
 EAGER = {"split_keys_ptr": None}  # the constants of kernels to which the host tells the keys of a split

@@ -14,7 +14,7 @@ from attn_kernels.core.model import Model, models_of
 from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import BLOCK_M, Roles
-from attn_kernels.kernels.splits import MAX_SPLITS
+from attn_kernels.kernels.splits import MAX_SPLITS_OF_FEW
 from attn_kernels.kernels.variant import Fragments, Fresh, Partials, ScratchSizes
 
 
@@ -72,7 +72,7 @@ class Workspace:
         num_query_heads = max(model.num_query_heads for model in models)
         head_size = max(model.head_size for model in models)
         fresh = Fresh(device)
-        max_partials = min(fresh.max_partials, max_query_tokens * num_query_heads * MAX_SPLITS)
+        max_partials = min(fresh.max_partials, max_query_tokens * num_query_heads * MAX_SPLITS_OF_FEW)
         max_partials = max_partials if any(maxima.splits for maxima in needed) else 1
         sizes = ScratchSizes(1, 1, 1, head_padded(head_size), max_partials)
         # The most that any config's roles need.

@@ -25,7 +25,14 @@ from kernel_cases import (
 from attn_kernels import Lengths, Model, Parts
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.kernels import qblock, splits
-from attn_kernels.kernels.splits import LEAST_EVEN, LEAST_SPLITS, MAX_SPLITS, Wave, find_splits
+from attn_kernels.kernels.splits import (
+    LEAST_EVEN,
+    LEAST_SPLITS,
+    MAX_SPLITS,
+    MAX_SPLITS_OF_FEW,
+    Wave,
+    find_splits,
+)
 from attn_kernels.testing.poisoned import run_poisoned
 
 MULTIPROCESSORS = 3  # of the interpreter
@@ -186,7 +193,7 @@ def test_a_number_of_splits(case, window):
     num_splits, keys = found(case)
     longest = case["query_len"] + case["cached"]
     partials = case["num_seqs"] * case["query_len"] * case["ratio"] * case["kv_heads"]
-    assert num_splits == 1 or num_splits <= min(MAX_SPLITS, case["room"] // partials)
+    assert num_splits == 1 or num_splits <= min(MAX_SPLITS_OF_FEW, case["room"] // partials)
     assert num_splits <= -(-longest // case["tile_size"]), "a split holds a tile at least"
     heads = min(case["ratio"], case["block_m"])
     q_blocks = case["num_seqs"] * -(-case["query_len"] // (case["block_m"] // heads))
@@ -235,6 +242,26 @@ def test_equal_contexts_of_8k_on_132_multiprocessors(num_seqs, head_size, splits
     """With 8 KV heads, 64 sequences take 1.3 waves, and 32 of heads of 256 two."""
     model = Model(32, 8, head_size, 16, torch.bfloat16)
     lengths = Lengths(num_seqs, num_seqs, 1, 8192, 8192 * num_seqs)
+    config = make_config("qblock", 16, 64, num_warps=4, num_stages=3)
+    assert find_splits(config, model, lengths, 132, MANY)[0] == splits_of_each
+
+
+@pytest.mark.parametrize(
+    "contexts, kv_heads, splits_of_each",
+    [
+        ([1 << 17], 1, 132),
+        ([1 << 17], 2, 66),
+        ([1 << 17] * 2, 1, 66),
+        ([100_000, 10_000], 1, 120),  # and 12
+        ([1 << 17] * 4, 1, MAX_SPLITS),
+        ([200_000, *[2000] * 50], 1, 88),
+        ([1 << 17], 8, 33),
+    ],
+)
+def test_a_few_long_contexts_have_as_many_splits_as_make_enough_programs(contexts, kv_heads, splits_of_each):
+    """With tiles of 64, a program for each of 132 multiprocessors is enough."""
+    model = Model(8 * kv_heads, kv_heads, 128, 16, torch.bfloat16)
+    lengths = Lengths.of([1] * len(contexts), contexts)
     config = make_config("qblock", 16, 64, num_warps=4, num_stages=3)
     assert find_splits(config, model, lengths, 132, MANY)[0] == splits_of_each
 

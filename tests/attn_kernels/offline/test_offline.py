@@ -63,7 +63,7 @@ def test_every_kernel_of_every_variant_compiles_with_all_features(tmp_path):
         for kernel in variant.kernels
         if kernel is not schedule_kernel  # which the Hopper kernel alone needs
     }
-    names = [line[0].split("/")[1].rstrip("0123456789") for line in lines]  # reduce16, reduce64
+    names = [line[0].split("/")[1].rstrip("0123456789") for line in lines]  # reduce16, reduce64, reduce256
     found = {
         (f"{line[0].split('_M')[0]}/{name}_kernel", line[1]) for line, name in zip(lines, names, strict=True)
     }
@@ -206,7 +206,7 @@ def test_the_hopper_kernel_compiles_where_it_can(name, compiled_for_hopper):
     found = compiled_for_hopper[name]
     variant = name.split("_M")[0]
     # Without it, the parts are launched.
-    elsewhere = [] if variant == "pod" else ["qblock", "split_keys", "reduce16", "reduce64"]
+    elsewhere = [] if variant == "pod" else ["qblock", "split_keys", "reduce16", "reduce64", "reduce256"]
     by_hopper = ["schedule", "hopper", *(["join_prompts"] if variant == "qblock" else [])]
     assert found["names"] == [by_hopper, by_hopper, elsewhere, elsewhere]
     assert all(found["instructions"].values()), found
@@ -220,13 +220,13 @@ def test_the_table_shows_what_each_kernel_needs(tmp_path):
     shape = ("--config", "qblock_M16_T32_W4_S3", "--head-sizes", "32", "--features", "sinks,window")
     code, lines, summary = offline(tmp_path, *targets, *shape, "--jobs", "1")
     assert code == 0
-    assert [line[1] for line in lines] == ["sm_90"] * 4 + ["gfx942"] * 4
-    for name, target, head_size, features, shared, registers, spills, fits in lines[::4]:
+    assert [line[1] for line in lines] == ["sm_90"] * 5 + ["gfx942"] * 5
+    for name, target, head_size, features, shared, registers, spills, fits in lines[::5]:
         assert name == "qblock_M16_T32_W4_S3/qblock"
         assert (head_size, features, spills, fits) == ("32", "window,sinks", "0", "yes")
         assert 32 * 32 * 2 <= int(shared) <= SHARED_LIMITS[target], "at least a tile of keys"
         assert 0 < int(registers) <= 512
-    assert summary.startswith("8 of 8 fit") and "232448 on sm_90, 65536 on gfx942" in summary
+    assert summary.startswith("10 of 10 fit") and "232448 on sm_90, 65536 on gfx942" in summary
 
 
 def test_a_failed_compilation_is_a_line_of_the_table(monkeypatch, capsys):
