@@ -150,7 +150,7 @@ def test_launches_compile_what_is_compiled_offline(tmp_path):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr[-4000:]
-    configs = 4 * 5 * (2 * 4 + 2)  # targets, sets of features; two configs of four kernels, one of two
+    configs = 4 * 5 * (2 * 5 + 2)  # targets, sets of features; two configs of five kernels, one of two
     schedules = 3 * 2  # configs, batches
     divisions = 4 * 2  # targets, alignments
     assert len(result.stdout.split()) == configs + schedules + divisions
