@@ -175,10 +175,9 @@ def find_splits(
     if longest < LEAST_SPLITS * keys:
         return 1, longest
     least = LEAST_SPLITS
-    wave = Wave.of(config, model, multiprocessors)
     even = lengths.num_kv_tokens >= LEAST_EVEN * lengths.num_seqs * longest
     if even and lengths.max_query_len <= MAX_DRAFT:
-        splits = wave.splits(q_blocks, longest)
+        splits = Wave.of(config, model, multiprocessors).splits(q_blocks, longest)
         if longest / splits > keys:
             keys, least = longest / splits, 2
     tiles, split_tiles = -(-longest // config.tile_size), max(1, round(keys / config.tile_size))
@@ -186,10 +185,12 @@ def find_splits(
     if splits < least:
         return 1, longest
     room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
-    # So many splits of the longest context are enough programs, with those of the others.
-    enough = wave.enough * longest * lengths.num_seqs / (q_blocks * max(1, lengths.num_kv_tokens))
-    most = max(MAX_SPLITS, min(MAX_SPLITS_OF_FEW, int(enough)))
-    return max(1, min(splits, most, room)), round(keys)
+    if splits > MAX_SPLITS:
+        # So many splits of the longest context are enough programs, with those of the others.
+        enough = Wave.of(config, model, multiprocessors).enough * longest * lengths.num_seqs
+        enough /= q_blocks * max(1, lengths.num_kv_tokens)
+        splits = min(splits, max(MAX_SPLITS, min(MAX_SPLITS_OF_FEW, int(enough))))
+    return max(1, min(splits, room)), round(keys)
 
 
 @triton.jit(**JIT_OPTIONS)
