@@ -16,7 +16,7 @@ lengths that the host knows are maxima. Then one program finds ``k`` once a plan
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise, starmap
 from typing import NamedTuple, Self
 
@@ -106,6 +106,7 @@ class Wave(NamedTuple):
     short: float = 4096.0  # keys: up to here, contexts stay whole on multiprocessors that are less full, too
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def of(cls, config: Config, model: Model, multiprocessors: int) -> Self:
         tiles = 4 * config.tile_size * head_padded(model.head_size) * max(1, config.num_stages - 1)  # 16-bit
         # Programs with more rows were timed to do best as if a multiprocessor held one.

@@ -11,7 +11,7 @@ from attn_kernels.choose.mixed import SEPARATE, SINGLE, needs_parts
 from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.core import checks
 from attn_kernels.core.config import Config, LaunchConfig
-from attn_kernels.core.lengths import Lengths, Parts, check_part_contents, check_parts
+from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts, check_part_contents, check_parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import head_padded, multiprocessors
@@ -163,9 +163,16 @@ def _plan_chosen(step: Step, lengths: Lengths, parts: Parts | None, way: Config 
     elif parts.decodes.num_query_tokens and parts.prompts.num_query_tokens:
         way = way or choices.way(parts)
         if way != SINGLE:
-            configs = [choices.config(part) for part in parts]
+            configs = [_choose(step, part) for part in parts]
             return plan_parts(step, lengths, parts, configs, None if way == SEPARATE else way)
-    return _plan_whole(step, lengths, choices.config(lengths))
+    return _plan_whole(step, lengths, _choose(step, lengths))
+
+
+def _choose(step: Step, lengths: Lengths) -> Config:
+    """Choose a config; of a graph's prompts by half the longest context, which few of its steps reach."""
+    if step.for_capture and lengths.max_query_len > MAX_DRAFT:
+        lengths = lengths._replace(max_seq_len=lengths.max_seq_len // 2)
+    return step.choices.config(lengths)
 
 
 def _plan_whole(step: Step, lengths: Lengths, config: Config, part: int = 0) -> Plan:

@@ -15,15 +15,15 @@ MODEL = Model(32, 8, 128, 16, torch.bfloat16)
 KEY = "nvidia_h100"
 
 
-def planned(num_seqs, **options):
+def planned(num_seqs, query_len=1, **options):
     """A plan of a server that has captured nothing yet: its buffers are empty."""
     return plan(
         torch.zeros(num_seqs + 1, dtype=torch.int32),
         torch.zeros(num_seqs, dtype=torch.int32),
         torch.zeros(num_seqs, 512, dtype=torch.int32),
         MODEL,
-        num_query_tokens=num_seqs,
-        max_query_len=1,
+        num_query_tokens=num_seqs * query_len,
+        max_query_len=query_len,
         max_seq_len=8192,
         for_capture=True,
         **options,
@@ -31,9 +31,12 @@ def planned(num_seqs, **options):
 
 
 def test_a_plan_for_capture_takes_the_choice_for_its_maxima_and_reads_no_buffer():
-    lengths = Lengths(64, 64, 1, 8192, 64 * 8192).of_unknown_total(None)
-    chosen = choices_for(MODEL, torch.device("cpu"), KEY).config(lengths)
-    assert planned(64, device_key=KEY).config == chosen
+    choose = choices_for(MODEL, torch.device("cpu"), KEY).config
+    decodes = Lengths(64, 64, 1, 8192, 64 * 8192).of_unknown_total(None)
+    assert planned(64, device_key=KEY).config == choose(decodes)
+    prompts = Lengths(64, 6400, 100, 8192, 64 * 8192).of_unknown_total(None)
+    half = choose(prompts._replace(max_seq_len=4096))
+    assert planned(64, 100, device_key=KEY).config == half != choose(prompts)
     assert planned(64, config=make_config()).config == make_config()
     with pytest.raises(ValueError, match="cu_seqlens_q"):
         planned(64, check=True)
