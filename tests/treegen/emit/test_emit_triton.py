@@ -1,15 +1,13 @@
 """The Triton function gives the row of the Python module.
 
-Most of it is computed here by Python, with a stand-in for Triton whose integers have no width, so that it
-refuses those beyond 64 bits; the last test runs Triton's interpreter.
+It is computed here by Python, with a stand-in for Triton whose integers have no width, so that it refuses
+those beyond 64 bits. In test_in_kernel_rows.py, Triton's interpreter computes it.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import importlib.util
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from treegen_builders import committed, device_and_kernel
+from treegen_builders import device_and_kernel
 from treegen_strategies import (
     FEATURES,
     LIMITS,
@@ -33,7 +31,6 @@ from treegen.core.expr import Call, Name, Number
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
 from treegen.core.spec import Config, KernelSpec
 from treegen.emit.triton import Unprintable, in_kernel_module
-from treegen.fit.fit import fit
 
 GREATEST = (1 << 63) - 1
 CONFIG = Config("plain", (("block", 16), ("warps", 2)))
@@ -157,45 +154,3 @@ def test_a_condition_that_counts_as_a_number_is_refused(tmp_path: Path) -> None:
     kernel = _kernel(tmp_path, area="rows * (columns <= 3) + 2")
     with pytest.raises(Unprintable):
         in_kernel_module(kernel, "h", {}, _asking("area"))
-
-
-CALLER = """
-import triton
-import triton.language as tl
-from {module} import row
-
-@triton.jit
-def call({pointers}, out, n, BLOCK: tl.constexpr):
-    for i in range(n):
-        tl.store(out + i, row({loads}))
-"""
-
-
-def test_tritons_interpreter_computes_the_rows_of_a_committed_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch = pytest.importorskip("torch")
-    made = committed("unified_attention", "nvidia_h100")
-    kernel, heuristic = made.kernel, fit(made)
-    module = f"printed_{tmp_path.name}"
-    (tmp_path / f"{module}.py").write_text(in_kernel_module(kernel, "h", made.device.limits, heuristic))
-    pointers = ", ".join(f"{name}_ptr" for name in kernel.features)
-    loads = ", ".join(f"tl.load({name}_ptr + i)" for name in kernel.features)
-    path = tmp_path / "caller.py"
-    path.write_text(CALLER.format(module=module, pointers=pointers, loads=loads))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    found = importlib.util.spec_from_file_location("caller", path)
-    assert found is not None and found.loader is not None
-    caller = importlib.util.module_from_spec(found)
-    found.loader.exec_module(caller)
-    rng = random.Random(0)
-    measured = [dict(zip(made.names, row, strict=True)) for row in made.features[::40].tolist()]
-    points = [{name: shape[name] for name in kernel.features} for shape in measured]
-    points += [{name: rng.choice([0, 1, 64, 1 << 17]) for name in kernel.features} for _ in range(15)]
-    columns = [torch.tensor([point[name] for point in points]) for name in kernel.features]
-    out = torch.zeros(len(points), dtype=torch.int32)
-    caller.call[(1,)](*columns, out, len(points), BLOCK=1)
-    rows = [(regime.name, number) for regime in heuristic.regimes for number in range(len(regime.rows))]
-    choices = [choose(heuristic, kernel, made.device.limits, point) for point in points]
-    expected = [rows.index((choice.regime, choice.row)) for choice in choices]
-    assert out.tolist() == expected and len(set(expected)) > 5
