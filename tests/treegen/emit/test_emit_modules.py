@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -152,22 +151,12 @@ COMMITTED = [
 
 
 @pytest.mark.parametrize(("kernel", "device"), COMMITTED)
-def test_the_module_of_a_committed_table_is_short_and_chooses_as_its_heuristic(
-    kernel: str, device: str
-) -> None:
+def test_the_module_of_a_committed_table_is_short(kernel: str, device: str) -> None:
     made = committed(kernel, device)
     heuristic = fit(made)
     text = device_module(made.kernel, device, made.device.limits, heuristic)
     assert len(text.splitlines()) <= LARGEST_MODULE and len(heuristic.configs) <= MOST_CONFIGS
     assert _ifs(ast.parse(text)) <= 4
-    module = run_module(made.kernel, text)
-    rng = random.Random(1)
-    for _ in range(500):
-        point = {
-            name: rng.choice([0, 1, -5, 64, 100, 1 << rng.randrange(20)]) for name in made.kernel.features
-        }
-        expected = choose(heuristic, made.kernel, made.device.limits, point)
-        assert as_config(module.choose(**point), made.kernel) == expected.config
 
 
 def _kernel(folder: Path, **sections: Any) -> KernelSpec:
@@ -215,15 +204,6 @@ def _calls_to_print_a_chain(folder: Path, length: int) -> int:
 
 def test_each_feature_of_a_long_chain_is_followed_once(tmp_path: Path) -> None:
     assert _calls_to_print_a_chain(tmp_path, 24) < 3 * _calls_to_print_a_chain(tmp_path, 12)
-
-
-@pytest.mark.parametrize("sizes", [("rows", "columns"), ("rows", "columns", "heads")])
-def test_a_kernel_whose_features_are_all_or_none_fixed(tmp_path: Path, sizes: tuple[str, ...]) -> None:
-    constants = [name for name in ("rows", "columns", "heads") if name not in sizes]
-    kernel = _kernel(tmp_path, constants=constants, derived={"area": "rows * columns"})
-    module = _printed(kernel, _one(SMALL, LARGE))
-    assert [module.choose(rows=n, columns=1, heads=2).block for n in (3, 4)] == [16, 128]
-    assert module.for_model(*[2] * len(constants))(**dict.fromkeys(sizes, 9)).block == 128
 
 
 def test_models_are_remembered(tmp_path: Path) -> None:
