@@ -12,7 +12,7 @@ import pytest
 from treegen_builders import Row as Shape
 from treegen_builders import committed, problem
 
-from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
+from treegen.core.heuristic import Heuristic, Split
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.fit.decide import Scenarios
@@ -211,18 +211,6 @@ def test_a_bound_moves_where_the_table_says_so(base: Problem) -> None:
     assert cost.max() == 0
 
 
-def test_a_much_better_fresh_heuristic_is_taken(base: Problem) -> None:
-    poor = Heuristic((RegimeRows("steps", 0, (Row(base.configs[0]),)),))
-    found = _kept(base, poor)
-    assert found.origin == Origin.FRESH and found.heuristic == found.fresh and found.why_fresh
-
-
-def test_without_a_previous_heuristic_the_fresh_one_is_taken(base: Problem) -> None:
-    for previous in (None, "nobody knows"):
-        found = keep(base, previous, fit(base), lambda: base.cost[:, 0])
-        assert (found.origin, found.why_fresh) == (Origin.FRESH, previous)
-
-
 Change = Callable[[KernelSpec], KernelSpec]
 NOT_ALLOWED: dict[str, Change] = {
     "regimes": lambda k: replace(k, regimes=(replace(k.regimes[0], name="x"),)),
@@ -237,13 +225,6 @@ def test_what_the_spec_no_longer_allows_is_fitted_again(base: Problem, what: str
     before = fit(base)
     found = _kept(replace(base, kernel=NOT_ALLOWED[what](base.kernel)), before)
     assert found.origin == Origin.FRESH and found.why_fresh
-
-
-def test_what_else_forbids_to_keep_it_is_said(base: Problem) -> None:
-    before = fit(base)
-    slower = replace(base, cost=base.cost[:, ::-1])
-    found = keep(slower, before, fit(slower), lambda: slower.cost[:, 0], changed="the driver changed")
-    assert (found.origin, found.why_fresh) == (Origin.FRESH, "the driver changed")
 
 
 @pytest.mark.parametrize(("weight", "edits"), [(1.001, 0), (1.3, 1)])
