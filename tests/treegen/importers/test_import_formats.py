@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from treegen_builders import DEVICE, build, imported, spec, write_spec
 from tuned_files import AITER, COLUMNS, CSV, GEMM, GPU, MOE
 
 from treegen.cli.main import main
@@ -97,26 +95,6 @@ def test_texts_that_cannot_be_variants(tmp_path: Path, refusal: Refuse, words: s
 def test_what_is_wrong_with_a_csv(tmp_path: Path, refusal: Refuse, text: str, options: list[str]) -> None:
     (tmp_path / "all.csv").write_text(text)
     refusal(tmp_path, "import", "csv", tmp_path / "all.csv", "--to", tmp_path, *options)
-
-
-def test_from_a_csv_to_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        f"{n},{dtype},plain,{block},2,{10 if (dtype == 'fp8') == (block == 128) else 20}"
-        for n in range(1, 20)
-        for dtype in ("bf16", "fp8")
-        for block in (16, 128)
-    ]
-    (tmp_path / "times.csv").write_text("rows,dtype,variant,block,warps,time_us\n" + "\n".join(rows) + "\n")
-    options = ["--features", "rows,dtype", "--time", "time_us", "--kernel", "scale", "--device", GPU]
-    _import(tmp_path / "tables", "csv", tmp_path / "times.csv", *options)
-    values = yaml.safe_load(capsys.readouterr().out.partition("\n")[2])["values"]
-    sections = {"features": ["rows", "dtype"], "constants": [], "derived": {}, "constraints": []}
-    path = write_spec(tmp_path, spec(**sections, values=values, tables={DEVICE: "tables/scale/nvidia_h100"}))
-    assert build(path) == 0
-    with imported(tmp_path) as generated:
-        choose = generated.scale.for_device(GPU, "sm_90", "nvidia")
-        found = [choose(rows=8, dtype=values["dtype"].index(word)).block for word in ("fp8", "bf16")]
-    assert found == [128, 16]
 
 
 # vLLM and SGLang: their configs for 1, 64 and 4096 tokens
