@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import (
     CONFIGS,
-    FALLBACK,
     LIMITS,
     any_integer,
     examples,
@@ -19,7 +18,7 @@ from treegen_strategies import (
 )
 
 from treegen.core.expr import Expression, parse_condition, to_python
-from treegen.core.heuristic import Heuristic, Row, Split, StepTree, choose, depth, fits, paths, split_features
+from treegen.core.heuristic import Heuristic, Split, StepTree, choose, depth, fits, paths, split_features
 from treegen.core.spec import Constraint, KernelSpec
 
 
@@ -96,12 +95,6 @@ def test_paths_are_answers_low_side_first_and_the_threshold_is_low() -> None:
         (3, ("rows > 10", "heads > -1")),
     ]
     assert split_features(tree) == ("rows", "heads")
-
-
-def test_a_class_without_a_config_of_its_own_has_the_rows() -> None:
-    row = Row(CONFIGS[0], {"fp8": CONFIGS[1]}, (CONFIGS[2], FALLBACK))
-    assert list(row.candidates("fp8")) == [CONFIGS[1], CONFIGS[0], CONFIGS[2], FALLBACK]
-    assert list(row.candidates("wide")) == [CONFIGS[0], CONFIGS[2], FALLBACK]
 
 
 @examples(20)

@@ -252,6 +252,7 @@ EXPRESSIONS += ["rows" + " + rows" * 43]
 DIVISIONS = ["rows // columns", "rows // 0", "rows // -1", "rows // (1 - 1)", "rows // max(0, columns)"]
 DIVISIONS += ["rows // min(1, columns)", "rows // (1 + columns)", "rows // (2 * columns)", "1 // (0 // 1)"]
 DIVISIONS += ["rows // max(columns, heads)", "rows // shared_memory", "rows // (2 - 1)"]
+DIVISIONS += ["rows % columns", "rows % -1", "ceil_div(rows, columns)", "ceil_div(rows, 0)"]
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS + DIVISIONS)
