@@ -60,15 +60,6 @@ def test_all_times_of_a_cache_that_triton_wrote(written: Path, tmp_path: Path) -
     assert table.provenance["origin"]["same_in_every_config"]["maxnreg"] == "None"
 
 
-def test_the_words_for_the_spec_are_printed(
-    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _import(written, tmp_path, *NAMED)
-    out = capsys.readouterr().out
-    assert out.startswith(f"{tmp_path}/scale/nvidia_h100: 2 scenarios, 3 configs, measured times\n")
-    assert "      argument_dtype_0: ['float16', 'float32']\n" in out
-
-
 def _write(folder: Path, key: Any, entries: str, name: str = "scale.autotune.json") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
