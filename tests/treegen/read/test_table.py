@@ -68,9 +68,6 @@ def test_scenarios_that_a_stopped_run_did_not_reach_are_left_out(tmp_path: Path)
     assert median_times(table).tolist() == [[10, 15, 30], [40, 25, 20]]
 
 
-FOLDER = REPOSITORY / "tuning_data/kernel_unified_attention_2d"
-
-
 JUDGES = ("untuned", "other_models")
 TABLES = sorted({path.parent for path in (REPOSITORY / "tuning_data").rglob("run.yaml")})
 

@@ -24,14 +24,6 @@ def test_what_is_refused_names_the_file_and_the_line(tmp_path: Path, content: by
     assert error_of(load, path).startswith(f"{path}{place}")
 
 
-def test_fields_know_their_lines(tmp_path: Path) -> None:
-    path = tmp_path / "f.yaml"
-    path.write_text("\ufeffa: 1\nc:\n  d: 2026-01-31 10:00:00\n  e: '7'\n", "utf-8")
-    fields = load(path)
-    assert fields == {"a": 1, "c": {"d": "2026-01-31 10:00:00", "e": "7"}}
-    assert (fields.line_of("a"), fields.line_of("c"), fields["c"].line_of("e")) == (1, 2, 4)
-
-
 def test_a_mapping_in_the_wrong_place_is_quoted_readably(tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text("a: {b: 1}\n")
     message = error_of(load(tmp_path / "f.yaml").get_as, "a", str)
