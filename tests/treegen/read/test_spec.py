@@ -13,7 +13,6 @@ from treegen_builders import (
     device_and_kernel,
     error_of,
     problem,
-    run_module,
     spec,
     write_spec,
 )
@@ -202,13 +201,3 @@ def test_constants_leave_out_defaults(tmp_path: Path, config: Config, name: str,
     device, kernel = device_and_kernel(tmp_path, **WITH_DEFAULTS)
     heuristic = Heuristic((RegimeRows("steps", 0, (Row(config),)),))
     assert f"\n{name} = {text}\n" in device_module(kernel, device.key, device.limits, heuristic)
-
-
-def test_a_module_returns_every_parameter_and_declares_defaults_last(tmp_path: Path) -> None:
-    device, kernel = device_and_kernel(tmp_path, **WITH_DEFAULTS)
-    config = made("split", parts=3)
-    heuristic = Heuristic((RegimeRows("steps", 0, (Row(config),)),))
-    module = run_module(kernel, device_module(kernel, device.key, device.limits, heuristic))
-    found = module.choose(rows=1, columns=1, heads=2)
-    assert found._asdict() == {"variant": "split", **dict(config.parameters)}
-    assert found._fields == ("variant", "block", "warps", "parts", "far")
