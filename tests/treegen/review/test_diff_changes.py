@@ -65,13 +65,6 @@ def _lines(tmp_path: Path, old: Tree, new: Tree, **content: Any) -> list[Change]
     return list(found.changes)
 
 
-def test_a_cell_that_changed_is_a_line_with_its_price(tmp_path: Path) -> None:
-    (change,) = _lines(tmp_path, BEST, SLOWER)
-    assert change.what == "steps, row 1: PLAIN_B128_W8 -> PLAIN_B64_W4"
-    assert change.prices[0].scenarios == 3 and change.regresses
-    assert change.prices[0].ratio == pytest.approx(1.25)
-
-
 def test_a_cell_names_the_classes_that_change(tmp_path: Path) -> None:
     classes = {"few": "heads <= 1", "some": "heads <= 4", "many": "otherwise"}
     new = Ask("area", 64, NARROW, Row(WIDE, {"some": MEDIUM}))
