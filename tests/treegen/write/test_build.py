@@ -288,15 +288,7 @@ def _replace(name: str, old: str, new: str) -> Callable[[Path], object]:
 
 TABLE = "tables/h100"
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "unknown word": (_append("treegen.yaml", "colour: red\n"), "'colour'"),
-    "no table": (_replace("treegen.yaml", TABLE, "tables/none"), "tables/none"),
     "row cut off": (_append(f"{TABLE}/times.csv", "s001,3,1"), "times.csv:20"),
-    "no times": (lambda f: (f / TABLE / "times.csv").unlink(), "times.csv"),
-    "other features": (lambda f: write_table(f / TABLE, features=["a", "b", "c"]), "column a"),
-    "other parameters": (
-        lambda f: write_table(f / TABLE, configs=[{"id": "a", "variant": "plain"}], times=lambda shape: [1]),
-        "block",
-    ),
     "regime without scenarios": (
         _replace(
             "treegen.yaml", "    tables:", "    regimes: {many: rows > 999, few: otherwise}\n    tables:"
@@ -328,14 +320,6 @@ def test_damaged_input_is_refused_in_one_line_that_names_the_place(
     for option in ([], ["--check"]):
         line = refusal(tmp_path, "build", "--spec", path, *option)
         assert names in line and line.isprintable()
-
-
-def test_one_bad_table_among_good_ones_stops_all(tmp_path: Path, refusal: Refuse) -> None:
-    content = spec(tables={DEVICE: TABLE, "second": "tables/second"})
-    content["devices"]["second"] = {"vendor": "nvidia"}
-    path = write_project(tmp_path, content)
-    write_table(tmp_path / "tables/second", rows=[["s001", 1, 0, 1, 1]])
-    assert f"{tmp_path}/tables/second/times.csv:2: " in refusal(tmp_path, "build", "--spec", path)
 
 
 @pytest.mark.parametrize("obstacle", ["generated", "generated/scale", "generated/scale/config.py/inside"])
