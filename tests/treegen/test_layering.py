@@ -76,6 +76,12 @@ def test_generated_imports_only_the_standard_library_and_in_kernels_triton() -> 
         assert name.split(".")[0] in known, path  # "" begins a relative import
 
 
+def test_tuning_table_imports_only_the_standard_library_and_pyyaml_within_functions() -> None:
+    known = {*sys.stdlib_module_names, "tuning_table"}
+    assert {name.split(".")[0] for _, name in _imports("tuning_table")} - known == {"yaml"}
+    assert _loaded("import tuning_table, tuning_table.merge, tuning_table.strict_yaml", {"yaml"}) == "[]\n"
+
+
 def _loaded(code: str, names: set[str]) -> str:
     """Which of these modules a fresh Python has loaded after running `code`."""
     code += f"\nimport sys; print(sorted({names!r} & set(sys.modules)))"
