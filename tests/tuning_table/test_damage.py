@@ -85,22 +85,16 @@ NO_INTEGERS = ["1.5", "1e3", "0x10", "1_0", "", "nan", "inf", "+8", " 8", "\uff1
 NO_INTEGERS += ["9" * 40, str(2**62 + 1), str(-(2**62) - 1)]
 
 
-@pytest.mark.parametrize("cell", NO_TIMES.split("|"))
-def test_what_is_no_time(tmp_path: Path, cell: str) -> None:
-    message = _error(tmp_path / "t", TIMES, _swap("s005,1,10.0", f"s005,1,{cell}"))
-    assert message.startswith(f"{TIMES}:6: narrow ")
+CELLS = [(TIMES, "s005,1,10.0", f"s005,1,{cell}", "6: narrow ") for cell in NO_TIMES.split("|")]
+CELLS += [(TIMES, "s005,2,", f"s005,{cell},", "15: repeat ") for cell in NO_REPEATS]
+CELLS += [(SCENARIOS, "s004,8,", f"s004,{cell},", "5: rows ") for cell in NO_INTEGERS]
 
 
-@pytest.mark.parametrize("cell", NO_REPEATS)
-def test_what_is_no_repeat(tmp_path: Path, cell: str) -> None:
-    message = _error(tmp_path / "t", TIMES, _swap("s005,2,", f"s005,{cell},"))
-    assert message.startswith(f"{TIMES}:15: repeat ")
-
-
-@pytest.mark.parametrize("cell", NO_INTEGERS)
-def test_what_is_no_feature_value(tmp_path: Path, cell: str) -> None:
-    message = _error(tmp_path / "t", SCENARIOS, _swap("s004,8,", f"s004,{cell},"))
-    assert message.startswith(f"{SCENARIOS}:5: rows ")
+@pytest.mark.parametrize(("name", "old", "new", "place"), CELLS)
+def test_a_cell_that_is_no_time_repeat_or_integer_is_named(
+    tmp_path: Path, name: str, old: str, new: str, place: str
+) -> None:
+    assert _error(tmp_path / "t", name, _swap(old, new)).startswith(f"{name}:{place}")
 
 
 @pytest.mark.parametrize("cells", ["10.0,15.0,", ",,", "inf,,", "1,2,3"])
