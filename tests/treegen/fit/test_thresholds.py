@@ -68,9 +68,14 @@ def _odd_part(value: int) -> int:
     return value // (value & -value)
 
 
-@examples(300)
-@given(st.integers(-50, 10**5), st.integers(1, 10**5))
+NEAR_POWERS = st.builds(lambda power, offset: (1 << power) + offset, st.integers(40, 62), st.integers(-3, 3))
+GAPS = st.integers(1, 10**5) | st.sampled_from([1, 2, 3, 5, 1000, 10**9, 2**62])
+
+
+@examples(600)
+@given(st.integers(-50, 10**5) | NEAR_POWERS, GAPS)
 def test_a_threshold_separates_its_neighbours(below: int, gap: int) -> None:
+    """Also where the values are beyond the precision of floats."""
     assert below <= round_between(below, below + gap) < below + gap
 
 
@@ -89,10 +94,3 @@ def test_round_numbers_between_powers_of_two() -> None:
         gap: round_between(*gap) for gap in [(1, 2), (1, 4), (16, 32), (64, 128), (128, 2048), (100, 300)]
     }
     assert found == {(1, 2): 1, (1, 4): 2, (16, 32): 24, (64, 128): 96, (128, 2048): 512, (100, 300): 192}
-
-
-@examples(300)
-@given(st.integers(40, 62), st.integers(-3, 3), st.sampled_from([1, 2, 3, 5, 1000, 10**9, 2**62]))
-def test_values_beyond_the_precision_of_floats(power: int, offset: int, gap: int) -> None:
-    below = (1 << power) + offset
-    assert below <= round_between(below, below + gap) < below + gap
