@@ -123,12 +123,7 @@ def test_scenarios_are_in_the_order_of_their_features(tmp_path: Path) -> None:
 
 
 def test_a_derived_feature_may_be_a_column_of_a_table_without_its_parts(tmp_path: Path) -> None:
-    kernel = {
-        "features": ["rows", "columns"],
-        "constants": [],
-        "derived": {"heads": "columns // 4"},
-        "constraints": [],
-    }
+    kernel = {**FROM_COLUMNS, "constraints": []}
     built = problem(tmp_path, kernel, features=["rows", "heads", "other"], shapes=[(7, 3, 0), (8, 5, 0)])
     assert built.names == ("rows", "heads") and sorted(built.column("heads").tolist()) == [3, 5]
 
@@ -181,10 +176,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"config": {"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}}},
         _configs(variant=None),
     ),
-    (
-        {"features": ["rows", "columns"], "constants": [], "derived": {"heads": "columns // 4"}},
-        {},
-    ),  # the column differs
+    (FROM_COLUMNS, {}),  # the column differs
     ({**DEEP, "split_on": ["depth"]}, {}),
     ({"features": ["rows", "Columns"], "constants": [], "derived": {}, "constraints": []}, {}),
     ({**DEEP, "objective": {"weight": "depth"}}, {}),

@@ -109,12 +109,13 @@ def _planned(tuned: TunedModule) -> Heuristic:
     return Heuristic((RegimeRows("thin", 0, (small,)), RegimeRows("thick", thick, (small, large))))
 
 
-@examples(100)
-@given(
-    st.fixed_dictionaries(
-        {"rows": st.integers(1, 99), "columns": st.integers(1, 99), "heads": st.integers(1, 150)}
-    )
+any_shape = st.fixed_dictionaries(
+    {"rows": st.integers(1, 99), "columns": st.integers(1, 99), "heads": st.integers(1, 150)}
 )
+
+
+@examples(100)
+@given(any_shape)
 def test_the_answers_lead_to_the_row_and_the_first_candidate_that_fits_is_launched(
     tuned: TunedModule, known: dict[str, int]
 ) -> None:
@@ -137,11 +138,7 @@ def test_the_answers_lead_to_the_row_and_the_first_candidate_that_fits_is_launch
 
 
 @examples(60)
-@given(
-    st.fixed_dictionaries(
-        {"rows": st.integers(1, 99), "columns": st.integers(1, 99), "heads": st.integers(1, 150)}
-    )
-)
+@given(any_shape)
 def test_an_alternative_is_the_nearest_value_of_one_feature_that_launches_another_config(
     tuned: TunedModule, known: dict[str, int]
 ) -> None:
