@@ -1,13 +1,15 @@
 """The Triton function gives the row of the Python module.
 
-It is computed here by Python, with a stand-in for Triton whose integers have no width, so that it refuses
-those beyond 64 bits. In test_in_kernel_rows.py, Triton's interpreter computes it.
+Most of it is computed here by Python, with a stand-in for Triton whose integers have no width, so that it
+refuses those beyond 64 bits; the last test runs Triton's interpreter.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import importlib.util
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+import triton
+import triton.language as tl
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from treegen_builders import device_and_kernel
@@ -29,7 +34,7 @@ from treegen_strategies import (
 from treegen.core import expr
 from treegen.core.expr import Call, Name, Number
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
-from treegen.core.spec import Config, KernelSpec
+from treegen.core.spec import Config, KernelSpec, Regime
 from treegen.emit.triton import Unprintable, in_kernel_module
 
 GREATEST = (1 << 63) - 1
@@ -74,11 +79,11 @@ def _parts_of(expression: expr.Expression) -> Iterator[expr.Expression]:
 
 
 def _fits(kernel: KernelSpec, point: dict[str, int]) -> bool:
-    """Whether 64 bits are enough for all that is computed, powers of 2 included."""
+    """Whether 64 bits are enough for all that is computed."""
     values = kernel.with_derived({**LIMITS, **point})
     found = [*kernel.derived.values(), *(r.when for r in kernel.regimes if r.when is not None)]
     parts = [part for expression in found for part in _parts_of(expression)]
-    return all(-GREATEST <= expr.evaluate(part, values) * 2 <= GREATEST for part in parts)
+    return all(abs(expr.evaluate(part, values)) <= GREATEST for part in parts)
 
 
 @examples(300, shrink=False)
@@ -154,3 +159,91 @@ def test_a_condition_that_counts_as_a_number_is_refused(tmp_path: Path) -> None:
     kernel = _kernel(tmp_path, area="rows * (columns <= 3) + 2")
     with pytest.raises(Unprintable):
         in_kernel_module(kernel, "h", {}, _asking("area"))
+
+
+# In Triton's interpreter
+
+
+@triton.jit
+def rows_kernel(out_ptr, rows_ptr, count, FUNCTION: tl.constexpr):
+    for row in range(count):
+        at = rows_ptr + row * 3
+        tl.store(out_ptr + row, FUNCTION(tl.load(at), tl.load(at + 1), tl.load(at + 2)))
+
+
+@triton.jit
+def constants_kernel(out_ptr, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, FUNCTION: tl.constexpr):
+    tl.store(out_ptr, FUNCTION(A, B, C))
+
+
+def _texts(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    positive = st.one_of(st.integers(1, 1 << 40).map(str), inner.map("max(1, {}, 3)".format))
+    return st.one_of(
+        st.builds("({} {} {})".format, inner, st.sampled_from("+-*"), inner),
+        st.builds("({} // {})".format, inner, positive),
+        st.builds("{}({}, {})".format, st.sampled_from(["min", "max"]), inner, inner),
+        inner.map("next_power_of_2({})".format),
+    )
+
+
+ATOMS = st.one_of(st.sampled_from(FEATURES), st.integers(-(1 << 33), 1 << 33).map("({})".format))
+EXPRESSIONS = st.recursive(ATOMS, _texts, max_leaves=8).map(expr.parse)
+SIZES = st.one_of(st.integers(0, 100), st.integers(0, (1 << 31) - 1))
+ROWS = 4  # of each regime
+numbers = itertools.count()
+
+
+def _row_function(folder: Path, text: str) -> Any:
+    path = folder / f"in_kernel_{next(numbers)}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.row
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> KernelSpec:
+    return _kernel(tmp_path)
+
+
+@examples(60, shrink=False)
+@given(EXPRESSIONS, st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=4, max_size=4), st.data())
+def test_any_expression_and_trees(
+    plain: KernelSpec,
+    tmp_path: Path,
+    expression: expr.Expression,
+    points: list[tuple[int, int, int]],
+    data: st.DataObject,
+) -> None:
+    expression = expr.substitute(expression, {})
+    kernel = replace(plain, derived={"value": expression})
+    shapes = [dict(zip(FEATURES, point, strict=True)) for point in points]
+    shapes = [shape for shape in shapes if _fits(kernel, shape)]
+    assume(shapes)
+    values = [expr.evaluate(expression, shape) for shape in shapes]
+    near = st.builds(lambda value, step: value + step, st.sampled_from(values), st.integers(-1, 1))
+    trees = st.recursive(
+        st.integers(0, ROWS - 1),
+        lambda inner: st.builds(Split, st.sampled_from(["value", "columns"]), near, inner, inner),
+        max_leaves=6,
+    )
+    few = expr.parse_condition(f"value <= {data.draw(near)} or rows <= {data.draw(SIZES)}")
+    kernel = replace(kernel, regimes=(Regime("few", few, FEATURES), Regime("many", None, FEATURES)))
+    rows = (Row(CONFIG),) * ROWS
+    heuristic = Heuristic(tuple(RegimeRows(name, data.draw(trees), rows) for name in ("few", "many")))
+    try:
+        text = in_kernel_module(kernel, "device", LIMITS, heuristic)
+    except Unprintable:
+        assume(False)
+    function = _row_function(tmp_path, text)
+    expected = [place(heuristic, kernel, shape) for shape in shapes]
+    points = [tuple(shape.values()) for shape in shapes]
+    for dtype in (torch.int32, torch.int64):
+        out = torch.full((len(points),), -1, dtype=torch.int32)
+        rows_kernel[(1,)](out, torch.tensor(points, dtype=dtype), len(points), function)
+        assert out.tolist() == expected
+    out = torch.full((1,), -1, dtype=torch.int32)
+    constants_kernel[(1,)](out, *points[0], function)
+    assert out.tolist() == expected[:1]
