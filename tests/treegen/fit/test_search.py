@@ -3,14 +3,66 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import examples
-from treegen_training_sets import least_total, reordered, training_sets
 
 from treegen.fit.search import Leaf, RowTree, Training, count_leaves, grow, local_search
+
+LOSSES = st.integers(0, 9) | st.integers(0, 1) | st.sampled_from([0, 1 << 36])
+
+
+@st.composite
+def training_sets(draw: st.DrawFn, classes: int = 2) -> Training:
+    """Splits may repeat or have an empty side, scenarios may be on the same sides, losses may tie."""
+    count, configs = draw(st.integers(1, 10)), draw(st.integers(1, 4))
+    sides = st.lists(st.booleans(), min_size=count, max_size=count)
+    row = st.lists(LOSSES, min_size=configs, max_size=configs)
+    classes = draw(st.integers(1, classes))
+    return Training(
+        is_low=np.array(draw(st.lists(sides, min_size=1, max_size=4)), dtype=np.bool_),
+        loss=np.array(draw(st.lists(row, min_size=count, max_size=count)), dtype=np.float64),
+        group=np.array(draw(st.lists(st.integers(0, classes - 1), min_size=count, max_size=count))),
+        classes=classes,
+        min_rows=1,
+        max_depth=draw(st.integers(0, 3)),
+        max_leaves=draw(st.integers(1, 6)),
+        leaf_price=draw(st.sampled_from([0, 0, 1, 3])),
+    )
+
+
+def reordered(case: Training, order: list[int]) -> Training:
+    """The same training set with its scenarios in another order."""
+    return replace(case, is_low=case.is_low[:, order], loss=case.loss[order], group=case.group[order])
+
+
+def least_total(case: Training) -> float:
+    """The total of the best tree within the limits, by trying them all."""
+
+    def totals(rows: frozenset[int], depth: int) -> dict[int, float]:
+        """The least total of a subtree for each number of leaves."""
+        inside = sorted(rows)
+        parts = [[row for row in inside if case.group[row] == k] for k in range(case.classes)]
+        lost = sum(float(case.loss[part].sum(axis=0).min()) for part in parts if part)
+        found = {1: lost + case.leaf_price}
+        for low in _low_sides(case, rows) if depth else ():
+            for (one, a), (other, b) in product(
+                totals(low, depth - 1).items(), totals(rows - low, depth - 1).items()
+            ):
+                if one + other <= case.max_leaves:
+                    found[one + other] = min(found.get(one + other, np.inf), a + b)
+        return found
+
+    return min(totals(frozenset(range(len(case.loss))), case.max_depth).values())
+
+
+def _low_sides(case: Training, rows: frozenset[int]) -> set[frozenset[int]]:
+    sides = {frozenset(row for row in rows if split[row]) for split in case.is_low}
+    return {low for low in sides if low and low != rows}
 
 
 def _depth(tree: RowTree) -> int:
