@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -17,21 +19,30 @@ from attn_kernels.planning.workspace import Workspace
 from attn_kernels.testing.poisoned import PoisonedBatch
 
 
-def step_of(batch: PoisonedBatch, **changes: Any) -> StepMetadata:
+def step_of(query_lens: Sequence[int], context_lens: Sequence[int], **changes: Any) -> StepMetadata:
+    """A step of these lengths, whose block table has 64 pages."""
+    starts = torch.tensor([0, *accumulate(query_lens)], dtype=torch.int32)
+    lens = torch.tensor(context_lens, dtype=torch.int32)
     known: dict[str, Any] = {
-        "query_start_loc": batch.cu_seqlens_q,
-        "seq_lens": batch.seqused_k,
-        "block_table": batch.block_table,
-        "slot_mapping": batch.seqused_k,  # read by no plan
-        "query_start_loc_cpu": batch.cu_seqlens_q.cpu(),
-        "seq_lens_cpu_upper_bound": batch.seqused_k.cpu(),
-        "num_actual_tokens": len(batch.q),
-        "max_query_len": max(batch.query_lens),
-        "max_seq_len": max(batch.context_lens),
+        "query_start_loc": starts,
+        "seq_lens": lens,
+        "block_table": torch.zeros(len(lens), 64, dtype=torch.int32),
+        "slot_mapping": lens,  # read by no plan
+        "query_start_loc_cpu": starts,
+        "seq_lens_cpu_upper_bound": lens,
+        "num_actual_tokens": sum(query_lens),
+        "max_query_len": max(query_lens),
+        "max_seq_len": max(context_lens),
         "for_capture": False,
         "planners": {},
     }
     return StepMetadata(**(known | changes))
+
+
+def step_of_batch(batch: PoisonedBatch, **changes: Any) -> StepMetadata:
+    tensors = {"query_start_loc": batch.cu_seqlens_q, "seq_lens": batch.seqused_k}
+    tensors["block_table"] = batch.block_table
+    return step_of(batch.query_lens, batch.context_lens, **(tensors | changes))
 
 
 def workspace_of(batch: PoisonedBatch) -> Workspace:
@@ -64,7 +75,7 @@ class Ranks:
         tables = [
             part.block_table[:, : max(wide, interleave // batch.model.block_size)] for part in self.shards
         ]
-        self.steps = [step_of(batch, block_table=table, for_capture=for_capture) for table in tables]
+        self.steps = [step_of_batch(batch, block_table=table, for_capture=for_capture) for table in tables]
         model, shared = dataclasses.replace(batch.model, num_query_heads=self.heads), workspace_of(batch)
         self.planners = [SharePlanner(model, shared, ranks, rank, interleave) for rank in range(ranks)]
         self.plans: list[Any] = []

@@ -11,42 +11,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import forget_choices
+from shared_keys import step_of, step_of_batch
 from treegen_builders import REPOSITORY
 
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts, check_parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines import vllm_supported
-from attn_kernels.engines.planner import Planner, StepMetadata, shared_workspace, step_lengths
+from attn_kernels.engines.planner import Planner, shared_workspace, step_lengths
 from attn_kernels.engines.vllm_supported import cache_views
 from attn_kernels.planning.workspace import Workspace
-from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
+from attn_kernels.testing.poisoned import make_batch, relative_error, run_poisoned
 
 BLOCK = 16
 HEADS = (4, 2, 32)
 MODEL = Model(*HEADS, BLOCK, torch.bfloat16)
 CPU = torch.device("cpu")
-
-
-def step_of(
-    query_lens: list[int], context_lens: list[int], *, pages: int = 64, **changes: Any
-) -> StepMetadata:
-    starts = torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32)
-    lens = torch.tensor(context_lens, dtype=torch.int32)
-    known: dict[str, Any] = {
-        "query_start_loc": starts,
-        "seq_lens": lens,
-        "block_table": torch.zeros(len(query_lens), pages, dtype=torch.int32),
-        "slot_mapping": torch.zeros(sum(query_lens), dtype=torch.int64),
-        "query_start_loc_cpu": starts.clone(),
-        "seq_lens_cpu_upper_bound": lens.clone(),
-        "num_actual_tokens": sum(query_lens),
-        "max_query_len": max(query_lens),
-        "max_seq_len": max(context_lens),
-        "for_capture": False,
-        "planners": {},
-    }
-    return StepMetadata(**(known | changes))
 
 
 LENS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 200)), min_size=1, max_size=9).filter(
@@ -86,7 +65,9 @@ def test_a_capture_has_maxima_only() -> None:
 def test_bounds_that_contradict_each_other_are_widened_up_to_the_block_table() -> None:
     lengths, _ = step_lengths(step_of([20], [20], max_seq_len=3), BLOCK)
     assert lengths.max_seq_len == 20
-    lengths, _ = step_lengths(step_of([2, 2], [40, 31], pages=2), BLOCK)  # drafts past the longest context
+    lengths, _ = step_lengths(
+        step_of([2, 2], [40, 31], block_table=torch.zeros(2, 2)), BLOCK
+    )  # drafts past the longest context
     assert lengths == Lengths(2, 4, 2, 32, 63)
 
 
@@ -129,28 +110,14 @@ def test_builders_of_an_engine_share_a_workspace_and_engines_do_not() -> None:
     assert planners[0].workspace._cu_parts[0] is not planners[1].workspace._cu_parts[0]
 
 
-def planned(planner: Planner, batch: PoisonedBatch) -> Any:
-    step = step_of(list(batch.query_lens), list(batch.context_lens))
-    step.block_table, step.query_start_loc = batch.block_table, batch.cu_seqlens_q
-    return planner.plan(step)
-
-
-@pytest.fixture
-def tuned(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("ATTN_KERNELS_DEVICE", "nvidia_h200")
-    forget_choices()
-    yield
-    forget_choices()
-
-
-def test_more_sequences_than_the_scheduler_has(tuned: None) -> None:
+def test_more_sequences_than_the_scheduler_has(module: str) -> None:
     """Local attention makes several sequences of one."""
     planner = Planner(MODEL, shared())
     lens = ([1] * 9, [7] * 9)
     batch = make_batch(
         *lens, num_query_heads=4, num_kv_heads=2, head_size=32, block_size=BLOCK, dtype=torch.bfloat16
     )
-    plan = planned(planner, batch)
+    plan = planner.plan(step_of_batch(batch))
     assert relative_error(run_poisoned(batch, plan), batch.reference()) <= 2e-2
 
 
