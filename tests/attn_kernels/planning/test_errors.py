@@ -94,6 +94,7 @@ def int32(*values):
         ("dtype", "float16", TypeError),
         ("dtype", torch.float32, TypeError),
         ("config", "qblock_M64_T32_W4_S2", TypeError),
+        ("config", Config("qblock", 48, 16), ValueError),
         ("workspace", 5, TypeError),
         ("device_key", "nvidia_h100", ValueError),  # beside a config
     ],
@@ -108,23 +109,6 @@ def test_lengths_that_contradict_each_other(batch, name, value):
     """More tokens than the sequences hold; a query that is longer than its context."""
     with pytest.raises(ValueError, match=name):
         plan(batch, **{name: value})
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("variant", "magic"),
-        ("block_m", 48),
-        ("block_m", 8),
-        ("tile_size", 0),
-        ("num_warps", 3),
-        ("num_stages", 0),
-        ("waves_per_eu", 9),
-    ],
-)
-def test_parameters_of_a_config(batch, name, value, refused):
-    with refused(ValueError, f"config.{name}"):
-        plan(batch, config=CONFIG._replace(**{name: value}))
 
 
 def test_a_float_in_a_config_never_reaches_a_kernel(batch, refused):
