@@ -218,6 +218,8 @@ class Poisoned:
         whole = tensors = dataclasses.replace(tensors, q=q)
         if features.window is not None:
             tensors = hide(whole, features.window)
+            if device.type == "cpu":  # a plan checks the tables of a CPU
+                tensors = dataclasses.replace(tensors, block_table=whole.block_table)
         options = features.options(batch.layout, batch.dtype, device)
         if features.lse:
             options["lse"] = torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=device)
@@ -329,8 +331,7 @@ def hide(tensors: PoisonedBatch, window: int) -> PoisonedBatch:
                 cache.view(torch.uint8)[pages, keys % block_size] = FP8_NAN
             else:
                 cache[pages, keys % block_size] = torch.nan
-        if table.is_cuda:  # a plan checks the tables of a CPU
-            table[seq, : first // block_size] = GARBAGE_PAGE
+        table[seq, : first // block_size] = GARBAGE_PAGE
     return dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache, block_table=table)
 
 
