@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kernel_cases import FP8, TOLERANCE, assert_close, make_config, random_batch, scores
 from key_shards import shard
 
-import attn_kernels
 from attn_kernels import merge_attention_states
 from attn_kernels.kernels import splits
 from attn_kernels.testing.poisoned import run_poisoned
@@ -126,21 +125,6 @@ def test_a_query_without_keys_has_zeros_and_minus_infinity():
     out = run_poisoned(batch, batch.plan(config=make_config(), check=False), lse=lse)
     assert not out[::2].any() and (lse[:, ::2] == -math.inf).all()
     assert_lse(lse, expected(batch)[1])
-
-
-def test_flash_attn_varlen_func_returns_it_too():
-    batch = random_batch(((3, 1), (20, 50)))
-    lens = {"max_seqlen_q": 3, "max_seqlen_k": 50, "cu_seqlens_q": batch.cu_seqlens_q}
-    out, lse = attn_kernels.flash_attn_varlen_func(
-        *(batch.q, batch.k_cache, batch.v_cache),
-        **lens,
-        seqused_k=batch.seqused_k,
-        block_table=batch.block_table,
-        return_softmax_lse=True,
-    )
-    values, logarithms = expected(batch)
-    assert_close(out, values)
-    assert_lse(lse, logarithms)
 
 
 @pytest.mark.parametrize(
