@@ -13,7 +13,6 @@ import attn_kernels
 from attn_kernels import Config
 from attn_kernels.kernels import qblock
 from attn_kernels.kernels.arguments import compile_options
-from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.testing.poisoned import make_batch, relative_error
 
 HEADS = {"num_query_heads": 8, "num_kv_heads": 2, "head_size": 32, "block_size": 16, "dtype": torch.float16}
@@ -114,22 +113,6 @@ def test_options_of_each_vendor():
     assert compile_options(config._replace(max_registers=0), "nvidia") == common
 
 
-def test_the_variant_describes_the_launches(monkeypatch, launches):
-    calls = []
-
-    def bind(plan, layer):
-        calls.append((plan.config, layer.sliding_window))
-        return VARIANTS["qblock"].bind(plan, layer)
-
-    other = dataclasses.replace(VARIANTS["qblock"], bind=bind)
-    monkeypatch.setitem(VARIANTS, "other", other)
-    batch = make_batch((3, 1), (20, 50), **HEADS)
-    chosen = Config("other", 16, 16, num_warps=1, num_stages=1)
-    attn_kernels.run(batch.plan(config=chosen), batch.q, batch.k_cache, batch.v_cache, sliding_window=7)
-    assert calls == [(chosen, 7)]
-    assert [launch.kernel for launch in launches] == ["qblock_kernel"]
-
-
 def test_a_device_is_looked_up_once_a_model(generated):
     batch = make_batch((3, 1), (20, 50), **HEADS, cache_dtype=torch.float8_e4m3fn)
     batch.plan()
@@ -163,7 +146,8 @@ def test_heads_run_together_while_their_keys_fit_the_cache():
     assert qblock.heads_per_group(7, 4 * 2**20, False) == 1
 
 
-def test_flash_attn_varlen_func_equals_run(generated):
+@pytest.mark.parametrize("with_lse", [False, True])
+def test_flash_attn_varlen_func_equals_run(with_lse, generated):
     batch = make_batch((3, 1, 0, 7), (20, 50, 3, 7), **HEADS)
     out = torch.full_like(batch.q, torch.nan)
     result = attn_kernels.flash_attn_varlen_func(
@@ -178,7 +162,13 @@ def test_flash_attn_varlen_func_equals_run(generated):
         softmax_scale=0.3,
         causal=True,
         out=out,
+        return_softmax_lse=with_lse,
     )
+    options = {"softmax_scale": 0.3}
+    if with_lse:
+        result, lse = result
+        options["lse"] = torch.full((8, len(batch.q)), torch.nan)
     assert result is out
-    expected = attn_kernels.run(batch.plan(), batch.q, batch.k_cache, batch.v_cache, softmax_scale=0.3)
+    expected = attn_kernels.run(batch.plan(), batch.q, batch.k_cache, batch.v_cache, **options)
     assert torch.equal(out, expected)
+    assert not with_lse or torch.equal(lse, options["lse"])
