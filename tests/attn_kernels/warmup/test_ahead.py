@@ -4,12 +4,13 @@ Keys are those that Triton's dispatch computes, for the choices of committed mod
 """
 
 import random
-from dataclasses import dataclass
-from itertools import accumulate, product
+from itertools import product
 
 import pytest
 import torch
 from kernel_cases import FP8, record_launches
+from launch_recorder import shifted
+from server_steps import MOST_TOKENS, Step, steps
 from specialisation_key import key
 
 import attn_kernels
@@ -27,7 +28,6 @@ PAGES = (16, 32)
 MODELS = [Model(*heads, page, BF16, cache) for heads, page, cache in product(LAYOUTS, PAGES, (None, FP8))]
 KINDS = ((), ("window", "softcap", "sinks", "lse"))
 BATCHES = 400
-MOST_TOKENS = 32 * 1024
 VENDORS = {"nvidia_h100": "nvidia", "amd_mi300x": "amd"}
 
 
@@ -52,50 +52,6 @@ def as_vendor(monkeypatch):
 
 def keys(launches, vendor):
     return {key(launch, vendor) for launch in launches}
-
-
-@dataclass(frozen=True)
-class Step:
-    """Lengths of a batch, and what its plan and its tensors are like."""
-
-    query_lens: tuple[int, ...]
-    context_lens: tuple[int, ...]
-    model: Model
-
-    def plan(self, **how):
-        """The index tensors begin anywhere, and the table's rows are as far apart as it comes."""
-        chance = random.Random(str(self))
-        width = -(-max(self.context_lens) // self.model.block_size) + chance.choice((0, 1, 7, 16))
-        table = torch.zeros(len(self.query_lens), width + chance.randrange(3), dtype=torch.int32)[:, :width]
-        return attn_kernels.plan(
-            indices([0, *accumulate(self.query_lens)], chance.randrange(4)),
-            indices(self.context_lens, chance.randrange(4)),
-            table,
-            self.model,
-            num_query_tokens=sum(self.query_lens),
-            num_kv_tokens=chance.choice((None, sum(self.context_lens))),
-            max_query_len=max(self.query_lens),
-            max_seq_len=max(self.context_lens),
-            check=False,
-            **how,
-        )
-
-
-def indices(values, offset):
-    return torch.tensor([0] * offset + list(values), dtype=torch.int32)[offset:]
-
-
-def steps(count, seed=0):
-    """Random batches of every kind and size that servers form."""
-    chance = random.Random(seed)
-    for _ in range(count):
-        num_seqs = chance.choice((1, 1, 2, 3, 8, 16, 17, 64, 256))
-        longest = min(chance.choice((1, 1, 1, 2, 4, 8, 64, 1024)), MOST_TOKENS // num_seqs)
-        past = chance.choice((0, 1, 100, 1000, 10_000, 100_000))
-        query_lens = [chance.randint(0 if num_seqs > 1 else 1, longest) for _ in range(num_seqs)]
-        query_lens[0] = max(1, query_lens[0])
-        context_lens = tuple(length + chance.randint(past // 2, past) for length in query_lens)
-        yield Step(tuple(query_lens), context_lens, chance.choice(MODELS))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +90,7 @@ def test_random_batches_launch_only_what_was_compiled(device_key, launches, as_v
     ready = keys(launches, vendor)
     launches.clear()
     chance, chosen, met = random.Random(1), set(), set()
-    for step in steps(BATCHES):
+    for step in steps(BATCHES, MODELS):
         plan = step.plan(device_key=device_key)
         q, k_cache, v_cache = layer(step, memory, chance)
         number = chance.choice((0.5, 1, 2.0, 16, 100))
@@ -246,20 +202,17 @@ def per_head(dtype):
     return torch.zeros(MODEL.num_query_heads, dtype=dtype)
 
 
-def odd(tensor):
-    """The same, two or four bytes past a multiple of 16."""
-    memory = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
-    return memory[1:].view(tensor.shape)
-
-
 INCLUDED = {
     "numbers": ((), lambda: {"softmax_scale": 1, "k_scale": 3, "v_scale": 0.1}),
     "caches of over 2 GiB": ((), lambda: {"caches": (large_cache(), large_cache())}),
     "sinks in float32": (("float32_sinks",), lambda: {"sinks": per_head(torch.float32)}),
     "sinks in the type of q": (("sinks",), lambda: {"sinks": per_head(BF16)}),
-    "tensors as scales": (("scales",), lambda: {"k_scale": torch.ones(1), "v_scale": odd(torch.ones(1))}),
-    "slopes at an odd address": (("alibi",), lambda: {"alibi_slopes": odd(per_head(torch.float32))}),
-    "ranges of any number": (("ranges",), lambda: {"bidirectional_ranges": odd(torch.zeros(2, 9, 2).int())}),
+    "tensors as scales": (("scales",), lambda: {"k_scale": torch.ones(1), "v_scale": shifted(torch.ones(1))}),
+    "slopes at an odd address": (("alibi",), lambda: {"alibi_slopes": shifted(per_head(torch.float32))}),
+    "ranges of any number": (
+        ("ranges",),
+        lambda: {"bidirectional_ranges": shifted(torch.zeros(2, 9, 2).int())},
+    ),
     "any window": (("window", "softcap"), lambda: {"sliding_window": 2**30, "softcap": 50.0}),
 }
 
@@ -276,8 +229,8 @@ EXCLUDED = {
     "a window": lambda: {"sliding_window": 3},
     "ranges": lambda: {"bidirectional_ranges": torch.zeros(2, 1, 2).int()},
     "one tensor as scale": lambda: {"k_scale": torch.ones(1)},
-    "queries at an odd address": lambda: {"q": odd(torch.zeros(2, 8, 64, dtype=BF16))},
-    "a cache at an odd address": lambda: {"caches": (odd(cache()), odd(cache()))},
+    "queries at an odd address": lambda: {"q": shifted(torch.zeros(2, 8, 64, dtype=BF16))},
+    "a cache at an odd address": lambda: {"caches": (shifted(cache()), shifted(cache()))},
     "rows apart by no 16 bytes": lambda: {"q": torch.zeros(2, 8, 65, dtype=BF16)[..., :64]},
     "keys strided unlike values": lambda: {"caches": (cache(), cache(8)[::2])},
     "an output of over 2 GiB": lambda: {"out": large_out()},
