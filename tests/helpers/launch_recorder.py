@@ -149,9 +149,10 @@ def shifted(tensor, elements=1):
 
 
 def far(tensor, dimension, stride):
-    strides = list(tensor.stride())
+    """The same values with the entries of a dimension ``stride`` elements apart; no more is touched."""
+    strides = list(torch.empty_like(tensor, memory_format=torch.contiguous_format).stride())
     strides[dimension] = stride
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 
 def batch_of(lens=LENS, **options):

@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 import torch
-from kernel_cases import assert_close, random_batch
+from kernel_cases import assert_close, random_batch, strided
+from launch_recorder import far, shifted
 
 from attn_kernels import Config, Parts
 from attn_kernels.core.model import Model
@@ -74,8 +75,8 @@ def unsupported_reason(
         ({"head_size": 72}, "head size"),
         ({"block_size": 24}, "page size"),
         ({"change": lambda batch: {"q": shifted(batch.q)}}, "begin"),
-        ({"change": lambda batch: {"out": gapped(batch.q, 3)}}, "rows"),
-        ({"change": lambda batch: {"v_cache": pages_apart(batch.v_cache)}}, "slots"),
+        ({"change": lambda batch: {"out": strided(batch.q, 2, 3)}}, "rows"),
+        ({"change": lambda batch: {"v_cache": far(batch.v_cache, 0, batch.v_cache.stride(0) + 8)}}, "slots"),
     ],
 )
 @pytest.mark.parametrize("config", [DESCRIPTORS, DECODES, BOTH], ids=str)
@@ -130,22 +131,6 @@ def test_fp8_queries_are_one_number_or_a_sum_of_two(fp8_queries, terms):
 )
 def test_reasons_against_a_role(config, arguments, reason):
     assert reason in unsupported_reason(config=config, **arguments)
-
-
-def shifted(tensor):
-    room = torch.empty(tensor.numel() + 1, dtype=tensor.dtype)
-    return room[1:].view(tensor.shape)
-
-
-def gapped(tensor, gap):
-    *rows, size = tensor.shape
-    return torch.empty(*rows, size + gap, dtype=tensor.dtype)[..., :size]
-
-
-def pages_apart(cache):
-    blocks, *page = cache.shape
-    stride = cache.stride(0) + 8
-    return torch.empty_strided((blocks, *page), (stride, *cache.stride()[1:]), dtype=cache.dtype)
 
 
 @pytest.mark.parametrize("order", ["slots", "heads", "interleaved"])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from kernel_cases import assert_close, make_config, random_batch
+from launch_recorder import far
 
 from attn_kernels import run
 
@@ -11,45 +12,33 @@ pytestmark = pytest.mark.usefixtures("whole_and_split")
 FAR = 2**31 + 64  # elements, which only 64-bit offsets reach
 
 
-def far_apart(tensor, dimension, step):
-    """The same values with the entries of a dimension ``step`` elements apart; all else is not touched."""
-    stride = list(torch.empty_like(tensor, memory_format=torch.contiguous_format).stride())
-    stride[dimension] = step
-    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
-
-
 @pytest.mark.parametrize("tile_size", [16, 64])
 def test_pages_far_apart(tile_size, overflow_checks):
     batch = random_batch(((2, 1), (19, 20)), ratio=1, head_size=16, block_size=32, seed=3)
     last = len(batch.k_cache) - 1
     assert (batch.block_table == last).any(), "another seed puts keys on the last page"
     step = FAR // last // 8 * 8 + 8
-    caches = [far_apart(cache, 0, step) for cache in (batch.k_cache, batch.v_cache)]
+    caches = [far(cache, 0, step) for cache in (batch.k_cache, batch.v_cache)]
     out = run(batch.plan(config=make_config(tile_size=tile_size)), batch.q, *caches)
     assert_close(out, batch.reference())
 
 
-def test_tokens_far_apart(overflow_checks):
-    """The last token of q and out lies past 2^31 elements."""
-    batch = random_batch(((17, 1), (17, 3)), ratio=1, head_size=16)
-    q, out = (far_apart(tensor, 0, 2**27 - 1) for tensor in (batch.q, torch.full_like(batch.q, torch.nan)))
-    assert q.stride(0) * (len(q) - 1) > 2**31
-    plan = batch.plan(config=make_config())
-    assert_close(run(plan, q, batch.k_cache, batch.v_cache, out=out), batch.reference())
-
-
-def test_query_heads_far_apart(overflow_checks):
-    """As in an output whose heads come first, with strides that are no multiple of 16 bytes."""
-    batch = random_batch(((1,), (3,)), ratio=1, kv_heads=18, head_size=16)
-    q, out = (far_apart(tensor, 1, 2**27 - 1) for tensor in (batch.q, torch.full_like(batch.q, torch.nan)))
-    assert q.stride(1) * 17 > 2**31
+@pytest.mark.parametrize(
+    "dimension, lens, kv_heads", [(0, ((17, 1), (17, 3)), 1), (1, ((1,), (3,)), 18)], ids=["tokens", "heads"]
+)
+def test_tokens_and_query_heads_far_apart(dimension, lens, kv_heads, overflow_checks):
+    """The last lies past 2^31 elements, at strides that are no multiple of 16 bytes."""
+    batch = random_batch(lens, ratio=1, kv_heads=kv_heads, head_size=16)
+    nothing = torch.full_like(batch.q, torch.nan)
+    q, out = (far(tensor, dimension, 2**27 - 1) for tensor in (batch.q, nothing))
+    assert q.stride(dimension) * (q.shape[dimension] - 1) > 2**31
     plan = batch.plan(config=make_config())
     assert_close(run(plan, q, batch.k_cache, batch.v_cache, out=out), batch.reference())
 
 
 def test_rows_of_a_block_table_far_apart(overflow_checks):
     batch = random_batch(((1, 1, 1), (19, 20, 3)), ratio=1, head_size=16)
-    table = far_apart(batch.block_table, 0, FAR // 2)
+    table = far(batch.block_table, 0, FAR // 2)
     plan = batch.plan(config=make_config())
     object.__setattr__(plan, "block_table", table)
     assert_close(run(plan, batch.q, batch.k_cache, batch.v_cache), batch.reference())
