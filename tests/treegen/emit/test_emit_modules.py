@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -151,12 +152,22 @@ COMMITTED = [
 
 
 @pytest.mark.parametrize(("kernel", "device"), COMMITTED)
-def test_the_module_of_a_committed_table_is_short(kernel: str, device: str) -> None:
+def test_the_module_of_a_committed_table_is_short_and_chooses_as_its_heuristic(
+    kernel: str, device: str
+) -> None:
     made = committed(kernel, device)
     heuristic = fit(made)
     text = device_module(made.kernel, device, made.device.limits, heuristic)
     assert len(text.splitlines()) <= LARGEST_MODULE and len(heuristic.configs) <= MOST_CONFIGS
     assert _ifs(ast.parse(text)) <= 4
+    module = run_module(made.kernel, text)
+    rng = random.Random(1)
+    for _ in range(500):
+        point = {
+            name: rng.choice([0, 1, -5, 64, 100, 1 << rng.randrange(20)]) for name in made.kernel.features
+        }
+        expected = choose(heuristic, made.kernel, made.device.limits, point)
+        assert as_config(module.choose(**point), made.kernel) == expected.config
 
 
 def _kernel(folder: Path, **sections: Any) -> KernelSpec:
