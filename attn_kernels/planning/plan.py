@@ -66,7 +66,8 @@ def plan(
         check: also check the contents of the index tensors. None: if they are on the CPU and the plan is not
             ``for_capture``. True: always, which synchronises. False: never.
         for_capture: a graph of this plan will be replayed for other batches in the same index tensors. All
-            lengths given here are maxima, and each replay splits contexts by the lengths in memory.
+            lengths given here are maxima, and each replay splits contexts by the lengths in memory. Prompts'
+            config is chosen as if the longest context were half of ``max_seq_len``.
         workspace: scratch memory for one plan after another; allocated if None.
         parts: the lengths of the leading decodes and of the prompts behind them. The generated module of
             ``mixed_attention`` then chooses one of three ways: one launch that computes both parts at once, a

@@ -65,9 +65,8 @@ def test_a_capture_has_maxima_only() -> None:
 def test_bounds_that_contradict_each_other_are_widened_up_to_the_block_table() -> None:
     lengths, _ = step_lengths(step_of([20], [20], max_seq_len=3), BLOCK)
     assert lengths.max_seq_len == 20
-    lengths, _ = step_lengths(
-        step_of([2, 2], [40, 31], block_table=torch.zeros(2, 2)), BLOCK
-    )  # drafts past the longest context
+    past_the_longest = step_of([2, 2], [40, 31], block_table=torch.zeros(2, 2))  # drafts
+    lengths, _ = step_lengths(past_the_longest, BLOCK)
     assert lengths == Lengths(2, 4, 2, 32, 63)
 
 

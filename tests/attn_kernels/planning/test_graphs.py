@@ -31,6 +31,7 @@ def planned(num_seqs, query_len=1, **options):
 
 
 def test_a_plan_for_capture_takes_the_choice_for_its_maxima_and_reads_no_buffer():
+    """For prompts, the choice for contexts half as long as the longest."""
     choose = choices_for(MODEL, torch.device("cpu"), KEY).config
     decodes = Lengths(64, 64, 1, 8192, 64 * 8192).of_unknown_total(None)
     assert planned(64, device_key=KEY).config == choose(decodes)
