@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from treegen.core.table import Cells
 from treegen.crossval.choices import Choices, Quality, costs_of, quality
 from treegen.crossval.folds import HeldOut
 from treegen.review.printing import left_out_words
-from treegen.update.keep import DeviceHeuristic, Origin
+from treegen.update.built import DeviceHeuristic
 
 _NUMBERS = ("scenarios", "rows", "configs")
 _COLUMNS = ("device", *_NUMBERS, "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
@@ -45,7 +44,7 @@ def _row(found: DeviceHeuristic) -> list[str]:
         str(len(problem.table.scenarios)),
         str(sum(len(regime.rows) for regime in found.heuristic.regimes)),
         str(len(found.heuristic.configs)),
-        found.chosen.origin,
+        found.origin,
         _figure(_fitted(problem, found.heuristic)),
         held_out_words(evaluation.folds) if evaluation else "few scenarios",
         held_out_words(groups) if groups else "one group" if evaluation else "",
@@ -79,19 +78,16 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
         left_out = f"{problem.left_out} of {scenarios} scenarios are left out"
         notes.append(f"{title(problem)}: {left_out}: {left_out_words(problem)}.")
     notes += [f"{line}." for line in untimed_fallbacks([h.problem for h in heuristics])]
-    notes += [
-        f"{title(h.problem)}: {line}." for h in heuristics for line in (*_ignored(h.problem), *_forgone(h))
-    ]
-    notes += [f"{title(h.problem)}: {h.chosen}." for h in heuristics if h.chosen.origin is Origin.EDITED]
+    notes += [f"{title(h.problem)}: {line}." for h in heuristics for line in _ignored(h.problem)]
     return notes + not_kept(heuristics)
 
 
 def not_kept(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     """A line for each previous heuristic that a fresh one replaces."""
     return [
-        f"{title(heuristic.problem)}: the previous rows are not kept: {heuristic.chosen.why_fresh}."
+        f"{title(heuristic.problem)}: the previous rows are not kept: {heuristic.why_fresh}."
         for heuristic in heuristics
-        if heuristic.chosen.why_fresh is not None
+        if heuristic.why_fresh is not None
     ]
 
 
@@ -131,20 +127,6 @@ def _ignored(problem: Problem) -> list[str]:
 
 def _fitted(problem: Problem, heuristic: Heuristic) -> Quality:
     return quality(Choices(costs_of(heuristic, problem), problem.scenarios), problem.table.cells)
-
-
-def _forgone(found: DeviceHeuristic) -> list[str]:
-    """What a kept or edited heuristic costs beside the fresh one, by the table."""
-    chosen, problem = found.chosen, found.problem
-    if chosen.forgone is None or chosen.heuristic == chosen.fresh or chosen.forgone[0] <= 0:
-        return []
-    fresh = _figure(_fitted(problem, chosen.fresh))
-    mean, error = chosen.forgone
-    forgone = f"{math.expm1(mean):.2%} +- {2 * error:.2%} of the time"
-    if problem.table.cells is Cells.WINNERS:
-        forgone = f"{mean:.1%} +- {2 * error:.1%}"
-    figures = f"a fresh fit is at {fresh}; what is {chosen.origin} forgoes {forgone}"
-    return [f"{figures}. `treegen build --fresh` takes the fresh fit"]
 
 
 def held_out_words(found: HeldOut) -> str:

@@ -25,8 +25,14 @@ def left_out_words(problem: Problem) -> str:
     winners = problem.table.cells is Cells.WINNERS
     timed = "constraints forbid the winner" if winners else "constraints forbid every config with a time"
     every, without = problem.all_forbidden, problem.without_time
-    some = problem.left_out - every - without
-    counts = ((without, "no config has a time"), (every, "constraints forbid every config"), (some, timed))
+    some = problem.left_out - problem.uncompared - every - without
+    alone = (problem.uncompared, "fewer than two configs were tried")
+    counts = (
+        alone,
+        (without, "no config has a time"),
+        (every, "constraints forbid every config"),
+        (some, timed),
+    )
     return ", ".join(f"in {count:,} {why}" for count, why in counts if count)
 
 
