@@ -9,6 +9,7 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner, Heuristics
 
 from triton_tune.core.errors import TuningError
+from triton_tune.launch.environment import DOES_NOT_FIT
 from triton_tune.launch.known_configs import OWN
 from triton_tune.launch.tuned import Tuned, defaults_of, function_of
 from tuning_table.names import letters_for
@@ -41,6 +42,7 @@ class AutotunedKernel:
         self.name: str = self.function.__name__
         self.tuned_features = self.tuner.features if isinstance(self.tuner, Tuned) else {}
         self._defaults = defaults_of(self.function)
+        self.others: set[str] = set()  # the other kernels with @triton.autotune that calls launched
         self.configs = _configs(self.name, self.tuner.configs, self._defaults)
 
     @property
@@ -51,16 +53,33 @@ class AutotunedKernel:
 
     @contextlib.contextmanager
     def launched_by(self, run: Callable[[Launch], Any]) -> Iterator[None]:
-        """Call `run` in place of each launch in this context."""
+        """Call `run` in place of each launch in this context, in which no other kernel's autotuner searches."""
 
         def intercept(*args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
             return run(Launch(args, kwargs, grid))
 
-        self.tuner.run = intercept
+        def without_search(tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
+            if len(tuner.configs) == 1:
+                return search(tuner, *args, **kwargs)
+            self.others.add(function_of(tuner).__name__)
+            every, tuner.nargs = tuner.configs, dict(zip(tuner.arg_names, args, strict=False))
+            *firsts, last = tuner.prune_configs(kwargs)
+            try:
+                for config in firsts:
+                    with contextlib.suppress(*DOES_NOT_FIT):
+                        tuner.configs = [config]
+                        return search(tuner, *args, **kwargs)
+                tuner.configs = [last]
+                return search(tuner, *args, **kwargs)
+            finally:
+                tuner.configs = every
+
+        search, Autotuner.run, self.tuner.run = Autotuner.run, without_search, intercept
         try:
             yield
         finally:
             del self.tuner.run
+            Autotuner.run = search
 
     def arguments(self, launch: Launch) -> dict[str, Any]:
         """The launch's arguments by name, with the kernel's defaults."""

@@ -1,11 +1,15 @@
 """Make the arguments of a call, record its launches, and compare its result with the reference's."""
 
 import contextlib
+import io
 import math
+import pickle
 import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,6 +66,34 @@ def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) 
     with kernel.launched_by(note), contextlib.suppress(_Enough):
         tuning.call(*arguments.args, **arguments.kwargs)
     return found[0] if found else None
+
+
+class _WithoutMemory(pickle.Pickler):
+    """Pickles tensors, wherever they are, as ones of the same shape without memory.
+
+    Raises ValueError for an address that Triton compiles another kernel for.
+    """
+
+    def reducer_override(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return NotImplemented
+        if value.data_ptr() % 16:
+            raise ValueError("an address that is no multiple of 16")
+        sizes = tuple(value.shape), value.stride()
+        return partial(torch.empty_strided, dtype=value.dtype, device="meta"), sizes
+
+
+def without_memory(launch: Launch) -> bytes | None:
+    """A launch by which another process can compile the kernel, pickled; None where it can only make its own.
+
+    It has no grid, which is often a function and is not needed.
+    """
+    pickled = io.BytesIO()
+    try:
+        _WithoutMemory(pickled).dump(replace(launch, grid=None))
+    except Exception:  # whatever classes of the user's raise
+        return None
+    return pickled.getvalue()
 
 
 def launches_of(
