@@ -319,7 +319,7 @@ def _refuse_other_configs(
 def _put_other_configs(
     folder: Path, run: Mapping[str, Any], visits: Sequence[Visit], descriptor: int
 ) -> None:
-    """Rewrite the table with the configs of `run`; times.csv decides whether that is done, so it is put first.
+    """Rewrite the table with the configs of `run`. times.csv, put first, decides whether that is done.
 
     descriptor: locks times.csv; afterwards the new one.
     """

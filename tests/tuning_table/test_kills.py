@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from table_builders import RUN, VISITS, append, contents, filled, read_back, refusal, start
@@ -90,11 +91,11 @@ def test_a_change_of_the_configs_that_was_killed_is_finished_or_never_was(
             for name in ("append_whole", "put_staged"):
                 do = getattr(files, name)
 
-                def step(*arguments: object, name: str = name, do: object = do) -> object:
+                def step(*arguments: object, name: str = name, do: Any = do, most: int = killed) -> Any:
                     steps.append(name)
-                    if len(steps) > killed:
+                    if len(steps) > most:
                         raise SystemExit
-                    return do(*arguments)  # type: ignore[operator]
+                    return do(*arguments)
 
                 patch.setattr(files, name, step)
             steps.clear()

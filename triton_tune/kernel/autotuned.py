@@ -53,7 +53,7 @@ class AutotunedKernel:
 
     @contextlib.contextmanager
     def launched_by(self, run: Callable[[Launch], Any]) -> Iterator[None]:
-        """Call `run` in place of each launch in this context, in which no other kernel's autotuner searches."""
+        """Call `run` in place of each launch in this context. Autotuners of other kernels do not search."""
 
         def intercept(*args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
             return run(Launch(args, kwargs, grid))

@@ -26,13 +26,14 @@ from tuning_table.table import Cell, Failure
 
 TIMING = (
     "CUDA graph replay of the kernel's launches alone; consecutive launches on different tensors, of which "
-    "they can read 3 times the last-level cache in all (32 sets at most, in half of the memory); median of 2 "
-    "to 5 replays after one that is not counted, or one launch of what is over 1.5 times slower than the best "
-    "so far; the autotuner's resetting is subtracted"
+    "they can read 3 times the last-level cache in all (32 sets at most, in half of the memory); median of "
+    "2 to 5 replays after one that is not counted, or one launch of what is over 1.5 times slower than the "
+    "best so far; the autotuner's resetting is subtracted"
 )
 L2_MULTIPLE = 3
 MAX_SETS = 32
 MEMORY_SHARE = 0.5  # of the device's memory, for these sets
+MAKING_S = 10.0  # what they may take to be made
 IDLE_US = 2.0  # of a launch, in which it reads nothing
 SHORT_US = 100.0  # up to here, the time of a launch between two events is mostly the host's
 SHORTEST_US = 0.1
@@ -70,7 +71,9 @@ class KernelFile:
         with self.located(kernel):
             arguments = make(tuning, values, device)
             expected = arguments.pass_to(tuning.reference)
-        sets = Sets(lambda seed, config: launches_of(kernel, tuning, make(tuning, values, device, seed), config))
+        sets = Sets(
+            lambda seed, config: launches_of(kernel, tuning, make(tuning, values, device, seed), config)
+        )
 
         @self.located(kernel)
         def measure(name: str, best_us: float) -> Cell:
@@ -81,16 +84,18 @@ class KernelFile:
             if wrong is not None:
                 return Failure(f"{DISAGREES}: {wrong}")
             sets.grow(config, device)
-            if kernel.others:
-                names = ", ".join(sorted(kernel.others))
-                what = f"{self.name}: its call also launches {names}, whose configs are neither timed nor tuned"
-                warnings.warn(what, TuningWarning, stacklevel=1)
             taken = _time(kernel, sets.launches, config, device, best_us)
             while sets.grow(config, device, taken):
                 taken = _time(kernel, sets.launches, config, device, best_us)
+            notes = []
+            if kernel.others:
+                names = ", ".join(sorted(kernel.others))
+                notes.append(f"its call also launches {names}, whose configs are neither timed nor tuned")
             if sets.warm:
-                what = f"{self.name}: a launch reads so little of its tensors that it may find it in the cache"
-                warnings.warn(f"{what}, as in {shape.id}", TuningWarning, stacklevel=1)
+                what = "a launch reads so little of its tensors that caches may be warm"
+                notes.append(f"{what}, as in {shape.id}")
+            for note in notes:
+                warnings.warn(f"{self.name}: {note}", TuningWarning, stacklevel=1)
             return taken
 
         return measure
@@ -183,7 +188,7 @@ class Sets:
         self._launches_of = launches_of  # of the call with a seed, each made with a config
 
     def grow(self, config: Any, device: torch.device, taken_us: float = math.inf) -> bool:
-        """Add the calls that are missing, for launches that take so long together; return whether any were."""
+        """Add the calls that are missing where those of one take so long; return whether any were."""
         before = len(self.launches)
         if not before:
             self.launches.append(self._launches_of(0, config))
@@ -193,7 +198,9 @@ class Sets:
         read = min(size, BYTES_PER_US * max(SHORTEST_US, taken_us - IDLE_US))
         wanted = math.ceil(L2_MULTIPLE * cache_bytes(device) / read)
         most = min(MAX_SETS, int(MEMORY_SHARE * memory_bytes(device) / size))
-        self.launches += [self._launches_of(i, config) for i in range(len(self.launches), min(wanted, most))]
+        begun = time.monotonic()
+        while len(self.launches) < min(wanted, most) and time.monotonic() < begun + MAKING_S:
+            self.launches.append(self._launches_of(len(self.launches), config))
         self.warm = size > cache_bytes(device) > read * len(self.launches)
         return len(self.launches) > before
 

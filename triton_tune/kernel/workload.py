@@ -127,10 +127,11 @@ def _look_at(
 def _look_at_shapes(
     file: KernelFile, device: torch.device, *, ask_module: bool, without_tensors: bool
 ) -> dict[Shape, _Look]:
-    """Each shape's arguments are made once. Raises TuningError, which names the shape, for whatever the
-    user's functions raise.
+    """What a launch of each shape tells; its arguments are made once.
+
+    Raises TuningError, which names the shape, for whatever the user's functions raise.
     """
-    tuning, kernel, _ = loaded(file)
+    tuning = loaded(file).tuning
     found: dict[str, tuple[Shape, _Look]] = {}
     for position, shape in enumerate(tuning.shapes):
         name = _scenario_id(shape, position)
@@ -166,22 +167,25 @@ def _picture(problem: SearchProblem, names: Sequence[str]) -> list[str]:
 
 
 def _constants(tuning: Tuning, values: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The features that are fixed for a running program: those that follow from ``Tuning.constants``.
+    """The features that are fixed for a running program, as they follow from ``Tuning.constants``.
 
-    A feature that is no argument of shapes follows if it is the same wherever these are, in several shapes.
+    A feature is an argument of the shapes, by its name or its values; or else it follows from the constants
+    if it is the same in all shapes that share these, and several do.
     """
+    fixed, shapes = tuple(tuning.constants or ()), tuning.shapes
+    arguments = {name: repr([shape.get(name) for shape in shapes]) for shape in shapes for name in shape}
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for shape, row in zip(tuning.shapes, values.values(), strict=True):
-        groups.setdefault(repr([shape.get(name) for name in tuning.constants or ()]), []).append(row)
+    for shape, row in zip(shapes, values.values(), strict=True):
+        groups.setdefault(repr([shape.get(name) for name in fixed]), []).append(row)
     repeated = [rows for rows in groups.values() if len(rows) > 1]
-    arguments = {name for shape in tuning.shapes for name in shape}
 
     def follows(name: str) -> bool:
-        if name in arguments or not tuning.constants or not repeated:
-            return name in (tuning.constants or ())
-        return all(len({row[name] for row in rows}) == 1 for rows in repeated)
+        column = repr([row[name] for row in values.values()])
+        same = {name} & arguments.keys() or {a for a, known in arguments.items() if known == column}
+        alike = bool(repeated) and all(len({row[name] for row in rows}) == 1 for rows in repeated)
+        return bool(same & set(fixed)) if same else alike
 
-    return [name for name in next(iter(values.values())) if follows(name)]
+    return [name for name in next(iter(values.values())) if fixed and follows(name)]
 
 
 def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> list[str]:
@@ -204,7 +208,9 @@ def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> l
         if len(values) == 1 < len(shapes)
     ]
     if not tuning.constants and sum(len(column) > 1 for column in columns.values()) > 1:
-        what = "nothing says which sizes are a layer's or a model's, so no figure will say what a new one gets"
+        what = (
+            "nothing says which sizes are a layer's or a model's, so no figure will say what a new one gets"
+        )
         lines.append(f"warning: {what}: name them in Tuning(constants=[...])")
     sizes = {value for column in columns.values() if len(column) > 1 for value in column if value >= 16}
     if len(sizes) > 1 and all(size % 16 == 0 for size in sizes):

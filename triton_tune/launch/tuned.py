@@ -77,7 +77,7 @@ def tuned(
 class Tuned(Autotuner):  # type: ignore[misc]
     """A kernel with a generated package. Launch it as any Triton kernel: `kernel[grid](...)`.
 
-    It is the kernel's autotuner, whose choice it replaces, or one without configs. So `torch.library.wrap_triton`
+    It is the kernel's autotuner with another choice, or one without configs, so `torch.library.wrap_triton`
     takes it.
     """
 
@@ -98,7 +98,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
                 raise TypeError(f"{what}: kernel.fn = tuned(...)(kernel.fn) puts it there")
             inner = getattr(inner, "fn", None)
         self._autotuner = fn if isinstance(fn, Autotuner) else None
-        vars(self).update(vars(self._autotuner or Autotuner(fn, fn.arg_names, None, [], None, None)))
+        self.__dict__.update(vars(self._autotuner or Autotuner(fn, fn.arg_names, None, [], None, None)))
         self.is_autotuned = self._autotuner is not None
         self.features = features
         self.__name__ = function_of(fn).__name__
@@ -147,7 +147,9 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self.best_config = launch.config
         try:
             if launch.pre_hook is not None and not warmup:
-                launch.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **launch.keywords})
+                launch.pre_hook(
+                    {**dict(zip(self.arg_names, args, strict=False)), **kwargs, **launch.keywords}
+                )
             return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **launch.keywords)
         except DOES_NOT_FIT as error:
             return self._step_down(error, choosing, features, args, grid, warmup, kwargs)

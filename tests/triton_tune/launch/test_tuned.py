@@ -346,7 +346,7 @@ def test_a_fallback_that_is_the_best_of_a_row_was_tuned() -> None:
 
 
 def too_large_for(kernel: Tuned, *blocks: int) -> list[int]:
-    """Let launches with these blocks fail as on a device with less shared memory; the blocks that are tried."""
+    """Let launches with these blocks fail for lack of shared memory; the blocks that are tried."""
     tried, below = [], kernel.fn.run
 
     def run(*args: object, **keywords: object) -> object:
