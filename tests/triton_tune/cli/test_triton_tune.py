@@ -5,7 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from triton_tune.cli.main import main
 from triton_tune.kernel.measuring import loaded
 from triton_tune.kernel.tuning import load_tunings
 from tuning_table import read_run
-from tuning_table.table import Failure
+from tuning_table.table import Cell, Failure
 
 torch.use_deterministic_algorithms(False)  # imports for a second what forked processes then share
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
@@ -46,6 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 TABLE = Path("tuning_data/scaled/cpu_triton_interpreter")
+SUMS_TABLE = Path("tuning_data/sums/cpu_triton_interpreter")
 
 
 def test_a_table_holds_features_words_times_and_what_failed(run: Run) -> None:
@@ -73,7 +74,7 @@ def test_a_table_holds_features_words_times_and_what_failed(run: Run) -> None:
 
 
 def test_an_empty_table_is_filled_and_grows_but_not_with_another_kernel_or_list_of_shapes(run: Run) -> None:
-    table, path = Path("tuning_data/sums/cpu_triton_interpreter"), Path("kernel.py")
+    table, path = SUMS_TABLE, Path("kernel.py")
     source = path.read_text()
     assert f"treegen init {table}" in run(*SUMS, "--empty")[-1]
     assert read_run(table).visits == () and treegen(["init", str(table), "--spec", "-"]) == 0
@@ -91,30 +92,25 @@ def test_an_empty_table_is_filled_and_grows_but_not_with_another_kernel_or_list_
     assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
 
 
-def test_a_longer_list_of_configs_measures_the_new_ones_alone_and_a_shorter_one_drops_columns(
-    run: Run,
-) -> None:
-    table, path, configs = (
-        Path("tuning_data/sums/cpu_triton_interpreter"),
-        Path("kernel.py"),
-        "_config(16), _config(32)]",
-    )
+def cells_of(table: Path) -> dict[tuple[str, int], Mapping[str, Cell]]:
+    return {(visit.scenario, visit.repeat): visit.cells for visit in read_run(table).visits}
+
+
+def test_a_longer_list_of_configs_measures_the_new_ones_and_a_shorter_one_drops_columns(run: Run) -> None:
+    path, two = Path("kernel.py"), "_config(16), _config(32)]"
     source = path.read_text()
     run(*SUMS, "--budget", "30")
-    before = {(visit.scenario, visit.repeat): visit.cells for visit in read_run(table).visits}
-    path.write_text(source.replace(configs, f"{configs[:-1]}, _config(64)]"))
-    for strategy in ("race", "race"):
-        run(*SUMS, "--budget", "30", "--strategy", strategy)
-    after = {(visit.scenario, visit.repeat): visit.cells for visit in read_run(table).visits}
+    before = cells_of(SUMS_TABLE)
+    path.write_text(source.replace(two, f"{two[:-1]}, _config(64)]"))
+    run(*SUMS, "--budget", "30")
+    after = cells_of(SUMS_TABLE)
     assert before.items() <= after.items()
-    assert {config for row in after.keys() - before.keys() for config in after[row]} >= {"B64_M0_W1_S1"}
-    assert all("B64_M0_W1_S1" in after[row] for row in after.keys() - before.keys())
+    added = [set(after[row]) for row in after.keys() - before.keys()]
+    assert added and all("B64_M0_W1_S1" in row for row in added) and {"B64_M0_W1_S1"} in added
     path.write_text(source)
     run(*SUMS)
-    assert {row: visit for row, visit in before.items()}.items() <= {
-        (visit.scenario, visit.repeat): visit.cells for visit in read_run(table).visits
-    }.items()
-    path.write_text(source.replace(configs, "_config(16), _config(64)]"))
+    assert before.items() <= cells_of(SUMS_TABLE).items()
+    path.write_text(source.replace(two, "_config(16), _config(64)]"))
     assert "B32_M0_W1_S1" in run(*SUMS, code=2)[0]
 
 
@@ -138,11 +134,7 @@ def test_another_autotuned_kernel_of_a_call_is_named_and_does_not_search(run: Ru
     path.write_text(path.read_text().replace("\ndef add(x):\n    total = torch.zeros(1)\n", SECOND))
     lines = run(*SUMS)
     assert sum("zeroed" in line for line in lines) == 1
-    cells = [
-        cell
-        for visit in read_run(Path("tuning_data/sums/cpu_triton_interpreter")).visits
-        for cell in visit.cells.values()
-    ]
+    cells = [cell for row in cells_of(SUMS_TABLE).values() for cell in row.values()]
     assert cells and all(isinstance(cell, float) for cell in cells)
 
 
