@@ -81,6 +81,16 @@ class AutotunedKernel:
             del self.tuner.run
             Autotuner.run = search
 
+    @contextlib.contextmanager
+    def launching_nothing(self) -> Iterator[None]:
+        """Let launches of any kernel do nothing in this context."""
+        kind: Any = next(each for each in type(_jitted(self.tuner)).__mro__ if "run" in vars(each))
+        run, kind.run = kind.run, lambda *args, **kwargs: None
+        try:
+            yield
+        finally:
+            kind.run = run
+
     def arguments(self, launch: Launch) -> dict[str, Any]:
         """The launch's arguments by name, with the kernel's defaults."""
         return {**self._defaults, **self._given(launch)}

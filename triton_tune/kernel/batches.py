@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import math
 import pickle
 import random
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensorMode, fake_tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
@@ -49,6 +51,22 @@ def make(tuning: Tuning, shape: Mapping[str, Any], device: torch.device, seed: i
         numpy.random.seed(seed)
     with device:
         return Arguments(tuning.arguments(**shape))
+
+
+@contextlib.contextmanager
+def described_alone(kernel: AutotunedKernel) -> Iterator[None]:
+    """Let tensors have a shape and a type but no memory in this context, and let launches do nothing.
+
+    What reads a value or an address of a tensor raises an error.
+    """
+    mode, log = FakeTensorMode(allow_non_fake_inputs=True), logging.getLogger(fake_tensor.__name__)
+    mode._allow_unsafe_data_ptr_access = False
+    disabled, log.disabled = log.disabled, True  # it would tell of errors before they are raised
+    try:
+        with kernel.launching_nothing(), mode:
+            yield
+    finally:
+        log.disabled = disabled
 
 
 class _Enough(BaseException):

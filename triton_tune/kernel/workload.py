@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses import FakeTensorMode
 
 from triton_tune.bench.pool import Subject
 from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
-from triton_tune.kernel.batches import first_launch, make, without_memory
+from triton_tune.kernel.batches import described_alone, first_launch, make, without_memory
 from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, loaded
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from triton_tune.launch.features import value_of
@@ -131,7 +130,7 @@ def _look_at_shapes(
 
     Raises TuningError, which names the shape, for whatever the user's functions raise.
     """
-    tuning = loaded(file).tuning
+    tuning, kernel, _ = loaded(file)
     found: dict[str, tuple[Shape, _Look]] = {}
     for position, shape in enumerate(tuning.shapes):
         name = _scenario_id(shape, position)
@@ -140,7 +139,7 @@ def _look_at_shapes(
         try:
             look = None
             if without_tensors:
-                with contextlib.suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True):
+                with contextlib.suppress(Exception), described_alone(kernel):
                     look = _look_at(file, shape, device, ask_module=ask_module, compiles=False)
             look = look or _look_at(file, shape, device, ask_module=ask_module, compiles=not without_tensors)
         except Exception as error:

@@ -219,6 +219,8 @@ def test_a_dry_run_and_an_empty_table_make_no_tensors_unless_a_function_reads_th
     path = Path("kernel.py")
     path.write_text(path.read_text().replace(old, new))
     assert "2 shapes" in run(*SUMS, "--dry-run")[1]
+    path.write_text(path.read_text().replace("\ndef add(x):\n    total = torch.zeros(1)\n", SECOND))
+    assert "2 shapes" in run(*SUMS, "--dry-run")[1]  # with another kernel before, which is not launched
     run(*SUMS, "--empty")
 
 
