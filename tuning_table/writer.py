@@ -306,7 +306,7 @@ def _refuse_other_configs(
 ) -> None:
     """Raise TableError unless one list of configs holds the other."""
     theirs, ours = ({config["id"]: config for config in configs} for configs in (have, need))
-    for id in ours.keys() & theirs.keys():
+    for id in filter(theirs.__contains__, ours):
         if found := difference(theirs[id], ours[id], ()):
             what = "the list of configs changed: {} with {} {}, but this run has {}".format(id, *found)
             raise TableError(folder, f"{what}: {_REMEDY}")

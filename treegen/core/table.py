@@ -71,9 +71,10 @@ def needless(columns: Mapping[str, Column]) -> dict[str, str]:
 def _tell_the_same(one: Column, other: Column) -> bool:
     if one == other:
         return True
-    pairs = {(one[s], other[s]) for s in one} if one.keys() == other.keys() else set()
-    words = all(isinstance(value, str) for pair in pairs for value in pair)
-    return words and len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs) > 0
+    if one.keys() != other.keys() or not all(isinstance(v, str) for c in (one, other) for v in c.values()):
+        return False
+    pairs = {(one[s], other[s]) for s in one}
+    return len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs) > 0
 
 
 def median_times(table: Table) -> npt.NDArray[np.float64]:

@@ -124,11 +124,16 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
         ]
     constants = [name for name in features if any(name in header.constants for header in headers)]
     held = [name for name in constants if name not in words] or constants  # a new model has known types
-    what = "a model's or a layer's sizes: whole ones are held out, so that figures say what new ones get"
+    what = "what a model or a layer fixes: figures say what new ones get"
+    sizes = [name for name in features if name not in words]
+    if not constants and len(sizes) > 1:
+        step = max(sizes, key=lambda name: len(set(columns[name].values())))
+        held = [name for name in sizes if name != step]
+        what = f"a guess, as {step} has the most values; {what}"
+    fixed = ", ".join(map(quoted, constants or held)) or "..."
     lines += [
         f"    {'' if held else '# '}hold_out_by: [{', '.join(map(quoted, held)) or '...'}]  # {what}",
-        f"    # constants: [{', '.join(map(quoted, constants)) or '...'}]  # what is fixed for a running",
-        "    # program, such as these; then trees ask about them in classes alone",
+        f"    # constants: [{fixed}]  # fixed for a running program; trees then ask about them in classes",
         "    # classes:  # kinds of programs that may launch other configs, by conditions on the constants",
         "    #   small: FEATURE <= 1024",
         "    #   large: otherwise",

@@ -36,7 +36,7 @@ class AutotunedKernel:
         self.tuner = kernel
         while self.tuner is not None and not isinstance(self.tuner, Autotuner):
             self.tuner = getattr(self.tuner, "fn", None)
-        if self.tuner is None or not getattr(self.tuner, "is_autotuned", True):
+        if self.tuner is None or getattr(self.tuner, "autotuner", self.tuner) is None:
             raise TuningError(f"{kernel!r:.60} has no @triton.autotune, which states the configs to time")
         self.function = function_of(kernel)
         self.name: str = self.function.__name__

@@ -79,6 +79,8 @@ class Tuned(Autotuner):  # type: ignore[misc]
 
     It is the kernel's autotuner with another choice, or one without configs, so `torch.library.wrap_triton`
     takes it.
+
+    autotuner: of the kernel itself, if it has one.
     """
 
     def __init__(
@@ -97,12 +99,11 @@ class Tuned(Autotuner):  # type: ignore[misc]
                 what = "@tuned must stand directly above @triton.autotune"
                 raise TypeError(f"{what}: kernel.fn = tuned(...)(kernel.fn) puts it there")
             inner = getattr(inner, "fn", None)
-        self._autotuner = fn if isinstance(fn, Autotuner) else None
-        self.__dict__.update(vars(self._autotuner or Autotuner(fn, fn.arg_names, None, [], None, None)))
-        self.is_autotuned = self._autotuner is not None
+        self.autotuner = fn if isinstance(fn, Autotuner) else None
+        self.__dict__.update(vars(self.autotuner or Autotuner(fn, fn.arg_names, None, [], None, None)))
         self.features = features
         self.__name__ = function_of(fn).__name__
-        if leaves_unknown and not self.is_autotuned:
+        if leaves_unknown and self.autotuner is None:
             raise ValueError(f'unknown="{AUTOTUNE}" of @tuned: {self.__name__} has no @triton.autotune')
         for name, feature in features.items():
             if not callable(feature):
@@ -110,7 +111,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self.best_config: Any = None  # the triton.Config of the last launch, as the autotuner has it
         self._package, self._most, self._leaves_unknown = package, autotune, leaves_unknown
         self._defaults = defaults_of(function_of(fn))
-        self._known = KnownConfigs(self.__name__, self._autotuner, self._defaults)
+        self._known = KnownConfigs(self.__name__, self.autotuner, self._defaults)
         self._launch_of = cache(self._known.launch_of)
         self._choosing: dict[int, Choosing] = {}  # by device
         self._devices = 0  # how many there are; 0 before the first launch
@@ -141,7 +142,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         if launch.autotuner is not None and not warmup and not _capturing():
             result = launch.autotuner.run(*args, grid=grid, warmup=warmup, **kwargs)
             best = self.best_config = launch.autotuner.best_config
-            if launch.autotuner is not self._autotuner:  # it has timed these features once and for all
+            if launch.autotuner is not self.autotuner:  # it has timed these features once and for all
                 choosing.launches[features] = ConfigLaunch(best.all_kwargs(), best.pre_hook, best)
             return result
         self.best_config = launch.config
@@ -199,7 +200,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         launch = self._launch_of(configs[0])
         if not_tuned is not None:
             if self._leaves_unknown:
-                launch = replace(launch, autotuner=self._autotuner)
+                launch = replace(launch, autotuner=self.autotuner)
             if not_tuned not in self._warned:
                 self._warned.add(not_tuned)
                 what = "is left to Triton's autotuner" if self._leaves_unknown else "launches the fallback"
@@ -262,7 +263,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
             try:
                 package = importlib.import_module(package)
             except ModuleNotFoundError as error:
-                if not self.is_autotuned or error.name is None or not package.startswith(error.name):
+                if self.autotuner is None or error.name is None or not package.startswith(error.name):
                     raise
                 warnings.warn(
                     f"{package} does not exist yet, so Triton's autotuner chooses for {self.__name__}: "
@@ -273,7 +274,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
                 return
         self._overrides = read_overrides(package.__name__.rpartition(".")[2])
         if self._overrides.autotune:
-            if not self.is_autotuned:
+            if self.autotuner is None:
                 raise ValueError(f"{CONFIG} names {AUTOTUNE}, but {self.__name__} has no @triton.autotune")
             self._autotunes, self._devices = True, 1
             return
@@ -290,7 +291,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
                 if name not in known:
                     raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(known)}")
             self._forced = self._fallback._replace(**forced)
-        rule = getattr(self._autotuner, "early_config_prune", None)
+        rule = getattr(self.autotuner, "early_config_prune", None)
         self._prunes = rule is not None and self._forced is None
         if self._prunes:
             self._read = _with_types(self._read)

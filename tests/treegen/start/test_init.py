@@ -143,18 +143,16 @@ def test_words_that_stand_for_each_other_are_one_feature_of_build_as_well(
 @pytest.mark.parametrize(("constants", "held"), [
     (["N", "dtype"], ("N",)),  # a new model has element types that are known
     (["dtype"], ("dtype",)),
-    ([], ()),
+    ([], ("N",)),  # what has fewer values than the other
 ])  # fmt: skip
 def test_whole_models_are_held_out_by_what_the_run_says_they_fix(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], constants: list[str], held: tuple[str, ...]
+    tmp_path: Path, constants: list[str], held: tuple[str, ...]
 ) -> None:
     table(tmp_path / "data/a", constants=constants)
     assert main(["init", "data/a"]) == 0
     kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
     assert kernel.hold_out_by == held and kernel.features == ("M", "N", "dtype")
-    capsys.readouterr()
     assert main(["build"]) == 0
-    assert ("one group" in capsys.readouterr().out) is (not held)
 
 
 def bytes_of(config: dict[str, int]) -> int:

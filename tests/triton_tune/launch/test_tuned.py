@@ -259,8 +259,8 @@ def timed(kernel: Tuned, fastest: int) -> list[int]:
     below, seen_by = kernel.fn.run, []
     kernel.fn = types.SimpleNamespace(run=lambda *args, **kw: (seen_by.append(kw), below(*args, **kw))[1])
     kernel._do_bench = bench
-    if kernel._autotuner is not None:
-        kernel._autotuner.fn, kernel._autotuner._do_bench = kernel.fn, bench
+    if kernel.autotuner is not None:
+        kernel.autotuner.fn, kernel.autotuner._do_bench = kernel.fn, bench
     return blocks
 
 
