@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
-from treegen.core.table import Cells
+from treegen.core.table import Cells, needless
 from treegen.crossval.choices import Choices, Quality, costs_of, quality
 from treegen.crossval.folds import HeldOut
 from treegen.review.printing import left_out_words
@@ -107,22 +106,23 @@ def title(problem: Problem) -> str:
 
 
 def _ignored(problem: Problem) -> list[str]:
-    """The columns that are no feature, unless they are constant or equal to one.
+    """The columns that are no feature, unless a tree would not need them.
 
     None for a table whose columns a translation picks.
     """
     if problem.table.kernel in problem.kernel.translations:
         return []
-    columns = dict(zip(problem.table.feature_names, problem.table.features.T, strict=True))
-    known = [columns[name] for name in problem.names if name in columns]
+    table = problem.table
+    columns = {
+        name: {row: words.get(value, value) for row, value in enumerate(column.tolist())}
+        for name, column in zip(table.feature_names, table.features.T, strict=True)
+        for words in [dict(enumerate(table.words.get(name, ())))]
+    }
+    of_spec = [name for name in columns if name in problem.names]
+    ignored = [name for name in columns if name not in of_spec]
+    told = needless({name: columns[name] for name in (*of_spec, *ignored)})
     what = "of scenarios.csv is no feature of the spec, and is ignored; add it to features"
-    return [
-        f"column {name} {what}"
-        for name, column in columns.items()
-        if name not in problem.names
-        and np.ptp(column) > 0
-        and not any(np.array_equal(column, other) for other in known)
-    ]
+    return [f"column {name} {what}" for name in ignored if name not in told]
 
 
 def _fitted(problem: Problem, heuristic: Heuristic) -> Quality:
