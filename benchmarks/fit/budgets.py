@@ -1,8 +1,7 @@
 """How good is a module if the budget of its run ends early?
 
     python -m benchmarks.fit.budgets treegen.yaml
-    python -m benchmarks.fit.budgets examples/matmul/treegen.yaml \\
-        --table examples/matmul/untuned_data/matmul/nvidia_h200
+    python -m benchmarks.fit.budgets SPEC --table examples/matmul/untuned_data/matmul/nvidia_h200
 
 Of each table, groups such as models are held out in folds; single scenarios, where there are no groups. A run
 over the other scenarios is replayed from the table until a share of its cells is timed, repeats included. A

@@ -170,8 +170,8 @@ def lines_about_worth(summary: Mapping[str, Any], problem: SearchProblem, times:
     more = (problem.possible - measured) * seconds / measured
     return [
         *lines,
-        f"expect {found.choice:.2f}x the best times of a module, {found.single:.2f}x of the best single config: so do "
-        f"choices in each of {found.compared} scenarios, if left out, by the {ASKED} nearest others",
-        f"half of these scenarios would give {found.by_half:.2f}x; at the rate so far, all other cells would take "
-        f"{more:.0f} s more at most",
+        f"expect {found.choice:.2f}x the best times of a module, and {found.single:.2f}x of the best single "
+        f"config: so do choices in each of {found.compared} scenarios by the {ASKED} nearest others",
+        f"half of these scenarios would give {found.by_half:.2f}x; at the rate so far, all other cells would "
+        f"take {more:.0f} s more at most",
     ]

@@ -148,9 +148,10 @@ class Race:
         enough = self._rules.neighbours
         tried = self._seen.repeats > 0
         fast = tried & (self._seen.slowdowns <= self._rules.hopeless)
+        visited: Mask = tried.any(axis=1)
         hopeless = np.zeros_like(untried)
         for members, everyone in self._families:
-            nearest = everyone[tried.any(axis=1)[everyone]].reshape(len(members), -1)
+            nearest = everyone[visited[everyone]].reshape(len(members), -1)
             rows, configs = np.nonzero(untried[members])  # the cells that ask the neighbours
             found = np.zeros(len(rows), dtype=np.intp)  # neighbours that tried the config
             for rank in range(0, nearest.shape[1], ASKED_AT_ONCE):
