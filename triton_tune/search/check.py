@@ -9,11 +9,11 @@ CHECK_SHARE = 0.25  # checking ends at this share of the budget
 
 
 class CheckFirst:
-    """Times CHECKED_CONFIGS in the scenarios that a strategy sweeps first, and then follows the strategy.
+    """Times a few configs in the scenarios that a strategy sweeps first, and then follows the strategy.
 
-    These are from the middle of the list, as configs at the ends of a space are seldom good. Once every
-    config has failed in more than half of these scenarios, nothing further is planned. As any strategy, it
-    goes by the table alone.
+    These configs are from the middle of the list, as those at the ends of a space are seldom good. Once every
+    config has failed in more than half of the scenarios, nothing further is planned. As any strategy, it goes
+    by the table alone.
 
     gave_up: why it ended early.
     """

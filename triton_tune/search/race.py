@@ -148,7 +148,7 @@ class Race:
         enough = self._rules.neighbours
         tried = self._seen.repeats > 0
         fast = tried & (self._seen.slowdowns <= self._rules.hopeless)
-        visited: Mask = tried.any(axis=1)
+        visited = np.asarray(tried.any(axis=1))
         hopeless = np.zeros_like(untried)
         for members, everyone in self._families:
             nearest = everyone[visited[everyone]].reshape(len(members), -1)
