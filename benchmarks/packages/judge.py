@@ -51,7 +51,8 @@ def choices(tuning: Tuning, folder: Path, table: Path, untuned: Path, device: to
     """The figures of what is chosen, by the times of the judged shapes."""
     seen, judged = read_run(table), read_run(untuned)
     times, tuned_times = Times(judged.visits), Times(seen.visits)
-    slowdowns = {s: found for s in judged.scenarios if (found := times.slowdowns(s))}
+    whole_rows = (s for s in judged.scenarios if len(times.measured(s)) == len(judged.header.configs))
+    slowdowns = {s: found for s in whole_rows if (found := times.slowdowns(s))}
     best = {s: min(row, key=row.__getitem__) for s, row in slowdowns.items()}
 
     def over_best(scenario: str, config: str | None) -> float:

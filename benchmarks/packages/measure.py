@@ -2,12 +2,12 @@
 
     python -m benchmarks.packages.measure --kernels chunk_scan chunk_h --tuning 60 30 --out results/packages
 
-For each number of seconds, each kernel is tuned for shapes of models, with nothing compiled before, and a module
-is built. Then every config is timed for shapes of other models. By these times the module's choices are judged,
-and those of the package's own autotuner, which reuses what it found for the first shape with equal keys. The
-steps are the commands of docs/your_kernel.md; the same command again goes on with unfinished tables. The last
-lines are tables of all kernels in `--out`, those of earlier calls included. Exit code 1 if a step failed;
-`log.txt` of the kernel has its output.
+For each number of seconds, each kernel is tuned for shapes of models, with nothing compiled before, and a
+module is built. Then every config is timed for shapes of other models. By these times the module's choices
+are judged, and those of the package's own autotuner, which reuses what it found for the first shape with
+equal keys. The steps are the commands of docs/your_kernel.md; the same command again goes on with unfinished
+tables. The last lines are tables of all kernels in `--out`, those of earlier calls included. Exit code 1 if
+a step failed; `log.txt` of the kernel has its output.
 """
 
 import argparse
