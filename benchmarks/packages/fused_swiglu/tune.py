@@ -2,16 +2,14 @@
 
 from itertools import pairwise
 
-import liger_kernel.ops.fused_moe as package
+import liger_kernel.ops.fused_moe_kernels as package
 import torch
 import triton
+from liger_kernel.ops.fused_moe import BLOCK_M_TOKEN as BLOCK_M
 from torch.nn.functional import pad, silu
 
 from benchmarks.packages.models import DTYPE, tuned
 from triton_tune import Tuning
-
-BLOCK_M = package.BLOCK_M_TOKEN
-kernel = package._fused_up_proj_swiglu_kernel
 
 
 def arguments(tokens, experts, chosen, hidden, size):
@@ -27,12 +25,16 @@ def arguments(tokens, experts, chosen, hidden, size):
 
 
 def call(x, weights, tokens, starts, rows, experts):
-    (_, two_i, H), pairs = weights.shape, len(tokens)
-    before, after = x.new_empty(pairs, two_i), x.new_empty(pairs, two_i // 2)
-    kernel[lambda config: (len(rows), triton.cdiv(two_i // 2, config["BLOCK_N"]))](
-        x, weights, tokens, starts, rows, experts, before, after, H_dim=H, I_dim=two_i // 2,
-        stride_x_T=x.stride(0), stride_x_H=1, stride_w_E=two_i * H, stride_w_N=H, stride_w_K=1,
-        stride_pre_TK=two_i, stride_pre_N=1, stride_post_TK=two_i // 2, stride_post_N=1, BLOCK_M=BLOCK_M,
+    pairs, hidden, size = len(tokens), x.shape[1], weights.shape[1] // 2
+    before, after = x.new_empty(pairs, 2 * size), x.new_empty(pairs, size)
+
+    def grid(config):
+        return len(rows), triton.cdiv(size, config["BLOCK_N"])
+
+    package._fused_up_proj_swiglu_kernel[grid](
+        x, weights, tokens, starts, rows, experts, before, after, H_dim=hidden, I_dim=size, BLOCK_M=BLOCK_M,
+        stride_x_T=hidden, stride_x_H=1, stride_w_E=2 * size * hidden, stride_w_N=hidden, stride_w_K=1,
+        stride_pre_TK=2 * size, stride_pre_N=1, stride_post_TK=size, stride_post_N=1,
     )  # fmt: skip
     return before, after
 
@@ -49,7 +51,7 @@ def reference(x, weights, tokens, starts, rows, experts):
 
 
 TUNING = Tuning(
-    kernel=kernel,
+    kernel=package._fused_up_proj_swiglu_kernel,
     name="fused_swiglu",
     call=call,
     arguments=arguments,
