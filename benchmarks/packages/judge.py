@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from triton.runtime.autotuner import Autotuner
 
+from benchmarks.common.environment import stop
 from benchmarks.common.table import spread_text
 from benchmarks.launch.timing import cpu_us, synchronise
 from triton_tune import Tuned, Tuning, tuned
@@ -54,6 +55,8 @@ def choices(tuning: Tuning, folder: Path, table: Path, untuned: Path, device: to
     whole_rows = (s for s in judged.scenarios if len(times.measured(s)) == len(judged.header.configs))
     slowdowns = {s: found for s in whole_rows if (found := times.slowdowns(s))}
     best = {s: min(row, key=row.__getitem__) for s, row in slowdowns.items()}
+    if not best:
+        stop(f"{untuned}: all configs were tried for none of the shapes; a longer --judging is needed")
 
     def over_best(scenario: str, config: str | None) -> float:
         return slowdowns[scenario].get(config or "", math.nan)
