@@ -62,6 +62,7 @@ class Layer:
     v_scale: float | Tensor
     lse: Tensor | None = None
     bidirectional_ranges: Tensor | None = None
+    ahead: int | None = None  # keys that a query sees behind its own; None in causal attention
 
 
 class OfLayer(NamedTuple):

@@ -174,7 +174,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         for name, value in others.items():
             if isinstance(value, Tensor) or value not in (None, False):
                 raise NotImplementedError(f"attn_kernels: {name} is given, but it is not supported")
-        scales = {}
+        scales: dict[str, Any] = {}
         if self._scaled:
             scales = {
                 name: self._one if scale is None else scale.reshape(1)

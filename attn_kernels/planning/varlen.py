@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from attn_kernels.core.checks import FP8
+from attn_kernels.core.checks import FP8, MAX_TOKENS
 from attn_kernels.core.layer_checks import check_tensor
 from attn_kernels.core.model import Model
 from attn_kernels.launch.run import run
@@ -39,34 +39,29 @@ def flash_attn_varlen_func(
         max_seqlen_q, max_seqlen_k: the longest query and context of the batch, in tokens.
         cu_seqlens_q: int32 [num_seqs + 1]. seqused_k: int32 [num_seqs].
         block_table: int32 [num_seqs, max_blocks_per_seq].
-        window_size: number of keys that a query sees before its own and after it; -1 means all. In causal
-            attention, 0 and -1 are the same after it.
+        causal, window_size: number of keys that a query sees before its own and after it; -1 means all. In
+            causal attention, 0 and -1 are the same after it.
         softcap, alibi_slopes: as ``run``. s_aux: its ``sinks``. k_descale, v_descale: its scales.
         return_softmax_lse: return the output and the ``lse`` of ``run``.
 
     Raises:
-        NotImplementedError: ``causal=False``, a window that looks ahead, or a gradient that is required.
-        TypeError, ValueError: as ``plan`` and ``run``.
+        TypeError, ValueError, NotImplementedError: as ``plan`` and ``run``.
     """
-    if not causal:
-        raise NotImplementedError("causal is False, but only causal attention is implemented")
     if not (
         isinstance(window_size, tuple)
         and [type(keys) for keys in window_size] == [int, int]
-        and window_size[0] >= -1
+        and min(window_size) >= -1
     ):
         raise ValueError(f"window_size is {window_size!r}, but a tuple of two integers is needed, -1 for all")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_tensor(name, tensor)
-        if tensor.requires_grad and torch.is_grad_enabled():
-            raise NotImplementedError(f"{name} requires a gradient, but torch.no_grad() is needed")
     for name, scale in (("k_descale", k_descale), ("v_descale", v_descale)):
         if isinstance(scale, Tensor) and scale.numel() != 1:
             needed = "one element is needed: a scale for all sequences and heads"
             raise ValueError(f"{name} has shape {tuple(scale.shape)}, but {needed}")
     left, right = window_size
-    if right not in (-1, 0):
-        raise NotImplementedError(f"window_size is {window_size}, but causal attention sees no later keys")
+    if causal and right > 0:
+        raise ValueError(f"window_size is {window_size}, but in causal attention no query sees a later key")
     if q.ndim != 3:
         needed = "(num_query_tokens, num_query_heads, head_size)"
         raise ValueError(f"q has shape {tuple(q.shape)}, but {needed} is needed")
@@ -76,7 +71,9 @@ def flash_attn_varlen_func(
     num_query_tokens, num_query_heads, head_size = q.shape
     cache_dtype = FP8 if k.dtype == FP8 else None  # run checks the caches' dtypes
     window = None if left == -1 else left + 1
-    model = Model(num_query_heads, k.shape[2], head_size, k.shape[1], q.dtype, cache_dtype, window)
+    model = Model(
+        num_query_heads, k.shape[2], head_size, k.shape[1], q.dtype, cache_dtype, window, causal=causal
+    )
     batch = plan(
         cu_seqlens_q,
         seqused_k,
@@ -103,5 +100,7 @@ def flash_attn_varlen_func(
         k_scale=k_descale,
         v_scale=v_descale,
         lse=lse,
+        causal=causal,
+        keys_after=None if causal else MAX_TOKENS if right == -1 else right,
     )
     return out if lse is None else (out, lse)
