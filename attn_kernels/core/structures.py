@@ -11,7 +11,9 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.model import Model
 
 
-@dataclass(slots=True, eq=False)  # not frozen: that would take three times as long to make, at every step
+@dataclass(
+    slots=True, eq=False, weakref_slot=True
+)  # not frozen: that would take three times as long to make, at every step
 class Plan:
     """The data that all layers of one step share; nothing changes it but a config that does not fit."""
 
@@ -43,6 +45,7 @@ class Plan:
     # Plans the batch again without a config that raised an error; None where the caller chose the config.
     again: Callable[[Config, Exception], "Plan"] | None = field(default=None, repr=False)
     replacement: "Plan | None" = field(default=None, repr=False)  # what that made: launched in place of this
+    handle: Tensor | None = field(default=None, init=False, repr=False)  # by which an operator finds the plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -205,7 +205,7 @@ def attention(
         attention_mask: the result of ``step_mask`` for this step. None of attention that is not causal.
         scaling, softcap, s_aux: ``softmax_scale``, ``softcap`` and ``sinks`` of ``run``.
         is_causal: that of the module if None.
-        kwargs: ``cu_seq_lens_q`` and ``cu_seq_lens_k`` say where sequences begin that are packed into one row.
+        kwargs: ``cu_seq_lens_q`` and ``cu_seq_lens_k`` say where packed sequences begin.
 
     Returns:
         The output [num_seqs, queries, num_query_heads, head_size], and None in place of weights.

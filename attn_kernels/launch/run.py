@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, is_grad_enabled
+from torch.compiler import is_compiling
 
 from attn_kernels.core import layer_checks
 from attn_kernels.core.checks import MAX_TOKENS
@@ -13,6 +14,7 @@ from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import bind_divide
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_filled
+from attn_kernels.launch.operators import define, number_and_tensor, plan_of
 from triton_tune.launch.environment import DOES_NOT_FIT
 
 # A layer's tensors in the order of their addresses. The first four are always there.
@@ -24,7 +26,7 @@ PLACED = 6  # entries of a signature, its first, that must match the plan: shape
 
 
 def run(
-    plan: Plan,
+    plan: Plan | Tensor,
     q: Tensor,
     k_cache: Tensor,
     v_cache: Tensor,
@@ -47,6 +49,9 @@ def run(
     Aligned at the end: query i of a sequence with n queries and L keys is at position L - n + i. In causal
     attention it sees keys 0 .. L - n + i, or the last ``sliding_window`` of those; otherwise later keys, too.
     A score is ``softmax_scale * q @ k``, then soft-capped, then biased. A query that sees no key gives zeros.
+
+    In a graph of ``torch.compile`` and ``torch.export`` this is the operator ``attn_kernels::run``. There, a
+    plan's ``handle`` may stand for the plan, as an input of the graph.
 
     Args:
         q: [num_query_tokens, num_query_heads, head_size] of the model's dtype. Like the caches and ``out``,
@@ -85,6 +90,16 @@ def run(
         ValueError: a wrong shape, device, stride, page id or number; an output that overlaps an input.
         NotImplementedError: a gradient that is required.
     """
+    if is_compiling():
+        if out is None:
+            out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        scales = (*number_and_tensor(k_scale), *number_and_tensor(v_scale))
+        handle = plan if isinstance(plan, Tensor) else plan.handle
+        options = (softmax_scale, sliding_window, softcap, alibi_slopes, sinks, *scales)
+        torch.ops.attn_kernels.run(
+            handle, q, k_cache, v_cache, out, *options, lse, bidirectional_ranges, causal, keys_after
+        )
+        return out
     # A server runs everything up to the first return 32 to 80 times a step.
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
@@ -151,6 +166,49 @@ def run(
     scoring = (softmax_scale, sliding_window, softcap, causal, keys_after)
     _launch_first(plan, signature, addresses, tensors, optional, scoring)
     return out
+
+
+def _run_in_graph(
+    plan: Tensor,
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    out: Tensor,
+    softmax_scale: float | None,
+    sliding_window: int | None,
+    softcap: float,
+    alibi_slopes: Tensor | None,
+    sinks: Tensor | None,
+    k_scale: float,
+    k_scale_tensor: Tensor | None,
+    v_scale: float,
+    v_scale_tensor: Tensor | None,
+    lse: Tensor | None,
+    bidirectional_ranges: Tensor | None,
+    causal: bool,
+    keys_after: int | None,
+) -> None:
+    run(
+        plan_of(plan),
+        q,
+        k_cache,
+        v_cache,
+        out=out,
+        softmax_scale=softmax_scale,
+        sliding_window=sliding_window,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        sinks=sinks,
+        k_scale=k_scale if k_scale_tensor is None else k_scale_tensor,
+        v_scale=v_scale if v_scale_tensor is None else v_scale_tensor,
+        lse=lse,
+        bidirectional_ranges=bidirectional_ranges,
+        causal=causal,
+        keys_after=keys_after,
+    )
+
+
+define(_run_in_graph, "run")
 
 
 def _names(optional: tuple[Any, ...]) -> list[str]:

@@ -19,6 +19,7 @@ from attn_kernels.kernels.hopper_limits import launches
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.splits import find_splits, most_hopper_splits
 from attn_kernels.kernels.variant import Fresh, Scratch, ScratchSizes
+from attn_kernels.launch.operators import take_handle
 from attn_kernels.launch.run import begin
 from attn_kernels.planning.workspace import Workspace
 
@@ -144,6 +145,7 @@ def plan(
         if recorder is not None and given is None:
             recorder.record(model, lengths, parts, for_capture)
     begin(made)
+    take_handle(made)
     return made
 
 
