@@ -11,9 +11,8 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.model import Model
 
 
-@dataclass(
-    slots=True, eq=False, weakref_slot=True
-)  # not frozen: that would take three times as long to make, at every step
+# Not frozen: that would take three times as long to make, at every step.
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Plan:
     """The data that all layers of one step share; nothing changes it but a config that does not fit."""
 

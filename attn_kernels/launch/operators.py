@@ -1,10 +1,10 @@
 """Operators of torch, as which compiled graphs hold launches: ``torch.compile``, ``torch.export``.
 
-A graph takes tensors and numbers. So a plan has a handle, a tensor that holds a number, and the operator finds
-the plan by it.
+A graph takes tensors and numbers. So a plan has a handle, a tensor that holds a number, by which the operator
+finds the plan.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from weakref import WeakValueDictionary
 
@@ -16,22 +16,21 @@ from attn_kernels.core.structures import Plan
 NAMESPACE = "attn_kernels"
 CHUNK = 1024  # handles made at a time, of which each then costs little
 
-_library = torch.library.Library(NAMESPACE, "FRAGMENT")
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call, unused-ignore]
 _plans: WeakValueDictionary[int, Plan] = WeakValueDictionary()
-
-
-def _handles() -> Iterator[tuple[int, Tensor]]:
-    for first in count(0, CHUNK):
-        numbers = torch.arange(first, first + CHUNK, device="cpu")
-        yield from zip(range(first, first + CHUNK), numbers.unbind(), strict=True)
-
-
-_free = _handles()
+_chunks = count()
+_free: list[tuple[int, Tensor]] = []
 
 
 def take_handle(plan: Plan) -> None:
-    """Give a plan its handle, int64 on the CPU."""
-    number, plan.handle = next(_free)
+    """Give a plan its handle, int64 on the CPU; threads may do so at once."""
+    try:
+        number, plan.handle = _free.pop()
+    except IndexError:
+        first = CHUNK * next(_chunks)
+        numbers = torch.arange(first, first + CHUNK, device="cpu").unbind()
+        number, plan.handle = first, numbers[0]
+        _free.extend(zip(range(first + 1, first + CHUNK), numbers[1:], strict=True))
     _plans[number] = plan
 
 
@@ -39,9 +38,7 @@ def plan_of(handle: Tensor) -> Plan:
     """Find a plan. Raises ValueError if nothing keeps it any more."""
     plan = _plans.get(int(handle))
     if plan is None:
-        raise ValueError(
-            f"plan number {int(handle)} is gone, but one that is kept until its launches is needed"
-        )
+        raise ValueError(f"plan number {int(handle)} is gone, but it is needed for as long as its handle")
     return plan
 
 
@@ -50,8 +47,8 @@ def define(function: Callable[..., None], name: str) -> None:
     if hasattr(getattr(torch.ops, NAMESPACE), name):  # its module was imported again
         return
     schema = torch.library.infer_schema(function, mutates_args=("out", "lse"))
-    _library.define(name + schema)
-    _library.impl(name, function, "CompositeExplicitAutograd")
+    _library.define(name + schema)  # type: ignore[no-untyped-call, unused-ignore]
+    _library.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call, unused-ignore]
     torch.library.register_fake(f"{NAMESPACE}::{name}", lambda *_: None, lib=_library)
 
 

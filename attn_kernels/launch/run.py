@@ -26,7 +26,7 @@ PLACED = 6  # entries of a signature, its first, that must match the plan: shape
 
 
 def run(
-    plan: Plan | Tensor,
+    plan: Plan,
     q: Tensor,
     k_cache: Tensor,
     v_cache: Tensor,

@@ -56,11 +56,14 @@ class ScoreOptions:
     window: int | None = None  # keys that a query sees
     softcap: float = 0.0
     sinks: bool = False
+    causal: bool = True  # no window otherwise, because checks take some queries of a sequence alone
 
     def __str__(self) -> str:
         window = f"window {self.window}" if self.window else ""
         softcap = f"soft cap {self.softcap:g}" if self.softcap else ""
-        return "+".join(filter(None, (window, softcap, "sinks" * self.sinks)))
+        return "+".join(
+            filter(None, (window, softcap, "sinks" * self.sinks, "non-causal" * (not self.causal)))
+        )
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,8 @@ class Batch:
     @cached_property
     def model(self) -> Model:
         """The layers' constants, as `attn_kernels.plan` takes them. Raises ValueError, TypeError."""
-        return self.layout.model(self.block_size, self.dtype, self.cache_dtype, self.scores.window)
+        model = self.layout.model(self.block_size, self.dtype, self.cache_dtype, self.scores.window)
+        return dataclasses.replace(model, causal=self.scores.causal)
 
     @property
     def dtype_name(self) -> str:
