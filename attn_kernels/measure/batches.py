@@ -84,7 +84,7 @@ class Batch:
         if not self.query_lens or len(self.query_lens) != len(self.context_lens):
             raise ValueError(f"{self.name}: query_lens and context_lens need one length for each sequence")
         lens = zip(self.query_lens, self.context_lens, strict=True)
-        if any(not 0 <= query <= context for query, context in lens):
+        if any(query < 0 or (query > context and self.scores.causal) for query, context in lens):
             raise ValueError(f"{self.name}: a query length must be at least 0 and at most its context length")
         if not any(self.query_lens):
             raise ValueError(f"{self.name}: at least one query token is needed")
