@@ -106,6 +106,7 @@ def test_the_page_says_what_each_engine_supports() -> None:
     assert list(filter(vllm.head_size_fits, sizes)) == every[7::8]
     assert rows.pop("head sizes") == ["multiples of 8 up to 512", *["1 to 512"] * 3]
     pages = [f"multiples of {engine.PAGE_MULTIPLE} tokens" for engine in (vllm, sglang)]
+    pages[1] = f"1 token or {pages[1]}"
     assert rows.pop("pages") == [*pages, *["as transformers has them"] * 2]
     invariant = "supports_batch_invariance" in answered_by_vllm_backend()
     assert invariant and rows.pop("batch invariance") == ["yes", "no", "no", "no"]
@@ -184,12 +185,10 @@ def refused_by_sglang() -> dict[str, str | None]:
         return refusal(partial(sglang.check_layer, SimpleNamespace(**plain | changes)))
 
     assert runner() is layer() is None
-    windows = SimpleNamespace(dtype=FP8, swa_layer_nums=1)
     return {
         "other types": runner(dtype=torch.float32),
         "other caches": runner(pool=SimpleNamespace(dtype=torch.float8_e5m2)),
-        "other pages": runner(page_size=1),
-        "caches of their own for layers with windows": runner(pool=windows),
+        "other pages": runner(page_size=8),
         "speculative decoding": runner(spec_algorithm=SimpleNamespace(is_speculative=lambda: True)),
         "MLA": runner(use_mla_backend=True),
         "encoders": runner(model_config=SimpleNamespace(is_encoder_decoder=True)),
