@@ -34,7 +34,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         self._page = int(runner.page_size)
         self._pool = runner.token_to_kv_pool
         self._slots: Tensor = runner.req_to_token_pool.req_to_token  # int32 [requests, positions]
-        # Whether layers with windows have a cache of their own, whose slots the pool finds by those of the other.
+        # Whether layers with windows have a cache of their own; the pool finds its slots by the other's.
         self._two_caches = bool(getattr(self._pool, "swa_layer_nums", 0))
         layers = [layer for layer in runner.model.modules() if isinstance(layer, RadixAttention)]
         check_runner(runner, self._pool)

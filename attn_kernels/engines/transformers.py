@@ -22,12 +22,7 @@ from attn_kernels.core.structures import Plan
 from attn_kernels.engines import transformers_paged as transformers_paged  # registers itself
 from attn_kernels.engines.transformers_masks import image_ranges, read_rule
 from attn_kernels.engines.transformers_paged import NAME
-from attn_kernels.engines.transformers_sequences import (
-    STARTS,
-    Sequences,
-    check_known,
-    packed_sequences,
-)
+from attn_kernels.engines.transformers_sequences import STARTS, Sequences, check_known, packed_sequences
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 

@@ -35,9 +35,7 @@ def check_known(others: Mapping[str, Any], known: Collection[str]) -> None:
             raise NotImplementedError(f"{name} is given, but it is not supported")
 
 
-class Planned(NamedTuple):
-    """What the layers of one model share."""
-
+class Planned(NamedTuple):  # what the layers of one model share
     plan: Plan
     rows: Tensor  # of all queries, those of the sequences
     slots: Tensor  # of all keys, those that fill the pages

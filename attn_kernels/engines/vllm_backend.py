@@ -26,13 +26,7 @@ from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines.planner import Planner, StepMetadata, shared_workspace, step_lengths
 from attn_kernels.engines.two_passes import SharePlanner
-from attn_kernels.engines.vllm_kernels import (
-    kinds_of,
-    launches_of_layers,
-    logger,
-    model_of,
-    warnings_logged,
-)
+from attn_kernels.engines.vllm_kernels import kinds_of, launches_of_layers, logger, model_of, warnings_logged
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 from attn_kernels.engines.vllm_supported import (
     CACHE_DTYPES,

@@ -42,11 +42,10 @@ def plan_of(handle: Tensor) -> Plan:
     return plan
 
 
-def define(function: Callable[..., None], name: str) -> None:
-    """Register a function that writes ``out`` and ``lse`` as an operator; shapes are the caller's."""
+def define(name: str, schema: str, function: Callable[..., None]) -> None:
+    """Register a function that writes outputs of its caller as an operator."""
     if hasattr(getattr(torch.ops, NAMESPACE), name):  # its module was imported again
         return
-    schema = torch.library.infer_schema(function, mutates_args=("out", "lse"))
     _library.define(name + schema)  # type: ignore[no-untyped-call, unused-ignore]
     _library.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call, unused-ignore]
     torch.library.register_fake(f"{NAMESPACE}::{name}", lambda *_: None, lib=_library)

@@ -21,6 +21,17 @@ from triton_tune.launch.environment import DOES_NOT_FIT
 REQUIRED = ("out", "q", "k_cache", "v_cache")
 OPTIONAL = ("alibi_slopes", "sinks", "k_scale", "v_scale", "lse", "bidirectional_ranges")
 GRADIENT_NAMES = ("q", "k_cache", "v_cache", "out", *OPTIONAL)
+# Of the operator that stands for ``run`` in a graph; of a scale, its tensor counts if there is one.
+GRAPH_SCHEMA = (
+    "(Tensor plan, Tensor q, Tensor k_cache, Tensor v_cache, Tensor(a!) out, float k_number, "
+    "Tensor? k_scale, float v_number, Tensor? v_scale, float? softmax_scale, SymInt? sliding_window, "
+    "float softcap, bool causal, SymInt? keys_after, Tensor? alibi_slopes, Tensor? sinks, "
+    "Tensor(b!)? lse, Tensor? bidirectional_ranges) -> ()"
+)
+GRAPH_OPTIONS = (
+    *("softmax_scale", "sliding_window", "softcap", "causal", "keys_after"),
+    *("alibi_slopes", "sinks", "lse", "bidirectional_ranges"),
+)
 PARTS_BEGUN = "parts begun"  # a key of ``Plan.launches``
 PLACED = 6  # entries of a signature, its first, that must match the plan: shapes of rows, and devices
 
@@ -93,12 +104,11 @@ def run(
     if is_compiling():
         if out is None:
             out = torch.empty_like(q, memory_format=torch.contiguous_format)
-        scales = (*number_and_tensor(k_scale), *number_and_tensor(v_scale))
         handle = plan if isinstance(plan, Tensor) else plan.handle
-        options = (softmax_scale, sliding_window, softcap, alibi_slopes, sinks, *scales)
-        torch.ops.attn_kernels.run(
-            handle, q, k_cache, v_cache, out, *options, lse, bidirectional_ranges, causal, keys_after
-        )
+        scales = (*number_and_tensor(k_scale), *number_and_tensor(v_scale))
+        scoring = (softmax_scale, sliding_window, softcap, causal, keys_after)
+        others = (alibi_slopes, sinks, lse, bidirectional_ranges)
+        torch.ops.attn_kernels.run(handle, q, k_cache, v_cache, out, *scales, *scoring, *others)
         return out
     # A server runs everything up to the first return 32 to 80 times a step.
     if out is None:
@@ -168,47 +178,16 @@ def run(
     return out
 
 
-def _run_in_graph(
-    plan: Tensor,
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    out: Tensor,
-    softmax_scale: float | None,
-    sliding_window: int | None,
-    softcap: float,
-    alibi_slopes: Tensor | None,
-    sinks: Tensor | None,
-    k_scale: float,
-    k_scale_tensor: Tensor | None,
-    v_scale: float,
-    v_scale_tensor: Tensor | None,
-    lse: Tensor | None,
-    bidirectional_ranges: Tensor | None,
-    causal: bool,
-    keys_after: int | None,
-) -> None:
-    run(
-        plan_of(plan),
-        q,
-        k_cache,
-        v_cache,
-        out=out,
-        softmax_scale=softmax_scale,
-        sliding_window=sliding_window,
-        softcap=softcap,
-        alibi_slopes=alibi_slopes,
-        sinks=sinks,
-        k_scale=k_scale if k_scale_tensor is None else k_scale_tensor,
-        v_scale=v_scale if v_scale_tensor is None else v_scale_tensor,
-        lse=lse,
-        bidirectional_ranges=bidirectional_ranges,
-        causal=causal,
-        keys_after=keys_after,
-    )
+def _run_in_graph(plan: Tensor, *arguments: Any) -> None:
+    """Run a layer; arguments are those of GRAPH_SCHEMA."""
+    *tensors, out, k_number, k_scale, v_number, v_scale = arguments[:8]
+    options = dict(zip(GRAPH_OPTIONS, arguments[8:], strict=True))
+    options["k_scale"] = k_number if k_scale is None else k_scale
+    options["v_scale"] = v_number if v_scale is None else v_scale
+    run(plan_of(plan), *tensors, out=out, **options)
 
 
-define(_run_in_graph, "run")
+define("run", GRAPH_SCHEMA, _run_in_graph)
 
 
 def _names(optional: tuple[Any, ...]) -> list[str]:

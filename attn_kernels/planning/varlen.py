@@ -142,4 +142,4 @@ def _attend(
     )
 
 
-define(_attend, "varlen")
+define("varlen", torch.library.infer_schema(_attend, mutates_args=("out", "lse")), _attend)
