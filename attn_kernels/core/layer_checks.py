@@ -171,8 +171,7 @@ def _length(steps: Steps) -> int:
 def _meet(offset: int, steps: Steps, others: Steps) -> bool:
     """Whether bytes that begin at ``offset`` of others overlap them.
 
-    Rows may lie between the rows of others, where both are equally far apart. Else tensors overlap if one
-    begins before the other ends.
+    Rows that are equally far apart may lie between each other. Else one begins where the other has ended.
     """
     if not -_length(steps) < offset < _length(others):
         return False
