@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16)
+DEVICE_TYPES = ("cuda", "cpu")  # as torch calls them; AMD's GPUs are "cuda", too
 FP8 = torch.float8_e4m3fn
 MAX_HEAD_SIZE = 512
 INT32_LIMIT = 2**31
@@ -31,7 +32,7 @@ def check_index_tensors(cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Te
 
 
 def check_device(name: str, device: torch.device) -> None:
-    if device.type not in ("cuda", "cpu"):
+    if device.type not in DEVICE_TYPES:
         raise ValueError(f"{name} is on {device}, but a GPU is needed")
 
 

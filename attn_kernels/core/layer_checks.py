@@ -145,8 +145,9 @@ def check_no_gradient(tensors: Iterable[object], names: Iterable[str]) -> None:
 
 
 def check_apart(name: str, written: Tensor, other_name: str, other: Tensor) -> None:
-    """Refuse an output that overlaps another tensor in memory."""
-    if _meet(written.data_ptr() - other.data_ptr(), _steps(written), _steps(other)):
+    """Refuse an output that overlaps another tensor in memory, if it has any."""
+    place = written.data_ptr()
+    if place and _meet(place - other.data_ptr(), _steps(written), _steps(other)):
         raise ValueError(f"{name} overlaps {other_name} in memory, but memory of its own is needed")
 
 
