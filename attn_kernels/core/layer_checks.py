@@ -146,8 +146,7 @@ def check_no_gradient(tensors: Iterable[object], names: Iterable[str]) -> None:
 
 def check_apart(name: str, written: Tensor, other_name: str, other: Tensor) -> None:
     """Refuse an output that overlaps another tensor in memory, if it has any."""
-    place = written.data_ptr()
-    if place and _meet(place - other.data_ptr(), _steps(written), _steps(other)):
+    if written.data_ptr() and _meet(written.data_ptr() - other.data_ptr(), _steps(written), _steps(other)):
         raise ValueError(f"{name} overlaps {other_name} in memory, but memory of its own is needed")
 
 

@@ -137,8 +137,7 @@ class Planner:
 
     def plan(self, step: StepMetadata) -> Plan:
         """Plan a step; never waits for the device. Raises as ``attn_kernels.plan``."""
-        if self.own_keys:
-            step = with_own_keys(step)
+        step = with_own_keys(step) if self.own_keys else step
         model = self.model if step.causal else replace(self.model, causal=False)
         lengths, parts = step_lengths(step, model.block_size)
         seq_lens, bounds = step.seq_lens, step.seq_lens_cpu_upper_bound
