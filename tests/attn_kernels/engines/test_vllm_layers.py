@@ -37,7 +37,6 @@ BATCHES = {
     "chunk": ([30], [77]),
     "mixed": ([1, 1, 4, 25, 1], [40, 17, 66, 41, 9]),
     "drafts": ([4, 8, 5], [70, 30, 5]),
-    "cross": ([1, 20], [40, 7]),  # queries, and keys of their encoders
 }
 
 
@@ -208,7 +207,7 @@ def plain(engine: Engine, heads: tuple[int, int, int] = (4, 2, 32), **extra: Any
     return engine.layer(name, query_heads, size, size**-0.5, kv_heads, **arguments)
 
 
-@pytest.mark.parametrize("name", [name for name in BATCHES if name != "cross"])
+@pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_steps_of_every_kind(
     name: str, dtype: torch.dtype, module: str, monkeypatch: pytest.MonkeyPatch
@@ -288,6 +287,7 @@ def test_decoders_attend_to_the_keys_of_an_encoder(monkeypatch: pytest.MonkeyPat
     engine = Engine(monkeypatch, torch.bfloat16)
     backend = create_cross_attention_backend(AttnKernelsBackend)
     monkeypatch.setattr(AttnKernelsBackend, "get_impl_cls", backend.get_impl_cls)
+    monkeypatch.setitem(BATCHES, "cross", ([1, 20], [40, 7]))  # queries, and keys of their encoders
     layer, batch = plain(engine, attn_type="encoder_decoder"), batch_of("cross")
     given = common(batch)
     given.encoder_seq_lens, given.encoder_seq_lens_cpu = batch.seqused_k, batch.seqused_k.numpy()
