@@ -36,12 +36,17 @@ from tuning_table.names import kernel_name
 TOOL = "aiter"
 _DEVICE = ("gfx", "cu_num")
 _RESULTS = {"us", "us1", "us2", "err1", "err2", "errRatio", "err_ratio", "tflops", "bw", "_tag"}
-_SHAPE = set(
-    ["B", "M", "N", "K", "b", "m", "n", "k", "bias", "dtype", "outdtype", "scaleAB", "bpreshuffle", "token", "model_dim", "inter_dim", "expert", "topk", "act_type", "q_type", "use_g1u1", "q_dtype_w", "q_dtype_a", "doweight_stage1", "gate_mode", "hidden_pad", "intermediate_pad", "V", "BT", "H", "Hg", "shared_expert_id", "is_varlen", "use_h0", "store_fs", "snapshot_bf16", "state_bf16", "T_flat", "total_chunks", "max_seq_chunks", "max_m"]
-)
-_PARAMETERS = set(
-    ["libtype", "kernelId", "solidx", "splitK", "kernelName", "kernelName1", "kernelName2", "BV", "block_m", "ksplit", "run_1stage", "xbf16", "flat", "tile_m", "tile_n", "tile_k", "tile_m2", "tile_n2", "tile_k2", "m_warp", "n_warp", "m_warp2", "n_warp2", "num_buffers", "num_buffer_stage2", "split_k1", "split_k2", "grouped_persistent_m", "persistent_workers", "cluster_n", "wave_specialized_tdm", "tdm_as_in_prologue", "waves_per_tensor_tdm", "next_stage_prefetch"]
-)
+_SHAPE = {"B", "M", "N", "K", "b", "m", "n", "k", "bias", "dtype", "outdtype", "scaleAB", "bpreshuffle"}
+_SHAPE |= {"token", "model_dim", "inter_dim", "expert", "topk", "act_type", "q_type", "use_g1u1", "q_dtype_w"}
+_SHAPE |= {"q_dtype_a", "doweight_stage1", "gate_mode", "hidden_pad", "intermediate_pad", "V", "BT", "H"}
+_SHAPE |= {"Hg", "shared_expert_id", "is_varlen", "use_h0", "store_fs", "snapshot_bf16", "state_bf16"}
+_SHAPE |= {"T_flat", "total_chunks", "max_seq_chunks", "max_m"}
+_PARAMETERS = {"libtype", "kernelId", "solidx", "splitK", "kernelName", "kernelName1", "kernelName2", "BV"}
+_PARAMETERS |= {"block_m", "ksplit", "run_1stage", "xbf16", "flat", "tile_m", "tile_n", "tile_k", "tile_m2"}
+_PARAMETERS |= {"tile_n2", "tile_k2", "m_warp", "n_warp", "m_warp2", "n_warp2", "num_buffers"}
+_PARAMETERS |= {"num_buffer_stage2", "split_k1", "split_k2", "grouped_persistent_m", "persistent_workers"}
+_PARAMETERS |= {"cluster_n", "wave_specialized_tdm", "tdm_as_in_prologue", "waves_per_tensor_tdm"}
+_PARAMETERS |= {"next_stage_prefetch"}
 _NOTES = "Only winners: the other kernels' times were not kept."
 _JSON = re.compile(r"(?:(gfx\w+)-)?([A-Z][\w-]*GEMM[\w-]*?|GEMM[\w-]*?)((?:-[A-Z][0-9]*=[1-9][0-9]{0,17})+)")
 

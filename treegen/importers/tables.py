@@ -138,11 +138,8 @@ def _integers(found: Measurements, kind: str, rows: Sequence[Mapping[str, Value]
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         present = [value for value in values if isinstance(value, int)]
-        if (
-            len(present) < len(values)
-            and len(set(map(str, values))) == 1
-            and not _names_well(name, values[0])
-        ):
+        one = len(set(map(str, values))) == 1
+        if len(present) < len(values) and one and not _names_well(name, values[0]):
             fixed[name] = str(values[0])
             continue
         if problem_with_name(name) is not None:
@@ -257,9 +254,7 @@ def merged(parts: Iterable[Measurements]) -> list[Measurements]:
         groups.setdefault((part.kernel, part.device, part.triton), []).append(part)
         for name, value in ((name, value) for row in part.rows for name, value in row.shape.items()):
             if missing.setdefault(part.kernel, {}).get(name) is None:
-                missing[part.kernel][name] = (
-                    "none" if isinstance(value, str) else 0 if value is not None else None
-                )
+                missing[part.kernel][name] = value and ("none" if isinstance(value, str) else 0)
     return [_joined(group, missing[group[0].kernel]) for group in groups.values()]
 
 
