@@ -1,5 +1,6 @@
 """The loop of a tuning run: a bench measures a strategy's rounds until the budget ends."""
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from triton_tune.search.strategies import Strategy
 from tuning_table.table import Visit
 
 COMPILE_SHARE = 0.6  # compiling gets at most this share of a round's time; the rest is for measuring
+FEWEST_VISITS = 4  # so many are made of what was compiled, even if compiling took all of the time
 
 
 class Watcher(Protocol):
@@ -52,7 +54,10 @@ def tune(
         in_time = bench.clock() < compiled_by
         watcher.begin(planned.name, len(tasks))
         done = 0
-        for done, visit in enumerate(bench.measure(tasks, deadline), start=1):
+        until = deadline
+        if bench.clock() >= deadline:  # a short run would end with an empty table
+            tasks, until = tasks[: max(0, FEWEST_VISITS - times.num_visits)], math.inf
+        for done, visit in enumerate(bench.measure(tasks, until), start=1):
             record(visit)
             times.add(visit)
             watcher.advance(done)
