@@ -10,16 +10,15 @@ from pathlib import Path
 
 from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic
-from treegen.core.problem import FORBIDDEN, Problem
+from treegen.core.problem import Problem
 from treegen.core.spec import Spec
-from treegen.crossval.choices import costs_of
 from treegen.crossval.folds import FoldFit, evaluate, folds_of, group_folds, held_out_costs
 from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
+from treegen.crossval.score import Score, with_comments
 from treegen.emit.package import emit_package
 from treegen.fit.decide import Scenarios
 from treegen.fit.fit import fit
 from treegen.read.problem import read_table, refuse_failing, spec_problem
-from treegen.update.figures import with_figures
 from treegen.update.fit_inputs import changed_inputs, fit_inputs_of
 from treegen.update.keep import Build, DeviceHeuristic, keep
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
@@ -107,15 +106,14 @@ def compile_heuristic(
         other_scenarios=lock.has_other_scenarios(problem),
         changed=changed,
     )
-    same_inputs = previous if isinstance(previous, Heuristic) and not changed else None
-    shown = with_figures(chosen.heuristic, problem, same_inputs)
+    shown = with_comments(chosen.heuristic, problem)
     evaluation = evaluate(problem, fits, group_fits)
     return DeviceHeuristic(problem, replace(chosen, heuristic=shown), evaluation)
 
 
 def _refuse_failures(problem: Problem, fitted: Heuristic) -> None:
     """Raise InputError if a config is launched where it failed: no rows within the budget avoid it."""
-    failing = int((costs_of(fitted, problem) >= FORBIDDEN).sum())
+    failing = Score.of(problem, fitted).quality.failed
     if failing:
         what = f"{failing} scenarios would get a config that failed: too few rows"
         raise InputError(problem.table.folder, f"{problem.kernel.name}: {what}")

@@ -12,8 +12,7 @@ from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec
 from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format
-from treegen.review.check.proof import loaded
-from treegen.review.modules import TunedModule, parse_features
+from treegen.review.modules import TunedModule, loaded, parse_features
 
 _UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set, as in `@tuned`
 _OF_NAMES = ("dtype", "block_shape")  # what may name a file though it is no feature

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from treegen.core import expr
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec
 from treegen.core.table import Cells
@@ -20,14 +21,27 @@ def value_words(name: str, value: int, kernel: KernelSpec) -> str:
     return kernel.values.get(name, {}).get(value) or f"{value:,}"
 
 
+def condition(when: expr.Call | None) -> str:
+    """The condition of a regime or class, as the spec spells it."""
+    return "otherwise" if when is None else expr.spelled(when)
+
+
 def left_out_words(problem: Problem) -> str:
-    """Why scenarios have no best config: `in 4 constraints forbid the winner`; empty if none is left out."""
+    """How many scenarios have no best config, and why; empty if none is left out.
+
+    Such as `4 of 89 scenarios are left out: constraints forbid the winner in 4`.
+    """
     winners = problem.table.cells is Cells.WINNERS
-    timed = "constraints forbid the winner" if winners else "constraints forbid every config with a time"
+    timed = "the winner" if winners else "every config with a time"
     every, without = problem.all_forbidden, problem.without_time
     some = problem.left_out - every - without
-    counts = ((without, "no config has a time"), (every, "constraints forbid every config"), (some, timed))
-    return ", ".join(f"in {count:,} {why}" for count, why in counts if count)
+    counts = ((without, "no config has a time"), (every, "constraints forbid every config"))
+    reasons = [
+        f"{why} in {count:,}" for count, why in (*counts, (some, f"constraints forbid {timed}")) if count
+    ]
+    scenarios = len(problem.cost) + problem.left_out
+    of = f"{problem.left_out:,} of {counted(scenarios, 'scenario')} are left out"
+    return f"{of}: {', '.join(reasons)}" if reasons else ""
 
 
 def counted(number: int, noun: str) -> str:
