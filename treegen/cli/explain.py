@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     given = parse_features(options.features, tuned.problem.kernel.values)
     explanation = explain(tuned, given, options.top)
     if options.json:
-        print(json_text({"format": 3, **asdict(explanation)}), end="")
+        print(json_text({"format": 4, **asdict(explanation)}), end="")
     else:
         show(explanation, tuned.problem.kernel)
     return FINE

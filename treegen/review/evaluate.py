@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from treegen import __version__
 from treegen.core.errors import InputError, one_line, shown
 from treegen.core.problem import UNIT, Problem
 from treegen.crossval.folds import FOLDS, Fold, HeldOut, folds_of, group_folds, groups_of, with_error
-from treegen.crossval.parallel import ParallelMap, processes
+from treegen.crossval.parallel import processes
 from treegen.crossval.peers import FOREST, OURS, SINGLE, Rule, learn
 from treegen.crossval.score import Ints, costs_of
 from treegen.fit.costs import copies, table_noise
@@ -27,7 +26,7 @@ from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
 from treegen.review.printing import counted, json_text, left_out_words, progress
-from treegen.review.tables import SelectedTable, common_rows, read_tables
+from treegen.review.tables import common_rows, read_tables
 
 _WIDTH = 130
 _LABELS = {
@@ -44,19 +43,6 @@ _LEGEND = """\
 - cells, configs: rows and cells that differ from them, or leaves; configs launched; means over the folds
 - unmeasured, failed: choices without a time; failed ones may also break a constraint
 - all columns but groups held out are of the folds of scenarios"""
-
-
-@dataclass(frozen=True)
-class EvalSettings:
-    """The options of `treegen eval`."""
-
-    spec: Path | None = None  # None: treegen.yaml in this folder
-    kernel: str | None = None  # None: all
-    device: str | None = None  # None: all
-    folds: int = FOLDS  # at least 2; a table with fewer different scenarios has a fold for each
-    hold_out_by: tuple[str, ...] = ()  # the features that make a group; empty for the spec's
-    against: tuple[Path, ...] = ()  # folders of further tables
-    jobs: int | None = None  # None: one process per processor
 
 
 @dataclass(frozen=True)
@@ -92,32 +78,52 @@ Trained = Mapping[str, tuple[Ints, int | None, int]]
 """By way: its choices' costs, its cells, and how many configs it launches in all scenarios of the table."""
 
 
-def run(settings: EvalSettings, *, as_json: bool = False) -> None:
-    """Evaluate and print Markdown or JSON. Raises InputError before anything is fitted."""
-    tables = evaluate(settings)
-    versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
-    if as_json:
-        content = {"format": 4, "versions": versions, "folds": settings.folds}
-        print(json_text({**content, "tables": [dataclasses.asdict(table) for table in tables]}), end="")
-    else:
-        show(tables, settings.folds)
-        print(f"Made by {', '.join(f'{name} {version}' for name, version in versions.items())}.")
+def evaluate(
+    spec_path: Path | None,
+    kernel: str | None,
+    device: str | None,
+    *,
+    folds: int = FOLDS,
+    hold_out_by: Sequence[str] = (),
+    against: Sequence[Path] = (),
+    jobs: int | None = None,
+) -> list[ScoredTable]:
+    """The scores by all selected tables, each device's own before the further ones.
 
+    Args:
+        spec_path: None for treegen.yaml in this folder
+        kernel, device: None for all
+        folds: at least 2; a table with fewer different scenarios has a fold for each
+        hold_out_by: the features that make a group; empty for the spec's
+        against: folders of further tables
+        jobs: processes; None for one per processor
 
-def evaluate(settings: EvalSettings) -> list[ScoredTable]:
-    """The scores by all selected tables, each device's own before the further ones."""
-    if settings.folds < 2:
-        raise InputError(f"--folds {settings.folds}", "must be at least 2")
-    spec = read_spec(find_spec(settings.spec))
-    tables = read_tables(spec, settings.kernel, settings.device, settings.against)
-    for table in tables:
-        if not folds_of(table.problem):
-            raise InputError(table.problem.table.folder, "has one scenario, which cannot be held out")
-        if settings.hold_out_by:
-            _check_groups(table.problem, settings.hold_out_by)
-    root = spec.path.resolve().parent
-    with progress() as tell, processes(settings.jobs or os.cpu_count() or 1, tell) as parallel_map:
-        return [one for table in tables for one in _assess(table, settings, parallel_map, root)]
+    Raises InputError before anything is fitted.
+    """
+    if folds < 2:
+        raise InputError(f"--folds {folds}", "must be at least 2")
+    spec = read_spec(find_spec(spec_path))
+    selected = read_tables(spec, kernel, device, against)
+    for problem, _ in selected:
+        if not folds_of(problem):
+            raise InputError(problem.table.folder, "has one scenario, which cannot be held out")
+        if hold_out_by:
+            _check_groups(problem, hold_out_by)
+    root, scored = spec.path.resolve().parent, []
+    with progress() as tell, processes(jobs or os.cpu_count() or 1, tell) as parallel_map:
+        for problem, others in selected:
+            by = tuple(hold_out_by) or problem.kernel.hold_out_by
+            parts, groups = folds_of(problem, folds), group_folds(problem, by)
+            what = f"{problem.kernel.name} on {problem.device.key}"
+            trained = parallel_map(what, partial(train, problem), [*parts, *groups])
+            scored.append(_scored(problem, by, parts, groups, trained, root))
+            rules = learn(problem, fit(problem)) if others else {}
+            for other in others:
+                every = Fold(np.arange(0), np.arange(len(other.cost)))
+                one = _scored(other, by, [every], [], [_choices(rules, other, other)], root)
+                known = len(common_rows(problem, other)[0])
+                scored.append(replace(one, held_out=False, known=known))
+    return scored
 
 
 def _check_groups(problem: Problem, by: Sequence[str]) -> None:
@@ -132,27 +138,6 @@ def _check_groups(problem: Problem, by: Sequence[str]) -> None:
             raise InputError(option, f"{folder} does not hold {name}")
     if not group_folds(problem, by):
         raise InputError(option, f"all scenarios of {folder} are of one group, so none can be left out")
-
-
-def _assess(table: SelectedTable, settings: EvalSettings, run: ParallelMap, root: Path) -> list[ScoredTable]:
-    """Score what is fitted to a table and to parts of it."""
-    problem, by = table.problem, settings.hold_out_by or table.problem.kernel.hold_out_by
-    folds, groups = folds_of(problem, settings.folds), group_folds(problem, by)
-    what = f"{problem.kernel.name} on {problem.device.key}"
-    trained = run(what, partial(train, problem), [*folds, *groups])
-    found = [_scored(problem, by, folds, groups, trained, root)]
-    if table.others:
-        rules = learn(problem, fit(problem))
-        for other in table.others:
-            every = Fold(np.arange(0), np.arange(len(other.cost)))
-            scores = _choices(rules, other, other)
-            known = len(common_rows(problem, other)[0])
-            found.append(
-                dataclasses.replace(
-                    _scored(other, by, [every], [], [scores], root), held_out=False, known=known
-                )
-            )
-    return found
 
 
 def train(problem: Problem, fold: Fold) -> Trained:
@@ -214,9 +199,14 @@ def _scored(
     )
 
 
-def show(tables: Sequence[ScoredTable], folds: int, console: Console | None = None) -> None:
-    """Print scores as Markdown."""
-    console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=True)
+def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) -> None:
+    """Print scores as Markdown or JSON."""
+    versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
+    if as_json:
+        content = {"format": 4, "versions": versions, "folds": folds}
+        print(json_text({**content, "tables": [asdict(table) for table in tables]}), end="")
+        return
+    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=True)
     for table in tables:
         left_out = f" ({table.left_out})" if table.left_out else ""
         size = f"`{one_line(table.table)}`: {table.scenarios} scenarios{left_out} x {table.configs} configs"
@@ -241,7 +231,8 @@ def show(tables: Sequence[ScoredTable], folds: int, console: Console | None = No
         if table.noise:
             notes.append(f"Two configs' times differ by {table.noise:.1%} in one scenario by noise alone.")
         console.print(*notes, "", sep="\n")
-    console.print(_LEGEND, "", sep="\n")
+    made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
+    console.print(_LEGEND, "", f"Made by {made_by}.", sep="\n")
 
 
 def _row(score: WayScore, *, held_out: bool) -> dict[str, str]:

@@ -49,6 +49,10 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def microseconds(time: float) -> str:
+    return f"{time:,.0f} us" if time >= 100 else f"{time:.3g} us"
+
+
 def percent(ratio: float, sign: str = "+") -> str:
     """A ratio as a change with two significant digits: +2.4%, -0.31%, +38%."""
     change = 100 * (ratio - 1)

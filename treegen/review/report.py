@@ -6,8 +6,8 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from treegen import __version__
 from treegen.build import SCENARIOS_A_PROCESS
 from treegen.core.errors import InputError
-from treegen.core.heuristic import Heuristic, RegimeRows, Row
 from treegen.core.launches import UNKNOWN
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec
@@ -23,13 +22,14 @@ from treegen.core.table import Cells
 from treegen.crossval.folds import HeldOut, cross_validate, folds_of, group_folds, groups_of, held_out
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import single_best
-from treegen.crossval.score import ABSENT, Quality, Score, costs_of, quality
+from treegen.crossval.score import Quality, Score, costs_of, quality
 from treegen.fit.costs import copies
+from treegen.fit.decide import ABSENT
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
 from treegen.review.modules import Module, read_modules
-from treegen.review.printing import condition, counted, left_out_words, progress, value_words
+from treegen.review.printing import condition, counted, left_out_words, microseconds, progress, value_words
 from treegen.review.tables import read_tables
 from treegen.write.files import check_replaceable, check_writable, write_files
 
@@ -39,47 +39,8 @@ MARK = "Made by <code>treegen report</code>"
 SLOW = 1.2  # the slowdown from which a cell is deep red
 _WORST = 10  # slowest choices that are shown
 
-
-@dataclass(frozen=True)
-class CellView:
-    """A row and a class of models."""
-
-    config: Config
-    differs: bool  # from the row's config
-    spare: int  # scenarios in which a runner-up or the fallback is launched
-    quality: Quality | None  # of what is launched; None without a scenario
-    heat: float  # from 0 to 1
-
-
-@dataclass(frozen=True)
-class SlowChoice:
-    """A scenario in which the module is slow. Times are microseconds, as text."""
-
-    scenario: str
-    words: str
-    cell: str
-    launched: Config | None  # None if the table lacks it
-    time: str
-    best: Config
-    best_time: str
-    slowdown: str
-
-
-@dataclass(frozen=True)
-class Section:
-    """What the page shows of one kernel on one device."""
-
-    kernel: KernelSpec
-    device: str
-    sentence: str  # how large the module is, and what it was measured by
-    rows: int
-    configs: int
-    ways: Mapping[str, Quality]  # by what is launched; the module first
-    held_out: Sequence[HeldOut | None]  # by scenarios, and by groups
-    # Of each regime its name, condition, the function of the module that finds the row, and the rows with
-    # their cells, one for each class.
-    regimes: Sequence[tuple[str, str, str, Sequence[tuple[Row, Sequence[CellView]]]]]
-    slowest: Sequence[SlowChoice]
+Section = Mapping[str, Any]
+"""What the template shows of one kernel on one device."""
 
 
 def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Path) -> None:
@@ -88,7 +49,7 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
     check_replaceable(out, "treegen report", MARK.encode())
     spec = read_spec(find_spec(spec_path))
     modules = read_modules(spec)
-    problems = [table.problem for table in read_tables(spec, kernel, device)]
+    problems = [problem for problem, _ in read_tables(spec, kernel, device)]
     for problem in problems:
         if (problem.kernel.name, problem.device.key) not in modules:
             missing = spec.output / problem.kernel.name / f"{problem.device.key}.py"
@@ -96,10 +57,10 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
     worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
     jobs = min(os.cpu_count() or 1, len(problems), max(1, worth))
     with progress() as tell, processes(jobs, tell) as parallel_map:
-        held_out = parallel_map("cross-validating", _held_out, problems)
+        unseen = parallel_map("cross-validating", _held_out, problems)
     sections = [
         section(problem, modules[problem.kernel.name, problem.device.key], figures)
-        for problem, figures in zip(problems, held_out, strict=True)
+        for problem, figures in zip(problems, unseen, strict=True)
     ]
     text = page(sections)
     write_files(out.parent, {out.name: text})
@@ -115,21 +76,16 @@ def page(sections: Sequence[Section]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "figure": figure,
-        "config": config_words,
-        "held_out": _held_out_words,
-        "condition": condition,
-    }
+    environment.filters |= {"figure": figure, "config": config_words, "condition": condition}
+    environment.filters["held_out"] = lambda found, without: held_out_words(found) if found else without
     template = environment.get_template("report.html.j2")
     return template.render(sections=sections, mark=MARK, version=__version__, slow=SLOW)
 
 
-def _held_out(problem: Problem) -> tuple[HeldOut | None, HeldOut | None]:
+def _held_out(problem: Problem) -> list[HeldOut | None]:
     """Figures of fresh fits, by scenarios and by groups, as `treegen build` prints them."""
     parts = ((folds_of(problem), copies(problem.features)), (group_folds(problem), groups_of(problem)))
-    folds, groups = (held_out(problem, cross_validate(problem, fit, f), group) for f, group in parts)
-    return folds, groups
+    return [held_out(problem, cross_validate(problem, fit, folds), group) for folds, group in parts]
 
 
 def section(problem: Problem, module: Module, unseen: Sequence[HeldOut | None]) -> Section:
@@ -146,37 +102,46 @@ def section(problem: Problem, module: Module, unseen: Sequence[HeldOut | None]) 
         ways[f"{what}, {kernel.constant_name(config)}"] = found
     reached = {(cell.regime, cell.row, cell.kind): cell.scenarios for cell in score.cells()}
 
-    def view(number: int, regime: RegimeRows) -> Iterator[tuple[Row, Sequence[CellView]]]:
-        for place, row in enumerate(regime.rows):
-            cells = []
-            for kind, entry in enumerate(kernel.classes):
-                here = reached.get((number, place, kind), np.zeros(0, dtype=np.int64))
-                config = row.others.get(entry.name, row.config)
-                spare = int((score.columns[here] != score.column_of(config)).sum())
-                found = score.of_rows(here) if len(here) else None
-                cells.append(CellView(config, config != row.config, spare, found, _heat(found)))
-            yield row, cells
+    def cell(regime: int, row: int, kind: int) -> dict[str, Any]:
+        here = reached.get((regime, row, kind), np.zeros(0, dtype=np.int64))
+        of = heuristic.regimes[regime].rows[row]
+        config = of.others.get(kernel.classes[kind].name, of.config)
+        found, spare = (
+            (score.of_rows(here) if len(here) else None),
+            score.columns[here] != score.column_of(config),
+        )
+        differs = config != of.config
+        return {
+            "config": config,
+            "differs": differs,
+            "spare": int(spare.sum()),
+            "quality": found,
+            "heat": _heat(found),
+        }
 
     whens = {entry.name: entry.when for entry in kernel.regimes}
-    return Section(
-        kernel=kernel,
-        device=problem.device.key,
-        sentence=_sentence(score),
-        rows=sum(len(regime.rows) for regime in heuristic.regimes),
-        configs=len(heuristic.configs),
-        ways=ways,
-        held_out=unseen,
-        regimes=[
-            (
-                regime.name,
-                condition(whens[regime.name]),
-                _function(module, regime.name),
-                [*view(number, regime)],
-            )
+    return {
+        "kernel": kernel,
+        "device": problem.device.key,
+        "sentence": _sentence(score),
+        "rows": sum(len(regime.rows) for regime in heuristic.regimes),
+        "configs": len(heuristic.configs),
+        "ways": ways,
+        "held_out": unseen,
+        "regimes": [
+            {
+                "name": regime.name,
+                "when": whens[regime.name],
+                "function": _function(module, regime.name),
+                "rows": [
+                    (row, [cell(number, place, kind) for kind in range(len(kernel.classes))])
+                    for place, row in enumerate(regime.rows)
+                ],
+            }
             for number, regime in enumerate(heuristic.regimes)
         ],
-        slowest=list(_slowest(score, heuristic)),
-    )
+        "slowest": list(_slowest(score, module)),
+    }
 
 
 def _function(module: Module, regime: str) -> str:
@@ -186,6 +151,7 @@ def _function(module: Module, regime: str) -> str:
 
 
 def _heat(found: Quality | None) -> float:
+    """How red a cell is, from 0 to 1."""
     if found is None:
         return 0.0
     lost = 1 - found.agreement if found.slowdown is None else (found.slowdown - 1) / (SLOW - 1)
@@ -195,10 +161,6 @@ def _heat(found: Quality | None) -> float:
 def figure(found: Quality) -> str:
     """`1.022x`, or for a table of winners `94.4% won`."""
     return f"{found.agreement:.1%} won" if found.slowdown is None else f"{found.slowdown:.3f}x"
-
-
-def _held_out_words(found: HeldOut | None, without: str) -> str:
-    return without if found is None else held_out_words(found)
 
 
 def config_words(config: Config, kernel: KernelSpec) -> str:
@@ -218,31 +180,26 @@ def _sentence(score: Score) -> str:
     )
 
 
-def _slowest(score: Score, heuristic: Heuristic) -> Iterator[SlowChoice]:
+def _slowest(score: Score, module: Module) -> Iterator[dict[str, Any]]:
     """Failed choices first, then the slowest; of a table of winners, scenarios that another config won."""
     problem, cost, columns = score.problem, score.cost, score.columns
     times, knows_times = problem.times(), problem.table.cells is Cells.MEASURED
+    vary = [
+        name for name in problem.kernel.features if name in problem.names and np.ptp(problem.column(name))
+    ]
     shown = (cost > 0) & ((cost < UNTIMED) | (cost >= FORBIDDEN) | (not knows_times))
     rows = sorted(np.flatnonzero(shown).tolist(), key=lambda row: (-int(cost[row]), problem.scenarios[row]))
     for row in rows[:_WORST]:
-        best, time, slowdown = int(problem.cost[row].argmin()), "-", "-"
-        if cost[row] >= FORBIDDEN:
-            time = "failed"
-        elif knows_times:
-            time = _us(times[row, columns[row]])
-            slowdown = f"{math.exp(cost[row] / UNIT):.2f}x"
-        launched = None if columns[row] == ABSENT else problem.configs[columns[row]]
-        of_best = problem.configs[best], _us(times[row, best])
-        words, place = _scenario_words(problem, row), score.launches.place(problem.kernel, heuristic, row)
-        yield SlowChoice(problem.scenarios[row], words, place, launched, time, *of_best, slowdown)
-
-
-def _us(time: float) -> str:
-    return f"{time:,.0f}" if time >= 100 else f"{time:.3g}"
-
-
-def _scenario_words(problem: Problem, row: int) -> str:
-    """The raw features of a scenario, without those that never vary."""
-    kernel, values = problem.kernel, dict(zip(problem.names, problem.features[row].tolist(), strict=True))
-    vary = (name for name in kernel.features if name in values and np.ptp(problem.column(name)))
-    return ", ".join(f"{name} {value_words(name, values[name], kernel)}" for name in vary)
+        best, failed = int(problem.cost[row].argmin()), cost[row] >= FORBIDDEN
+        values = ((name, int(problem.column(name)[row])) for name in vary)
+        timed = knows_times and not failed
+        yield {
+            "scenario": problem.scenarios[row],
+            "words": ", ".join(f"{n} {value_words(n, value, problem.kernel)}" for n, value in values),
+            "cell": score.launches.place(problem.kernel, module.heuristic, row),
+            "launched": None if columns[row] == ABSENT else problem.configs[columns[row]],
+            "time": "failed" if failed else microseconds(times[row, columns[row]]) if timed else "-",
+            "best": problem.configs[best],
+            "best_time": microseconds(times[row, best]),
+            "slowdown": f"{math.exp(cost[row] / UNIT):.2f}x" if timed else "-",
+        }

@@ -1,9 +1,9 @@
-"""The tables that `treegen eval` and `report` read, and facts about tables: noise, common scenarios."""
+"""The tables that `treegen eval` and `report` read, and the scenarios that two tables have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,33 +17,26 @@ from treegen.crossval.peers import asked
 from treegen.read.problem import build_problem, read_table, spec_problem
 
 
-@dataclass(frozen=True)
-class SelectedTable:
-    """A table, and other tables for the same kernel and device with the same `split_on`."""
-
-    problem: Problem
-    others: tuple[Problem, ...] = ()
-
-
 def read_tables(
     spec: Spec, kernel: str | None, device: str | None, against: Sequence[Path] = ()
-) -> list[SelectedTable]:
-    """Read the tables of a kernel and a device (None selects all), and the others. Raises InputError."""
+) -> list[tuple[Problem, list[Problem]]]:
+    """The tables of a kernel and a device (None selects all), each with those others that may score its rows.
+
+    Raises InputError.
+    """
     selected = list(_selected(spec, kernel, device))
-    folders = sorted({of.tables[key] for of, key in selected} | set(against))
-    tables = {folder: read_table(folder) for folder in folders}
+    others = {folder: read_table(folder) for folder in against}
     used: set[Path] = set()
     found = []
     for of, key in selected:
-        problem = spec_problem(of, spec.devices[key], tables[of.tables[key]])
-        others = [f for f in against if len(selected) == 1 or _same_gpu(tables[f], problem.table)]
-        used.update(others)
-        found.append(SelectedTable(problem, tuple(_other_problem(problem, tables[f]) for f in others)))
-    for folder in against:
-        if folder not in used:
-            table = tables[folder]
-            what = f"measured {table.kernel} on {table.device_name}, as no evaluated table did"
-            raise InputError(folder, f"{what}; to use it all the same, name one --kernel and --device")
+        problem = spec_problem(of, spec.devices[key], read_table(of.tables[key]))
+        gpu = problem.table.kernel, problem.table.device_name
+        alike = [f for f, t in others.items() if len(selected) == 1 or (t.kernel, t.device_name) == gpu]
+        used.update(alike)
+        found.append((problem, [_other_problem(problem, others[folder]) for folder in alike]))
+    for folder in others.keys() - used:
+        what = f"measured {others[folder].kernel} on {others[folder].device_name}, as no evaluated table did"
+        raise InputError(folder, f"{what}; to use it all the same, name one --kernel and --device")
     return found
 
 
@@ -57,10 +50,6 @@ def _selected(spec: Spec, kernel: str | None, device: str | None) -> Iterator[tu
         raise InputError(spec.path, f"{what}; there are: {', '.join(known)}")
     for of_kernel in kernels:
         yield from ((of_kernel, key) for key in of_kernel.tables if device in (None, key))
-
-
-def _same_gpu(other: Table, table: Table) -> bool:
-    return (other.kernel, other.device_name) == (table.kernel, table.device_name)
 
 
 def _other_problem(problem: Problem, table: Table) -> Problem:
