@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sklearn
@@ -45,34 +45,8 @@ _LEGEND = """\
 - all columns but groups held out are of the folds of scenarios"""
 
 
-@dataclass(frozen=True)
-class WayScore:
-    """How good one way of choosing is. Counts are means over the folds."""
-
-    way: str
-    folds: HeldOut
-    groups: HeldOut | None  # None where all scenarios are of one group, and for a further table
-    cells: float | None  # what a reader has to read: rows and differing cells, or leaves; None for a forest
-    configs: float  # distinct configs that it launches anywhere in the table
-
-
-@dataclass(frozen=True)
-class ScoredTable:
-    """All ways of choosing for one kernel and device, scored by one table."""
-
-    kernel: str
-    device: str
-    table: str  # its folder
-    held_out: bool  # whether the ways were trained on parts of this table, and not on the device's own
-    scenarios: int  # those with a config that may be launched
-    left_out: str  # how many are not, and why; empty if there are none
-    configs: int
-    noise: float  # standard deviation of the log ratio of two configs' times; 0 if unknown
-    groups: int  # of scenarios that are held out together
-    group_by: tuple[str, ...]  # the features that make a group
-    known: int  # scenarios that all ways were trained on, of a further table
-    scores: tuple[WayScore, ...]
-
+ScoredTable = dict[str, Any]
+"""All ways of choosing for one kernel and device, scored by one table: docs/eval.md lists the keys."""
 
 Trained = Mapping[str, tuple[Ints, int | None, int]]
 """By way: its choices' costs, its cells, and how many configs it launches in all scenarios of the table."""
@@ -122,7 +96,7 @@ def evaluate(
                 every = Fold(np.arange(0), np.arange(len(other.cost)))
                 one = _scored(other, by, [every], [], [_choices(rules, other, other)], root)
                 known = len(common_rows(problem, other)[0])
-                scored.append(replace(one, held_out=False, known=known))
+                scored.append({**one, "held_out": False, "known": known})
     return scored
 
 
@@ -174,29 +148,24 @@ def _scored(
     for way in trained[0]:
         of_folds, of_groups = trained[: len(folds)], trained[len(folds) :]
         _, cells, configs = zip(*(found[way] for found in of_folds), strict=True)
-        scores.append(
-            WayScore(
-                way,
-                held_out(way, folds, of_folds, copies(problem.features)),
-                held_out(way, groups, of_groups, number) if groups else None,
-                None if None in cells else sum(cells) / len(folds),
-                sum(configs) / len(folds),
-            )
-        )
-    return ScoredTable(
-        kernel=problem.kernel.name,
-        device=problem.device.key,
-        table=Path(os.path.relpath(problem.table.folder, root)).as_posix(),
-        held_out=True,
-        scenarios=len(problem.cost),
-        left_out=left_out_words(problem),
-        configs=len(problem.configs),
-        noise=table_noise(problem.table) / UNIT,
-        groups=int(number.max()) + 1,
-        group_by=tuple(name for name in by if name in problem.names),
-        known=0,
-        scores=tuple(scores),
-    )
+        score = {"way": way, "folds": held_out(way, folds, of_folds, copies(problem.features))}
+        score["groups"] = held_out(way, groups, of_groups, number) if groups else None
+        mean_cells = None if None in cells else sum(cells) / len(folds)
+        scores.append({**score, "cells": mean_cells, "configs": sum(configs) / len(folds)})
+    return {
+        "kernel": problem.kernel.name,
+        "device": problem.device.key,
+        "table": Path(os.path.relpath(problem.table.folder, root)).as_posix(),
+        "held_out": True,
+        "scenarios": len(problem.cost),
+        "left_out": left_out_words(problem),
+        "configs": len(problem.configs),
+        "noise": table_noise(problem.table) / UNIT,
+        "groups": int(number.max()) + 1,
+        "group_by": [name for name in by if name in problem.names],
+        "known": 0,
+        "scores": scores,
+    }
 
 
 def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) -> None:
@@ -204,47 +173,47 @@ def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) ->
     versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
     if as_json:
         content = {"format": 4, "versions": versions, "folds": folds}
-        print(json_text({**content, "tables": [asdict(table) for table in tables]}), end="")
+        print(json_text({**content, "tables": tables}), end="")
         return
     console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=True)
     for table in tables:
-        left_out = f" ({table.left_out})" if table.left_out else ""
-        size = f"`{one_line(table.table)}`: {table.scenarios} scenarios{left_out} x {table.configs} configs"
-        if table.held_out:
-            console.print(f"## {table.kernel} on {table.device}\n")
-            by = f" of {', '.join(table.group_by)}" if table.group_by else ""
-            console.print(f"{size}, held out in {folds} folds; {counted(table.groups, 'group')}{by}.\n")
+        left_out = f" ({table['left_out']})" if table["left_out"] else ""
+        size = f"`{one_line(table['table'])}`: {table['scenarios']} scenarios{left_out} x {table['configs']} configs"
+        if table["held_out"]:
+            console.print(f"## {table['kernel']} on {table['device']}\n")
+            by = f" of {', '.join(table['group_by'])}" if table["group_by"] else ""
+            console.print(f"{size}, held out in {folds} folds; {counted(table['groups'], 'group')}{by}.\n")
         else:
-            console.print(f"### Fitted to the whole table, scored by {one_line(table.table)}\n")
-            console.print(f"{size}, {table.known or 'none'} of them trained on.\n")
-        rows = [_row(score, held_out=table.held_out) for score in table.scores]
+            console.print(f"### Fitted to the whole table, scored by {one_line(table['table'])}\n")
+            console.print(f"{size}, {table['known'] or 'none'} of them trained on.\n")
+        rows = [_row(score, held_out=table["held_out"]) for score in table["scores"]]
         grid = Grid(box=box.MARKDOWN)
         for name in rows[0]:
             grid.add_column(name, justify="left" if name == "chosen by" else "right", no_wrap=True)
         for row in rows:
             grid.add_row(*row.values())
         console.print(grid)
-        ours = next(score.folds.quality for score in table.scores if score.way == OURS)
+        ours = next(score["folds"].quality for score in table["scores"] if score["way"] == OURS)
         notes = []
         if ours.worst_scenario is not None:
             notes.append(f"treegen's worst: {ours.worst:.2f} in {one_line(ours.worst_scenario)}.")
-        if table.noise:
-            notes.append(f"Two configs' times differ by {table.noise:.1%} in one scenario by noise alone.")
+        if table["noise"]:
+            notes.append(f"Two configs' times differ by {table['noise']:.1%} in one scenario by noise alone.")
         console.print(*notes, "", sep="\n")
     made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
     console.print(_LEGEND, "", f"Made by {made_by}.", sep="\n")
 
 
-def _row(score: WayScore, *, held_out: bool) -> dict[str, str]:
+def _row(score: Mapping[str, Any], *, held_out: bool) -> dict[str, str]:
     """The cells of a way's row, by column."""
-    quality = score.folds.quality
-    row = {"chosen by": _LABELS[score.way]}
-    row["held out" if held_out else "mean"] = held_out_words(score.folds)
+    quality = score["folds"].quality
+    row = {"chosen by": _LABELS[score["way"]]}
+    row["held out" if held_out else "mean"] = held_out_words(score["folds"])
     if held_out:
-        row["groups held out"] = held_out_words(score.groups) if score.groups else "one group"
+        row["groups held out"] = held_out_words(score["groups"]) if score["groups"] else "one group"
     if quality.slowdown is not None:
         ratios = {"95%": quality.percentile95, "worst": quality.worst}
         row |= {name: "-" if value is None else f"{value:.2f}" for name, value in ratios.items()}
-    cells = "-" if score.cells is None else f"{score.cells:.0f}"
-    row |= {"cells": cells, "configs": f"{score.configs:.0f}"}
+    cells = "-" if score["cells"] is None else f"{score['cells']:.0f}"
+    row |= {"cells": cells, "configs": f"{score['configs']:.0f}"}
     return {**row, "unmeasured": str(quality.unmeasured), "failed": str(quality.failed)}

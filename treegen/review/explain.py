@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -25,62 +25,9 @@ _WIDTH = 100
 _RUNGS = 96  # quarter doublings that are tried on each side of a value
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A config of the cell, in the order in which they are tried."""
-
-    config: str
-    role: str  # the class of models, the row, a runner-up or the fallback
-    broken: tuple[str, ...]  # the constraints that it breaks, with numbers; the first that fits is launched
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """The nearest value of one feature, all else being equal, with which another config is launched."""
-
-    feature: str
-    value: int
-    distance: float  # doublings
-    config: str
-    cell: str
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A measured scenario. Times are microseconds; None where none is known, as in a table of winners."""
-
-    scenario: str
-    distance: float  # doublings
-    differs: Mapping[str, int]  # features with another value there, of those that imply the rest
-    time: float | None  # of the launched config
-    best: str
-    best_time: float | None
-    says: str  # how the launched config fares there
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Everything about one shape, as plain data. Configs are named by their constants."""
-
-    kernel: str
-    device: str
-    other_devices: tuple[str, ...]  # of the kernel, with a module
-    module: str
-    table: str
-    scenarios: int
-    measured_on: str
-    shape: Mapping[str, int]
-    assumed: tuple[str, ...]  # features taken from the scenario `source`
-    source: str | None
-    outside: tuple[str, ...]
-    config: str
-    parameters: Mapping[str, int]
-    cell: str  # regime, row and class of models
-    why: tuple[str, ...]  # the conditions of regime and class, and the questions on the way to the row
-    asked: tuple[str, ...]  # the features of these questions
-    candidates: tuple[Candidate, ...]
-    alternatives: tuple[Alternative, ...]  # nearest first
-    nearest: tuple[Neighbour, ...]  # nearest first
+Explanation = Mapping[str, Any]
+"""Everything about one shape as plain data; docs/explain.md lists the keys. Configs are named by their
+constants, and times are microseconds, None where none is known, as in a table of winners."""
 
 
 def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanation:
@@ -108,27 +55,27 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         )
         answer = "yes" if shape.values[split.feature] <= split.threshold else "no"
         why.append(f"{split.feature} <= {at_most}? {answer}, {here}")
-    return Explanation(
-        kernel=kernel.name,
-        device=problem.device.key,
-        other_devices=tuned.other_devices,
-        module=os.path.relpath(tuned.module.path, tuned.root),
-        table=os.path.relpath(problem.table.folder, tuned.root),
-        scenarios=len(problem.cost),
-        measured_on=problem.table.device_name,
-        shape=shape.values,
-        assumed=shape.assumed,
-        source=shape.source,
-        outside=outside(shape.values, problem, space),
-        config=kernel.constant_name(choice.config),
-        parameters=dict(choice.config.parameters),
-        cell=_cell(choice),
-        why=tuple(why),
-        asked=tuple(dict.fromkeys(split.feature for split in questions)),
-        candidates=tuple(candidates(heuristic, choice, shape.values, problem)),
-        alternatives=alternatives(heuristic, choice, shape.values, problem)[:top],
-        nearest=tuple(_neighbour(tuned, choice.config, shape, row, distances[row]) for row in nearest),
-    )
+    return {
+        "kernel": kernel.name,
+        "device": problem.device.key,
+        "other_devices": tuned.other_devices,
+        "module": os.path.relpath(tuned.module.path, tuned.root),
+        "table": os.path.relpath(problem.table.folder, tuned.root),
+        "scenarios": len(problem.cost),
+        "measured_on": problem.table.device_name,
+        "shape": shape.values,
+        "assumed": shape.assumed,
+        "source": shape.source,
+        "outside": outside(shape.values, problem, space),
+        "config": kernel.constant_name(choice.config),
+        "parameters": dict(choice.config.parameters),
+        "cell": _cell(choice),
+        "why": tuple(why),
+        "asked": tuple(dict.fromkeys(split.feature for split in questions)),
+        "candidates": tuple(candidates(heuristic, choice, shape.values, problem)),
+        "alternatives": alternatives(heuristic, choice, shape.values, problem)[:top],
+        "nearest": tuple(_neighbour(tuned, choice.config, shape, row, distances[row]) for row in nearest),
+    }
 
 
 def choice_of(heuristic: Heuristic, values: Mapping[str, int], problem: Problem) -> Choice:
@@ -159,7 +106,7 @@ def _path(tree: StepTree, values: Mapping[str, int]) -> Iterator[Split]:
 
 def candidates(
     heuristic: Heuristic, choice: Choice, values: Mapping[str, int], problem: Problem
-) -> Iterator[Candidate]:
+) -> Iterator[dict[str, Any]]:
     """The configs of the shape's cell and the fallback, in the order in which they are tried."""
     kernel, known = problem.kernel, {**problem.device.limits, **values}
     row = next(r for r in heuristic.regimes if r.name == choice.regime).rows[choice.row]
@@ -167,8 +114,9 @@ def candidates(
     if choice.model_class in row.others:
         roles.insert(0, f"class {choice.model_class}")
     for config, role in zip(row.candidates(choice.model_class), roles, strict=True):
-        yield Candidate(kernel.constant_name(config), role, tuple(_broken(config, kernel, known)))
-    yield Candidate(kernel.constant_name(kernel.fallback), "fallback", ())
+        broken = list(_broken(config, kernel, known))
+        yield {"config": kernel.constant_name(config), "role": role, "broken": broken}
+    yield {"config": kernel.constant_name(kernel.fallback), "role": "fallback", "broken": []}
 
 
 def _broken(config: Config, kernel: KernelSpec, values: Mapping[str, int]) -> Iterator[str]:
@@ -183,7 +131,7 @@ def _broken(config: Config, kernel: KernelSpec, values: Mapping[str, int]) -> It
 
 def alternatives(
     heuristic: Heuristic, choice: Choice, values: Mapping[str, int], problem: Problem
-) -> tuple[Alternative, ...]:
+) -> list[dict[str, Any]]:
     """For each feature, the nearest value with which another config is launched, nearest first.
 
     Raw features change what follows from them, within the invariants. Derived features that the regime's tree
@@ -207,9 +155,9 @@ def alternatives(
         for value in sorted(words) if words else _nearest(values[name], lambda v: choice_at(v) is not None):
             if (other := choice_at(value)) is not None:
                 away = abs(float(np.subtract(*doublings([values[name], value], words))))
-                config = kernel.constant_name(other.config)
-                found.append(Alternative(name, value, round(away, 6), config, _cell(other)))
-    return tuple(sorted(found, key=lambda change: change.distance))
+                named = {"feature": name, "value": value, "distance": round(away, 6)}
+                found.append({**named, "config": kernel.constant_name(other.config), "cell": _cell(other)})
+    return sorted(found, key=lambda change: change["distance"])
 
 
 def _nearest(value: int, differs: Callable[[int], bool]) -> Iterator[int]:
@@ -227,7 +175,8 @@ def _nearest(value: int, differs: Callable[[int], bool]) -> Iterator[int]:
             same = other if sign * (other - same) > 0 else same
 
 
-def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, distance: float) -> Neighbour:
+def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, distance: float) -> dict[str, Any]:
+    """A measured scenario: how the launched config fares there."""
     problem = tuned.problem
     column = problem.configs.index(config) if config in problem.configs else None
     cost = UNTIMED if column is None else int(problem.cost[row, column])
@@ -242,15 +191,21 @@ def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, dista
         time, best_time = tuned.times[row, column], tuned.times[row, best]
         says = "the best" if cost == 0 else f"{time / best_time:.2f}x the best"
     there = {name: int(problem.column(name)[row]) for name in independent(problem)}
-    differs = {name: value for name, value in there.items() if value != shape.values[name]}
-    name = problem.kernel.constant_name(problem.configs[best])
-    return Neighbour(problem.scenarios[row], float(distance), differs, time, name, best_time, says)
+    return {
+        "scenario": problem.scenarios[row],
+        "distance": float(distance),
+        "differs": {name: value for name, value in there.items() if value != shape.values[name]},
+        "time": time,
+        "best": problem.kernel.constant_name(problem.configs[best]),
+        "best_time": best_time,
+        "says": says,
+    }
 
 
 def show(explanation: Explanation, kernel: KernelSpec, console: Console | None = None) -> None:
     """Print an explanation; colours only where the console has them."""
     console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
-    shape, one = explanation.shape, explanation
+    one, shape = explanation, explanation["shape"]
 
     def listed(names: Iterable[str], values: Mapping[str, int]) -> str:
         return ", ".join(f"{name} {value_words(name, values[name], kernel)}" for name in names)
@@ -261,43 +216,48 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
             indent = len(line) - len(line.lstrip()) + 2
             console.print(Padding(Text(one_line(line.lstrip()), of_lines), (0, 0, 0, indent), expand=False))
 
-    about = [f"module {one.module}", f"table {one.table}, {one.scenarios:,} scenarios on {one.measured_on}"]
-    about += [f"other devices: {', '.join(one.other_devices)}"] if one.other_devices else []
-    console.print(Text(one_line(f"{one.kernel} on {one.device}"), "bold"))
+    about = [
+        f"module {one['module']}",
+        f"table {one['table']}, {one['scenarios']:,} scenarios on {one['measured_on']}",
+    ]
+    about += [f"other devices: {', '.join(one['other_devices'])}"] if one["other_devices"] else []
+    console.print(Text(one_line(f"{one['kernel']} on {one['device']}"), "bold"))
     console.print(*(f"  {one_line(line)}" for line in about), sep="\n")
-    if one.outside:
-        part("OUTSIDE WHAT WAS TUNED", one.outside, "bold red", "bold red")
+    if one["outside"]:
+        part("OUTSIDE WHAT WAS TUNED", one["outside"], "bold red", "bold red")
     raw = [name for name in shape if name in kernel.features]
-    derived = [name for name in one.asked if name not in raw]
+    derived = [name for name in one["asked"] if name not in raw]
     lines = [listed(raw, shape)] if raw else []
     lines += [f"so {listed(derived, shape)}"] if derived else []
-    if one.source is not None:
-        lines.append(f"not given, taken from scenario {one.source}: {listed(one.assumed, shape)}")
+    if one["source"] is not None:
+        lines.append(f"not given, taken from scenario {one['source']}: {listed(one['assumed'], shape)}")
     part("shape", lines)
-    part(f"launches {one.config}", [listed(one.parameters, one.parameters)])
-    part(f"why: {one.cell}", one.why)
+    part(f"launches {one['config']}", [listed(one["parameters"], one["parameters"])])
+    part(f"why: {one['cell']}", one["why"])
     lines, launched = [], False
-    for candidate in one.candidates:
-        says = "does not fit" if candidate.broken else "fits, too" if launched else "is launched"
-        launched |= not candidate.broken
-        lines.append(f"{candidate.config} ({candidate.role}) {says}")
-        lines += [f"  {broken}" for broken in candidate.broken]
+    for candidate in one["candidates"]:
+        says = "does not fit" if candidate["broken"] else "fits, too" if launched else "is launched"
+        launched |= not candidate["broken"]
+        lines.append(f"{candidate['config']} ({candidate['role']}) {says}")
+        lines += [f"  {broken}" for broken in candidate["broken"]]
     part("configs of this cell, in order", lines)
-    lines = [
-        f"{a.feature} were {value_words(a.feature, a.value, kernel)}, {a.distance:.2f} doublings away: "
-        f"{a.config} ({a.cell})"
-        for a in one.alternatives
-    ]
+    lines = []
+    for other in one["alternatives"]:
+        value = value_words(other["feature"], other["value"], kernel)
+        there = f"{other['feature']} were {value}, {other['distance']:.2f} doublings away"
+        lines.append(f"{there}: {other['config']} ({other['cell']})")
     if lines:
         part("another config would be launched if, nearest first", lines)
     lines = []
-    for near in one.nearest:
-        lines.append(f"{near.scenario}, {near.distance:.2f} doublings away")
-        lines += [f"  there {listed(near.differs, near.differs)}"] if near.differs else []
-        here = near.says if near.time is None else f"{microseconds(near.time)}, {near.says}"
-        if near.best != one.config:
+    for near in one["nearest"]:
+        lines.append(f"{near['scenario']}, {near['distance']:.2f} doublings away")
+        lines += [f"  there {listed(near['differs'], near['differs'])}"] if near["differs"] else []
+        here = near["says"] if near["time"] is None else f"{microseconds(near['time'])}, {near['says']}"
+        if near["best"] != one["config"]:
             here += (
-                "; best " + (f"{microseconds(near.best_time)} with " if near.best_time else "") + near.best
+                "; best "
+                + (f"{microseconds(near['best_time'])} with " if near["best_time"] else "")
+                + near["best"]
             )
         lines.append(f"  {here}")
     part("nearest measured scenarios", lines)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core import expr
-from treegen.core.errors import InputError, shown
+from treegen.core.errors import InputError, InputErrors, shown
 from treegen.core.files import digest, read_text, try_path
 from treegen.core.heuristic import Heuristic, paths
 from treegen.core.problem import Problem
@@ -62,20 +62,36 @@ def read_modules(spec: Spec) -> dict[ModuleKey, Module]:
 
     Raises InputError for one that no build of this spec wrote.
     """
-    return {
-        (kernel.name, device.key): read_committed(kernel, device, path)
-        for kernel, device, path in expected_modules(spec, spec.output)
-        if try_path(path, Path.is_file)
-    }
+    modules = {}
+    for key, (path, found) in read_committed(spec, spec.output).items():
+        if isinstance(found, Module):
+            modules[key] = found
+        elif try_path(path, Path.is_file):
+            raise InputErrors(found)
+    return modules
 
 
-def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path, *, older: bool = False) -> Module:
-    """The module in a file, with the rows that the lock beside it stores.
+def read_committed(
+    spec: Spec, output: Path, *, older: bool = False
+) -> dict[ModuleKey, tuple[Path, Module | str]]:
+    """Every module that a build of the spec writes below `output`, with the rows that the lock there stores.
 
-    Raises InputError if the file is not what treegen prints for these rows.
+    In place of a module that treegen does not print for its rows stands why it cannot be read.
 
     older: accept what another version of treegen printed, too, if the lock has its SHA-256.
     """
+    found: dict[ModuleKey, tuple[Path, Module | str]] = {}
+    for kernel, device, path in expected_modules(spec, output):
+        module: Module | str
+        try:
+            module = _read_module(kernel, device, path, older)
+        except InputError as error:
+            module = str(error)
+        found[kernel.name, device.key] = path, module
+    return found
+
+
+def _read_module(kernel: KernelSpec, device: DeviceSpec, path: Path, older: bool) -> Module:
     text, lock = read_text(path), read_lock(path.parent.parent)
     try:
         found = lock.stored(kernel, device.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from rich.console import Console
@@ -61,11 +62,16 @@ def percent(ratio: float, sign: str = "+") -> str:
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """The content as indented JSON; floats get six decimals, as a logarithm's last bits differ by library."""
+    """The content as indented JSON, dataclasses as objects.
+
+    Floats get six decimals, as a logarithm's last bits differ by library.
+    """
 
     def rounded(value: Any) -> Any:
         if isinstance(value, float):
             return round(value, 6)
+        if is_dataclass(value) and not isinstance(value, type):
+            value = asdict(value)
         if isinstance(value, Mapping):
             return {key: rounded(item) for key, item in value.items()}
         return [rounded(item) for item in value] if isinstance(value, list | tuple) else value

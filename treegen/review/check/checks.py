@@ -126,13 +126,8 @@ def check_tables(spec: Spec) -> tuple[CheckReport, list[Problem] | None]:
 
 def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
     """Every module that a build of the spec writes, in the spec's order, and why others cannot be read."""
-    modules, problems = [], []
-    for kernel, device, path in expected_modules(spec, short(spec.output)):
-        try:
-            modules.append(read_committed(kernel, device, path))
-        except InputError as error:
-            problems.append(str(error))
-    return modules, problems
+    found = [one for _, one in read_committed(spec, short(spec.output)).values()]
+    return [one for one in found if isinstance(one, Module)], [one for one in found if isinstance(one, str)]
 
 
 def check_modules(
