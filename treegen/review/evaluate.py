@@ -178,7 +178,8 @@ def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) ->
     console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=True)
     for table in tables:
         left_out = f" ({table['left_out']})" if table["left_out"] else ""
-        size = f"`{one_line(table['table'])}`: {table['scenarios']} scenarios{left_out} x {table['configs']} configs"
+        size = f"{table['scenarios']} scenarios{left_out} x {table['configs']} configs"
+        size = f"`{one_line(table['table'])}`: {size}"
         if table["held_out"]:
             console.print(f"## {table['kernel']} on {table['device']}\n")
             by = f" of {', '.join(table['group_by'])}" if table["group_by"] else ""

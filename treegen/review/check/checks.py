@@ -127,7 +127,8 @@ def check_tables(spec: Spec) -> tuple[CheckReport, list[Problem] | None]:
 def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
     """Every module that a build of the spec writes, in the spec's order, and why others cannot be read."""
     found = [one for _, one in read_committed(spec, short(spec.output)).values()]
-    return [one for one in found if isinstance(one, Module)], [one for one in found if isinstance(one, str)]
+    unreadable = dict.fromkeys(one for one in found if isinstance(one, str))
+    return [one for one in found if isinstance(one, Module)], [*unreadable]
 
 
 def check_modules(

@@ -112,6 +112,7 @@ class Diff:
     new: str
     threshold: float  # accepted slowdown, above 1
     gone: tuple[str, ...]  # names that programs may use, and that no longer exist or are called otherwise
+    fields: tuple[str, ...]  # parameters that `Config` gains, with their kernel
     served: tuple[Served, ...]
     modules: tuple[ModuleChange, ...]
     files: tuple[str, ...]  # other files of the output folder that changed
@@ -144,23 +145,22 @@ class _Comparison:
         old, new = self.old.spec, self.new.spec
         keys = dict.fromkeys([*self.new.modules, *self.old.modules])
         modules = tuple(self.module(key) for key in keys)
-        gone = []
+        gone, fields = [], []
         if old.output.name != new.output.name and old is not new:
             gone.append(f"the package {old.output.name} is called {new.output.name} now")
         for name, kernel in old.kernels.items():
-            if name not in new.kernels:
+            if (now := new.kernels.get(name)) is None:
                 gone.append(f"the kernel {name} is gone")
                 continue
-            gone += [
-                f"the module {name}.{key}" for key in kernel.tables if key not in new.kernels[name].tables
-            ]
-            gone += [f"{name}: {words}" for words in signature_changes(kernel, new.kernels[name])]
+            gone += [f"the module {name}.{key} is gone" for key in kernel.tables if key not in now.tables]
+            gone += [f"{name}: {words}" for words in signature_changes(kernel, now)]
+            fields += [f"{name}: {new}" for new in now.parameters if new not in kernel.parameters]
         paths = {f"{kernel}/{device}.py" for kernel, device in keys}
         texts = sorted({*self.old.texts, *self.new.texts} - paths)
         others = tuple(path for path in texts if self.old.texts.get(path) != self.new.texts.get(path))
-        return Diff(
-            self.old.label, self.new.label, self.threshold, tuple(gone), tuple(self.served()), modules, others
-        )
+        served = tuple(self.served())
+        labels = self.old.label, self.new.label
+        return Diff(*labels, self.threshold, tuple(gone), tuple(fields), served, modules, others)
 
     def module(self, key: ModuleKey) -> ModuleChange:
         before, after = self.old.modules.get(key), self.new.modules.get(key)
@@ -246,7 +246,6 @@ class _Comparison:
         lines.sort(key=lambda line: (not line.regresses, -abs(line.price.lost), line.old, line.new))
         changed = np.flatnonzero(differs)
         overall = priced(changed) if len(changed) else None
-        winners = overall is not None and overall.won is not None
         return ModuleChange(
             after.kernel.name,
             after.device.key,
@@ -254,7 +253,7 @@ class _Comparison:
             scenarios=len(ids),
             changed=len(changed),
             unknown=int(((sides[0].config == UNKNOWN) | (sides[1].config == UNKNOWN)).sum()),
-            untimed=0 if overall is None or winners else len(changed) - overall.timed - overall.failing,
+            untimed=0 if overall is None else overall.untimed,
             overall=overall,
             lines=tuple(lines),
         )

@@ -60,6 +60,8 @@ def headline(diff: Diff) -> Iterator[str]:
     elif of[Kind.FALLBACK]:
         kernels = ", ".join(module.kernel for module in of[Kind.FALLBACK])
         sentences.append(f"All tuned GPUs get the same configs; {kernels} has another fallback for others.")
+    elif diff.fields:
+        sentences.append(f"Nothing else is launched, in a Config with new fields ({'; '.join(diff.fields)}).")
     elif not diff.gone and not served and not of[Kind.UNREADABLE]:
         sentences.append("All modules launch the same configs.")
     worse = [module for module in diff.modules if module.regresses and module.lines]

@@ -39,6 +39,7 @@ class Price:
 
     scenarios: int
     timed: int  # scenarios in which both choices have a time
+    untimed: int  # scenarios in which one of the two was not timed; none in a table of winners
     failing: int  # scenarios in which only the new choice fails
     ratio: float | None  # None where nothing is timed
     error: float  # two standard errors of the ratio, relative; 0 without repeats
@@ -77,6 +78,7 @@ def price(ids: npt.NDArray[np.str_], old: Floats, new: Floats, rules: Rules) -> 
     """
     failing = int((np.isinf(new) & ~np.isinf(old)).sum())
     both = np.isfinite(old) & np.isfinite(new)
+    untimed = int((np.isnan(old) | np.isnan(new)).sum())
     ratio, worst, won, error, verdict = None, None, None, 0.0, Verdict.UNTIMED
     if rules.cells is Cells.WINNERS:
         won = int(np.isfinite(old).sum()), int(np.isfinite(new).sum())
@@ -95,7 +97,8 @@ def price(ids: npt.NDArray[np.str_], old: Floats, new: Floats, rules: Rules) -> 
             verdict = Verdict.SLOWER if ratio > rules.threshold else Verdict.TOLERATED
     if failing:
         verdict = Verdict.SLOWER
-    return Price(len(ids), int(both.sum()), failing, ratio, error, worst, won, verdict)
+    untimed = 0 if won else untimed
+    return Price(len(ids), int(both.sum()), untimed, failing, ratio, error, worst, won, verdict)
 
 
 def _of_winners(old: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> Verdict:
