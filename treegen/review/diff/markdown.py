@@ -133,10 +133,11 @@ def _forbidden(line: Line) -> str:
 
 
 def _served(one: Served) -> str:
-    start = f"{one.kernel}: {', '.join(one.gpus)}: {one.now} serves, and not {one.before} as before"
+    be = "is" if len(one.gpus) == 1 else "are"
+    start = f"{one.kernel}: {', '.join(one.gpus)} {be} served by {one.now}, no longer by {one.before}"
     if not one.differs:
-        return f"{start}, and launches the same"
-    return f"{start}, and other configs are launched" + (f": {one.price}" if one.price else "")
+        return f"{start}, which launches the same"
+    return f"{start}, which launches other configs" + (f": {one.price}" if one.price else "")
 
 
 def _world(world: World) -> Iterator[str]:
