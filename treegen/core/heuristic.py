@@ -73,7 +73,6 @@ class Choice(NamedTuple):
     regime: str
     row: int
     model_class: str
-    broken: tuple[Config, ...]  # candidates that break a constraint, in order
 
 
 def choose(
@@ -83,17 +82,13 @@ def choose(
     known = kernel.with_derived({**limits, **values})
     model_class = first(kernel.classes, known)
     if not heuristic.regimes:
-        return Choice(kernel.fallback, "", 0, model_class, ())
+        return Choice(kernel.fallback, "", 0, model_class)
     regime = next(r for r in heuristic.regimes if r.name == first(kernel.regimes, known))
     number = regime.tree
     while isinstance(number, Split):
         number = number.low if known[number.feature] <= number.threshold else number.high
-    broken: list[Config] = []
-    for config in regime.rows[number].candidates(model_class):
-        if fits(config, kernel, known):
-            return Choice(config, regime.name, number, model_class, tuple(broken))
-        broken.append(config)
-    return Choice(kernel.fallback, regime.name, number, model_class, tuple(broken))
+    fitting = (c for c in regime.rows[number].candidates(model_class) if fits(c, kernel, known))
+    return Choice(next(fitting, kernel.fallback), regime.name, number, model_class)
 
 
 def first(entries: tuple[Regime, ...] | tuple[ModelClass, ...], values: Mapping[str, int]) -> str:
