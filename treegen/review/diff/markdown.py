@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from treegen.core.errors import one_line
 from treegen.review.diff.changes import Diff, Kind, Line, ModuleChange, Served
+from treegen.review.diff.prices import Price
 from treegen.review.diff.world import World
 from treegen.review.printing import counted, percent
 
@@ -121,11 +122,14 @@ def _section(module: ModuleChange) -> Iterator[str]:
 
 def _line(line: Line) -> str:
     places = sorted(line.places.items(), key=lambda item: (not item[1].regresses, -abs(item[1].lost)))
-    where = "; ".join(f"{place} {price}" if len(places) > 1 else place for place, price in places[:_PLACES])
-    more = f"; {len(places) - _PLACES} more" if len(places) > _PLACES else ""
-    price = text(str(line.price))
-    price = f"**{price}**" if line.regresses else price
-    return f"- {text(f'{line.old} -> {line.new}')}, {price}{text(f'{_forbidden(line)} ({where}{more})')}"
+    where = [f"{text(place)} {_bold(price)}" if len(places) > 1 else text(place) for place, price in places]
+    where = [*where[:_PLACES], *([f"{len(where) - _PLACES} more"] if len(where) > _PLACES else [])]
+    pair = text(f"{line.old} -> {line.new}")
+    return f"- {pair}, {_bold(line.price)}{text(_forbidden(line))} ({'; '.join(where)})"
+
+
+def _bold(price: Price) -> str:
+    return f"**{text(str(price))}**" if price.regresses else text(str(price))
 
 
 def _forbidden(line: Line) -> str:
