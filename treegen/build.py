@@ -5,22 +5,20 @@ Nothing is written here: `treegen.write` writes the texts that `build` returns.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
-from treegen.crossval.folds import FoldFit, evaluate, folds_of, group_folds, held_out_costs
+from treegen.crossval.folds import FoldFit, evaluate, folds_of, group_folds
 from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
 from treegen.crossval.score import Score, with_comments
 from treegen.emit.package import emit_package
 from treegen.fit.decide import Scenarios
-from treegen.fit.fit import fit
+from treegen.fit.fit import Origin, refit
 from treegen.read.problem import read_table, refuse_failing, spec_problem
-from treegen.update.fit_inputs import changed_inputs, fit_inputs_of
-from treegen.update.keep import Build, DeviceHeuristic, keep
+from treegen.update.built import Build, DeviceHeuristic
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
 
 SCENARIOS_A_PROCESS = 500  # fewer are fitted in the time that a process takes to start
@@ -88,27 +86,24 @@ def read_problems(spec: Spec) -> list[Problem]:
 def compile_heuristic(
     problem: Problem, lock: Lock, parallel_map: ParallelMap, *, fresh: bool
 ) -> DeviceHeuristic:
-    """One problem's heuristic: fitted, cross-validated, and compared with the previous one."""
+    """One problem's heuristic: fitted from the previous one, and cross-validated."""
     folds, groups = folds_of(problem), group_folds(problem)
-    what = f"rows of {problem.kernel.name} on {problem.device.key}"
-    parts = [problem.rows(fold.train) for fold in (*folds, *groups)]
-    fitted, *others = parallel_map(what, fit, [problem, *parts])
-    _refuse_failures(problem, fitted)
-    fits = tuple(map(FoldFit, folds, others))
-    group_fits = tuple(map(FoldFit, groups, others[len(folds) :]))
     previous = None if fresh else lock.previous(problem)
-    changed = changed_inputs(lock.fit_inputs(problem), fit_inputs_of(problem))
-    chosen = keep(
-        problem,
-        previous,
-        fitted,
-        lambda: held_out_costs(problem, fits),
-        other_scenarios=lock.has_other_scenarios(problem),
-        changed=changed,
-    )
-    shown = with_comments(chosen.heuristic, problem)
-    evaluation = evaluate(problem, fits, group_fits)
-    return DeviceHeuristic(problem, replace(chosen, heuristic=shown), evaluation)
+    kept = previous if isinstance(previous, Heuristic) else None
+    what = f"rows of {problem.kernel.name} on {problem.device.key}"
+    parts = [(problem.rows(fold.train), None) for fold in (*folds, *groups)]
+    (fitted, origin), *others = parallel_map(what, _refit, [(problem, kept), *parts])
+    _refuse_failures(problem, fitted)
+    fits = [FoldFit(fold, found) for fold, (found, _) in zip((*folds, *groups), others, strict=True)]
+    evaluation = evaluate(problem, fits[: len(folds)], fits[len(folds) :])
+    why = previous if isinstance(previous, str) else None
+    if kept is not None and origin is Origin.FRESH:
+        why = "a fresh fit is more than 0.5% faster by this table"
+    return DeviceHeuristic(problem, with_comments(fitted, problem), origin, evaluation, why)
+
+
+def _refit(task: tuple[Problem, Heuristic | None]) -> tuple[Heuristic, Origin]:
+    return refit(*task)
 
 
 def _refuse_failures(problem: Problem, fitted: Heuristic) -> None:

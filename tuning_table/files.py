@@ -66,10 +66,16 @@ def open_locked(path: Path, flags: int) -> int:
     except OSError as error:
         os.close(descriptor)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            what = "another run is writing here: wait for its end, or choose another folder"
-            raise TableError(path.parent, what) from None
+            raise _locked(path) from None
         raise
+    if not path.exists() or os.fstat(descriptor).st_ino != path.stat().st_ino:  # it was just replaced
+        os.close(descriptor)
+        raise _locked(path)
     return descriptor
+
+
+def _locked(path: Path) -> TableError:
+    return TableError(path.parent, "another run is writing here: wait for its end, or choose another folder")
 
 
 def remove_cut_off_line(path: Path) -> None:
@@ -117,15 +123,30 @@ def replace_file(path: Path, text: str) -> None:
 
     Only one process may do so at a time.
     """
-    staged = path.parent / f"{STAGED}{path.name}"
+    stage(path, text)
+    put_staged(path)
+
+
+def staged_for(path: Path) -> Path:
+    return path.parent / f"{STAGED}{path.name}"
+
+
+def stage(path: Path, text: str) -> None:
+    """Write the file that `put_staged` puts at `path`."""
+    staged = staged_for(path)
     try:
         staged.unlink(missing_ok=True)
         append_to(staged, "", text)
-        staged.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             staged.unlink(missing_ok=True)
         raise
+
+
+def put_staged(path: Path) -> None:
+    """Put the staged file at `path`, if there is one; on disk when this returns."""
+    with contextlib.suppress(FileNotFoundError):
+        staged_for(path).replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

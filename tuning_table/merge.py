@@ -14,7 +14,7 @@ from tuning_table.table import Cells, RecordedRun, Visit
 from tuning_table.writer import create
 
 # Tables may differ in these keys of run.yaml. What follows from them is joined.
-COURSE = ("date", "scenario_set", "seed", "strategy", "configs", "summary")
+COURSE = ("date", "scenario_set", "seed", "strategy", "configs", "constants", "summary")
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def run_text(path: Path, run: Mapping[str, Any]) -> str:
 def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeader:
     """Check what a run.yaml holds. Raises TableError with the line, where `lines` has it."""
     run = Section(path, values, lines)
-    run.only((*_REQUIRED, "driver", "torch", "triton", *_FACTS, *_COURSE, "origin", "values"))
+    run.only((*_REQUIRED, "driver", "torch", "triton", *_FACTS, *_COURSE, "origin", "values", "constants"))
     if run.get_as("format", int) != FORMAT:
         raise run.error("format", f"must be {FORMAT}, the only format that there is")
     if run.get_as("cells", str) not in list(Cells):
@@ -44,6 +44,10 @@ def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeade
     for name in features:
         if problem := problem_with_name(name):
             raise run.error("features", f"{shown(name)} {problem}")
+    constants = run.names("constants", optional=True)
+    for name in constants:
+        if name not in features:
+            raise run.error("constants", f"{shown(name)} is no feature; they are {', '.join(features)}")
     configs = _configs(run)
     run.get_as("timing", (str, dict))
     _check_course(run)
@@ -60,7 +64,14 @@ def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeade
                 raise words.error(name, what)
     cells = Cells(values["cells"])
     return TableHeader(
-        run.get_as("kernel", str), device.get_as("name", str), cells, features, configs, values, stand_for
+        kernel=run.get_as("kernel", str),
+        device_name=device.get_as("name", str),
+        cells=cells,
+        features=features,
+        configs=configs,
+        provenance=values,
+        words=stand_for,
+        constants=tuple(constants),
     )
 
 

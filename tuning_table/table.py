@@ -41,6 +41,7 @@ class TableHeader:
     provenance: Mapping[str, Any]  # all of run.yaml
     # What the integers 0, 1, ... of a feature or parameter stand for, such as data types.
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    constants: tuple[str, ...] = ()  # the features that are fixed for a running program, if the run knew
 
     @property
     def seconds(self) -> float:
@@ -72,6 +73,9 @@ class Failure:
     reason: str
 
 
+# Begins the reason why a config does not fit the device. Then follows what it exceeds, in Triton's words:
+# `: shared memory, 294912 of 232448`.
+TOO_LARGE = "needs more shared memory or registers than the device has"
 Cell: TypeAlias = float | Failure  # microseconds a launch, or why there is no time
 
 

@@ -4,16 +4,18 @@ Rows are appended whole. A kill costs at most the row in flight, and the same ru
 times.csv is made first; each writer locks it. run.yaml is made last, so a folder without it holds no table.
 """
 
+import contextlib
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
 from tuning_table import files, reader
 from tuning_table.errors import TableError, shown
-from tuning_table.run_yaml import check_run, difference, run_text
+from tuning_table.run_yaml import check_run, difference, read_header, run_text
 from tuning_table.table import (
     FAILURES,
     FORMAT,
@@ -28,6 +30,7 @@ from tuning_table.table import (
     Visit,
 )
 
+_MAY_CHANGE = ("date", "summary", "configs", "constants")  # of run.yaml, when a run goes on
 _REMEDY = "choose another folder, or remove this one"
 _OF_SOURCE = ", as the code that it times or checks has changed"
 _NO_TIME = "no config has a time: no row in times.csv"
@@ -47,8 +50,9 @@ def create(
 ) -> "TableWriter":
     """Create a table, or go on in the folder of the same run, whose `date` and rows stay.
 
-    The run may list more scenarios than the folder has, which gets them then. A table without any time is
-    begun again, whatever run it is of.
+    The run may list more scenarios than the folder has, which gets them then, and more configs or fewer: a
+    longer list leaves the new ones unmeasured, and of a shorter one no other times are kept. Its summary then
+    begins anew. A table without any time is begun again, whatever run it is of.
 
     The arguments are the keys of run.yaml (docs/tables.md).
 
@@ -84,9 +88,10 @@ def create(
             folder.mkdir(parents=True, exist_ok=True)
         descriptor = files.open_locked(folder / TIMES, 0 if exists else os.O_CREAT)
         try:
+            _finish_other_configs(folder)
             # Another process may have made run.yaml before this one had the lock.
             if (folder / RUN).exists() and reader.read(folder, running=True).rows:
-                recorded = _same_run(folder, run, texts[SCENARIOS])
+                recorded = _same_run(folder, run, texts[SCENARIOS], descriptor)
             else:
                 for name in (FAILURES, RUN):  # without the last, no table is left
                     (folder / name).unlink(missing_ok=True)
@@ -131,21 +136,11 @@ class TableWriter:
 
     def append_all(self, visits: Sequence[Visit]) -> None:
         """Write rows as `append` does, with one wait for the disk. A kill costs the last of them at most."""
-        reasons: list[list[str]] = []
-        rows: list[list[str]] = []
         added: set[tuple[str, int]] = set()
         for visit in visits:
             self._check(visit, added)
             added.add((visit.scenario, visit.repeat))
-            place = [visit.scenario, str(visit.repeat)]
-            for config, cell in visit.cells.items():
-                if isinstance(cell, Failure):
-                    printable = "".join(c if c.isprintable() else " " for c in cell.reason)
-                    reasons.append([*place, config, " ".join(printable.split())])
-            if any(not isinstance(cell, Failure) for cell in visit.cells.values()):
-                rows.append([*place, *(self._cell_text(visit.cells.get(config)) for config in self._ids)])
-            else:
-                reasons.append([*place, "", _NO_TIME])
+        rows, reasons = _rows_of(self.folder, self._ids, visits)
         with files.os_errors_in_one_line(self.folder):
             if reasons:
                 files.append_to(
@@ -173,11 +168,6 @@ class TableWriter:
         if self.header.cells is Cells.WINNERS and measured != 1:
             raise TableError(self.folder, f"{named}: a table of winners has exactly one time a row")
 
-    def _cell_text(self, cell: Cell | None) -> str:
-        if cell is None:
-            return ""
-        return "inf" if isinstance(cell, Failure) else time_text(self.folder, cell)
-
     def summarise(self, summary: Mapping[str, Any]) -> None:
         """Replace run.yaml's `summary` (docs/tables.md) atomically."""
         run = {**self.header.provenance, "summary": dict(summary)}
@@ -202,6 +192,30 @@ class TableWriter:
 _OPEN: "weakref.WeakSet[TableWriter]" = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: list(map(TableWriter.close, _OPEN)))
+
+
+def _rows_of(
+    folder: Path, configs: Sequence[str], visits: Sequence[Visit]
+) -> tuple[list[list[str]], list[list[str]]]:
+    """The rows of times.csv and of failures.csv."""
+    rows, reasons = [], []
+    for visit in visits:
+        place = [visit.scenario, str(visit.repeat)]
+        for config, cell in visit.cells.items():
+            if isinstance(cell, Failure):
+                printable = "".join(c if c.isprintable() else " " for c in cell.reason)
+                reasons.append([*place, config, " ".join(printable.split())])
+        if any(not isinstance(cell, Failure) for cell in visit.cells.values()):
+            rows.append([*place, *(_cell_text(folder, visit.cells.get(config)) for config in configs)])
+        else:
+            reasons.append([*place, "", _NO_TIME])
+    return rows, reasons
+
+
+def _cell_text(folder: Path, cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    return "inf" if isinstance(cell, Failure) else time_text(folder, cell)
 
 
 def time_text(folder: Path, microseconds: float) -> str:
@@ -259,13 +273,15 @@ def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
         files.replace_file(folder / name, texts[name])
 
 
-def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedRun:
+def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: int) -> RecordedRun:
     """Return what the folder holds, if that is the same run; only then rows that were cut off are removed."""
     recorded = reader.read_run(folder)
-    if found := difference(recorded.header.provenance, run, ("date", "summary")):
+    known = recorded.header.provenance
+    if found := difference(known, run, _MAY_CHANGE):
         place, have, need = found
         why = _OF_SOURCE if place == "source_hash" else ""
         raise TableError(folder, f"holds a run with {place} {have}, but this run has {need}{why}: {_REMEDY}")
+    _refuse_other_configs(folder, known["configs"], run["configs"])
     text = (folder / SCENARIOS).read_text()
     if text != scenarios:
         listed = set(scenarios.splitlines())
@@ -274,8 +290,61 @@ def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str) -> RecordedR
                 what = f"holds {shown(have)}, which this run does not list: {_REMEDY}"
                 raise TableError(folder / SCENARIOS, what, line)
         files.replace_file(folder / SCENARIOS, scenarios)
-        recorded = reader.read_run(folder)
     for name in (TIMES, FAILURES):
         if (folder / name).exists():
             files.remove_cut_off_line(folder / name)
-    return recorded
+    if known["configs"] != run["configs"]:
+        _put_other_configs(folder, {**run, "date": known["date"]}, recorded.visits, descriptor)
+    elif known.get("constants") != run.get("constants"):
+        kept = {key: known[key] for key in ("date", "summary") if key in known}
+        files.replace_file(folder / RUN, run_text(folder / RUN, {**run, **kept}))
+    return reader.read_run(folder)
+
+
+def _refuse_other_configs(
+    folder: Path, have: Sequence[Mapping[str, Any]], need: Sequence[Mapping[str, Any]]
+) -> None:
+    """Raise TableError unless one list of configs holds the other."""
+    theirs, ours = ({config["id"]: config for config in configs} for configs in (have, need))
+    for id in filter(theirs.__contains__, ours):
+        if found := difference(theirs[id], ours[id], ()):
+            what = "the list of configs changed: {} with {} {}, but this run has {}".format(id, *found)
+            raise TableError(folder, f"{what}: {_REMEDY}")
+    gone, added = ([id for id in one if id not in other] for one, other in ((theirs, ours), (ours, theirs)))
+    if gone and added:
+        what = f"the list of configs changed: {gone[0]} is gone and {added[0]} is new"
+        raise TableError(folder, f"{what}; a table goes on with more configs, or with fewer: {_REMEDY}")
+
+
+def _put_other_configs(
+    folder: Path, run: Mapping[str, Any], visits: Sequence[Visit], descriptor: int
+) -> None:
+    """Rewrite the table with the configs of `run`. times.csv, put first, decides whether that is done.
+
+    descriptor: locks times.csv; afterwards the new one.
+    """
+    ids = [config["id"] for config in run["configs"]]
+    cells = [{c: cell for c, cell in visit.cells.items() if c in ids} for visit in visits]
+    kept = [replace(visit, cells=found) for visit, found in zip(visits, cells, strict=True) if found]
+    rows, reasons = _rows_of(folder, ids, kept)
+    files.stage(folder / RUN, run_text(folder / RUN, run))
+    files.stage(folder / FAILURES, files.csv_text([reader.FAILURES_HEADER, *reasons]))
+    files.stage(folder / TIMES, files.csv_text([["scenario", "repeat", *ids], *rows]))
+    locked = files.open_locked(files.staged_for(folder / TIMES), 0)
+    files.put_staged(folder / TIMES)
+    os.dup2(locked, descriptor, inheritable=False)
+    os.close(locked)
+    _finish_other_configs(folder)
+
+
+def _finish_other_configs(folder: Path) -> None:
+    """Put the other files of a table whose times.csv has other configs than its run.yaml, after a kill."""
+    run = folder / RUN
+    if run.exists() and files.staged_for(run).exists():
+        columns = files.read_text(folder / TIMES).partition("\n")[0].split(",")[2:]
+        now, then = (files.read_text(path) for path in (run, files.staged_for(run)))
+        ids = [config.id for config in read_header(run, now).configs]
+        with contextlib.suppress(TableError):  # it was cut off, so it is of something else
+            if ids != columns == [config.id for config in read_header(run, then).configs]:
+                files.put_staged(folder / FAILURES)
+                files.put_staged(run)

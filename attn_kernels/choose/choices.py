@@ -12,7 +12,7 @@ from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL, mixed_lengths, n
 from attn_kernels.choose.overrides import CONFIG, DEVICE, logged, overrides
 from attn_kernels.choose.packages import heuristics_package, kernel_package
 from attn_kernels.core.config import Config, LaunchConfig, complete
-from attn_kernels.core.errors import warn_if_untuned
+from attn_kernels.core.errors import brief, warn_if_untuned, warn_user
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels.arguments import check_shared_memory
@@ -55,6 +55,7 @@ class Choices:
     def __init__(self, model: Model, device: torch.device, device_key: str | None = None) -> None:
         self.model, self.device, self.device_key = model, device, device_key
         self._launches: dict[tuple[Config, bool], dict[Hashable, Any]] = {}
+        self._failed: list[Config] = []  # what does not fit the device
         self._resolved = False
 
     def launch_cache(self, config: Config, for_capture: bool) -> dict[Hashable, Any]:
@@ -93,6 +94,7 @@ class Choices:
             check_shared_memory(config, self.model, self.device)
         self._possible = list(dict.fromkeys(possible))
         self._of_any_model = [*of_any_model, *_with_kernel(fused_of_any_model)]
+        self._source, self._module = source, module
         self._choose = logged(source, step, self.model)
         self._choose_way, self._fused = way, _with_kernel(fused)
         self._resolved = True
@@ -121,7 +123,22 @@ class Choices:
         ``device_key``, and where ``ATTN_KERNELS_CONFIG`` is no config for mixed batches.
         """
         self._resolve()
-        return checked(self._choose_way(**mixed_lengths(parts, self.model.sliding_window)))
+        chosen = checked(self._choose_way(**mixed_lengths(parts, self.model.sliding_window)))
+        return SEPARATE if chosen in self._failed else chosen
+
+    def step_down(self, config: Config, error: Exception) -> None:
+        """Choose others than a config that raised this error when it was launched, and warn once of it.
+
+        Raises the error if the environment variable chose, or the module has no other config.
+        """
+        if self._source in (CONFIG, "default"):
+            raise error
+        if config not in self._failed:
+            self._failed.append(config)
+            failed = [one for one in _generated_configs(self._module) if complete(one) in self._failed]
+            step = self._module.for_model(**self.model.features, passed_over=tuple(failed))
+            self._choose = logged(self._source, step, self.model)
+            warn_user(f"{config} cannot be launched, so the next config is, from now on: {brief(error)}")
 
     def possible(self) -> list[Config]:
         """List what ``config`` can return."""
@@ -222,6 +239,8 @@ def _with_kernel(ways: list[Config]) -> list[Config]:
 
 def configs_of(module: ModuleType) -> list[Config]:
     """List the configs that a generated module can choose, each once."""
-    constants = vars(module).items()
-    configs = [value for name, value in constants if name.isupper() and hasattr(value, "variant")]
-    return list(dict.fromkeys(map(complete, configs)))
+    return list(dict.fromkeys(map(complete, _generated_configs(module))))
+
+
+def _generated_configs(module: ModuleType) -> list[LaunchConfig]:
+    return [value for name, value in vars(module).items() if name.isupper() and hasattr(value, "variant")]

@@ -42,12 +42,15 @@ def warn_if_untuned(
         serving = f"{key}, which stands in for GPUs of that vendor, chooses its configs"
     else:
         serving = f"{key} chooses its configs, the same one for every batch"
+    warn_user(
+        f"{name} has no heuristic of its own: {serving}. To tune it, run 'attn-tune --budget 600', then "
+        "'treegen build' (docs/tuning.md)."
+    )
+
+
+def warn_user(what: str) -> None:
+    """Warn of the line outside of these packages that led here."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "attn_kernels":
         frame, level = frame.f_back, level + 1
-    warnings.warn(
-        f"{name} has no heuristic of its own: {serving}. To tune it, run 'attn-tune --budget 600', then "
-        "'treegen build' (docs/tuning.md).",
-        AttnKernelsWarning,
-        stacklevel=level + 1,
-    )
+    warnings.warn(what, AttnKernelsWarning, stacklevel=level + 1)

@@ -13,7 +13,7 @@ from attn_kernels.core.model import Model
 
 @dataclass(slots=True, eq=False)  # not frozen: that would take three times as long to make, at every step
 class Plan:
-    """The data that all layers of one step share; nothing changes it."""
+    """The data that all layers of one step share; nothing changes it but a config that does not fit."""
 
     cu_seqlens_q: Tensor
     seqused_k: Tensor
@@ -40,6 +40,9 @@ class Plan:
     parts: tuple["Plan", ...] = ()
     # The plan of one launch for both parts. Layers that its kernel cannot compute make those of ``parts``.
     fused: "Plan | None" = None
+    # Plans the batch again without a config that raised an error; None where the caller chose the config.
+    again: Callable[[Config, Exception], "Plan"] | None = field(default=None, repr=False)
+    replacement: "Plan | None" = field(default=None, repr=False)  # what that made: launched in place of this
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import bind_divide
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_filled
+from triton_tune.launch.environment import DOES_NOT_FIT
 
 # A layer's tensors in the order of their addresses. The first four are always there.
 REQUIRED = ("out", "q", "k_cache", "v_cache")
@@ -173,6 +174,8 @@ def _launch_first(
         optional: the arguments that OPTIONAL names.
         scoring: softmax scale, window and soft cap.
     """
+    while plan.replacement is not None:
+        plan = plan.replacement
     model = plan.model
     rows = (plan.num_query_tokens, model.num_query_heads, model.head_size)
     as_planned = signature[:PLACED] == (rows, rows, *(4 * (plan.device,)))
@@ -216,7 +219,14 @@ def _launch_first(
         if not launches:  # one launch cannot compute both parts of this layer
             _launch_first(plan, signature, addresses, tensors, optional, scoring)
             return
-        direct.launch_through_triton(part, launches, named)
+        try:
+            direct.launch_through_triton(part, launches, named)
+        except DOES_NOT_FIT as error:
+            if plan.again is None:
+                raise
+            plan.replacement = plan.again(part.config, error)
+            _launch_first(plan, signature, addresses, tensors, optional, scoring)
+            return
 
 
 def _plans_for(plan: Plan, key: Hashable) -> tuple[Plan, ...]:

@@ -131,7 +131,7 @@ def plan(
             raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
         made = _plan_whole(step, lengths, given)
     else:
-        made = _plan_chosen(step, lengths, parts, given)
+        made = _plan_chosen(step, lengths, parts, given) if given else _plan_to_fit(step, lengths, parts)
         recorder = recorder_of_process()
         if recorder is not None and given is None:
             recorder.record(model, lengths, parts, for_capture)
@@ -167,6 +167,22 @@ def _plan_chosen(step: Step, lengths: Lengths, parts: Parts | None, way: Config 
             configs = [_choose(step, part) for part in parts]
             return plan_parts(step, lengths, parts, configs, None if way == SEPARATE else way)
     return _plan_whole(step, lengths, _choose(step, lengths))
+
+
+def _plan_to_fit(step: Step, lengths: Lengths, parts: Parts | None) -> Plan:
+    """Plan a batch with choices for all, and with others where one turns out not to fit the device."""
+
+    def again(config: Config, error: Exception) -> Plan:
+        step.choices.step_down(config, error)
+        following = _plan_to_fit(step, lengths, parts)
+        if config in (following.config, *(part.config for part in following.parts)):  # the fallback
+            raise error
+        begin(following)
+        return following
+
+    made = _plan_chosen(step, lengths, parts, None)
+    made.again = again
+    return made
 
 
 def _choose(step: Step, lengths: Lengths) -> Config:

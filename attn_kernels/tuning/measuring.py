@@ -18,7 +18,7 @@ from attn_kernels.measure.timing import WallClockTimed
 from attn_kernels.testing.poisoned import poison_workspace
 from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, scenario_of, shape_of
 from attn_kernels.warmup.dummy_launch import LONG_CONTEXT
-from triton_tune.bench.timing import time_launches
+from triton_tune.bench.timing import BYTES_PER_US, time_launches
 from triton_tune.bench.worker import DISAGREES
 from tuning_table.table import Cell, Failure
 
@@ -30,8 +30,7 @@ TIMING = (
 L2_MULTIPLE = 3
 MAX_SETS = 48
 COMPUTE_BOUND = 10  # computing takes this many times longer than reading the KV cache
-# A large GPU's rates, to estimate how many launches make a graph long enough.
-BYTES_PER_US, FLOPS_PER_US = 3e6, 5e8
+FLOPS_PER_US = 5e8  # a large GPU's rate, to estimate how many launches make a graph long enough
 REFERENCE = Limits(cache_elements=1 << 26, scores=1 << 27, windows_per_seq=4)
 
 

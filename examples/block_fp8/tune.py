@@ -43,4 +43,5 @@ TUNING = Tuning(
         for n, k in (*DEEPSEEK_V3, *DEEPSEEK_V3_OF_8, *QWEN_3_14B)
         for rows in ROWS
     ],
+    constants=["N", "K"],  # of a layer's weights
 )

@@ -105,7 +105,7 @@ def measure(autotuned: int) -> None:
     for name, values in ratios.items():
         print(f"torch's time over ours, {name}: {geometric_mean(values):.3f}")
 
-    tuner = matmul_kernel.fn
+    tuner = matmul_kernel.autotuner
     spread = list(UNTUNED.shapes)[:: max(1, len(UNTUNED.shapes) // max(1, autotuned))]
     for shape in spread[:autotuned]:
         with torch.device("cuda"):

@@ -39,4 +39,5 @@ TUNING = Tuning(
         for number, (n, k) in enumerate(dict.fromkeys(MATRICES))
         for rows in ROWS[number % STEP :: STEP]
     ],
+    constants=["N", "K"],  # of a layer's weights
 )

@@ -11,12 +11,13 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from table_builders import VISITS, append, contents, filled, read_back, refusal, start
+from table_builders import RUN, VISITS, append, contents, filled, read_back, refusal, start
 
 import tuning_table
-from tuning_table import Failure, TableError, read_run
+from tuning_table import Failure, TableError, files, read_run
 
 
 def test_a_kill_within_a_row_costs_that_row_only(tmp_path: Path) -> None:
@@ -75,6 +76,40 @@ def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, to
         (folder / f".tuning-table-{stop}").write_bytes(whole[stop][:9])
     filled(folder, VISITS[1])
     assert contents(folder) == whole
+
+
+def test_a_change_of_the_configs_that_was_killed_is_finished_or_never_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill before times.csv is in its place leaves the table as it was; the next run ends what is left."""
+    fewer = RUN["configs"][:2]
+    steps: list[str] = []
+    for killed in range(100):
+        folder = filled(tmp_path / str(killed))
+        before = contents(folder)
+        with monkeypatch.context() as patch:
+            for name in ("append_whole", "put_staged"):
+                do = getattr(files, name)
+
+                def step(*arguments: object, name: str = name, do: Any = do, most: int = killed) -> Any:
+                    steps.append(name)
+                    if len(steps) > most:
+                        raise SystemExit
+                    return do(*arguments)
+
+                patch.setattr(files, name, step)
+            steps.clear()
+            with contextlib.suppress(SystemExit):
+                start(folder, configs=fewer).close()
+                break
+        changed = b"M64" not in (folder / "times.csv").read_bytes()
+        if not changed:
+            assert {**contents(folder), **before} == contents(folder)
+        with start(folder, configs=fewer if changed else RUN["configs"]) as table:
+            assert [known.id for known in table.header.configs] == ["M16", "M32", "M64"][: 3 - changed]
+            assert len(table.visits) == len(VISITS)
+        assert not list(folder.glob(".tuning-table-*"))
+    assert killed > 5 and steps.count("put_staged") > 2
 
 
 @pytest.mark.parametrize("written", [0, 4])

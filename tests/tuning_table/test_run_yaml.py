@@ -65,6 +65,7 @@ WRONG: dict[str, list[Any]] = {
     "summary": ["done", {"source_files": 1}],
     "source_files": [["a.py"]],
     "features": [[], "rows", ["rows", "rows"], ["rows", 5], ["lambda"], ["match"], ["min"], ["__class__"]],
+    "constants": ["rows", [5], ["warmth"], ["rows", "rows"]],
     "values": [["rows"], {"warmth": ["a"]}, {"rows": []}, {"rows": ["a", "a"]}, {"rows": ["<b>"]}],
     "configs": [[], {"id": "a"}, [dict(NARROW), "wide"]],
 }

@@ -168,9 +168,9 @@ def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: V
         ({"seed": 1}, "seed"),
         ({"scenario_set": "serving (digest ff)"}, "scenario_set"),
         ({"features": ("num_seqs", "x")}, "features[1]"),
-        ({"configs": (M16, M32)}, "configs[2].id"),
-        ({"configs": (M64, M32, M16)}, "configs[0].id"),
-        ({"configs": (config("M16", num_warps=8), M32, M64)}, "configs[0].num_warps"),
+        ({"configs": (M16, M32, config("M128", block_m=128))}, "M64"),
+        ({"configs": (config("M16", num_warps=8), M32, M64)}, "num_warps"),
+        ({"configs": tuple({**known, "num_stages": 2} for known in (M16, M32, M64))}, "num_stages"),
     ],
 )
 def test_another_run_is_refused_and_the_difference_named(
@@ -181,6 +181,46 @@ def test_another_run_is_refused_and_the_difference_named(
         out.write("prefi")  # a row that was cut off stays, too
     line = refusal(tmp_path, **change)
     assert line.startswith(f"{tmp_path}: ") and f" {named} " in line
+
+
+M128 = config("M128", block_m=128)
+
+
+@pytest.mark.parametrize("configs", [
+    (M16, M32, M64, M128), (M64, M128, M32, M16), (M64, M32, M16), (M16,), (M32, M64), (M32,),
+])  # fmt: skip
+def test_a_run_goes_on_with_more_configs_or_fewer_and_keeps_the_times_of_those_it_has(
+    tmp_path: Path, configs: tuple[Any, ...]
+) -> None:
+    names = [known["id"] for known in configs]
+    filled(tmp_path)
+    with start(tmp_path) as table:
+        table.summarise({"seconds": 60.0, "finished": True})
+    with (tmp_path / "times.csv").open("a") as out:
+        out.write("prefi")  # a row that was cut off
+    known = {(v.scenario, v.repeat): v.cells for v in read_run(tmp_path).visits}
+    kept = {row: {c: cell for c, cell in cells.items() if c in names} for row, cells in known.items()}
+    with start(tmp_path, configs=configs, date="2027") as table:
+        assert "another run" in refusal(tmp_path, configs=configs)
+        visits = {(v.scenario, v.repeat): v.cells for v in table.visits}
+        assert visits == {row: cells for row, cells in kept.items() if cells}
+        table.append("mixed-0", dict.fromkeys(names, 2.0))
+    header = read_run(tmp_path).header
+    assert [known.id for known in header.configs] == names and header.seconds == 0.0
+    assert header.provenance["date"] == RUN["date"]
+    assert len(read_run(tmp_path).visits) == len(visits) + 1
+    with start(tmp_path) as table:  # and back
+        assert len(table.header.configs) == 3
+
+
+def test_a_run_goes_on_where_it_knows_other_constants(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with start(tmp_path) as table:
+        table.summarise({"seconds": 60.0})
+    with start(tmp_path, constants=["max_seq_len"]) as table:
+        assert table.header.constants == ("max_seq_len",) and table.header.seconds == 60.0
+        assert len(table.visits) == len(VISITS)
+    assert "constants" in refusal(tmp_path, constants=["seq_len"])
 
 
 def test_a_run_may_list_more_scenarios_but_not_others(tmp_path: Path) -> None:

@@ -340,12 +340,7 @@ def replace(expression: Expression, parts: Mapping[Expression, Expression]) -> E
 
 
 def to_text(expression: Expression) -> str:
-    """The expression in this language, with no more parentheses than it needs."""
-    return printed(expression, lambda call, outer, text: None)
-
-
-def spelled(expression: Expression) -> str:
-    """The expression as a spec spells it, with `ceil_div` for what stands for it."""
+    """The expression in this language, with `ceil_div` for what it stands for and no needless parentheses."""
 
     def own_form(call: Call, outer: int, text: Printer) -> str | None:
         match call:
@@ -353,7 +348,9 @@ def spelled(expression: Expression) -> str:
                 less == divisor - 1 > 0
             ):
                 return f"ceil_div({text(dividend, 0)}, {divisor})"
-            case Call("//", (Call("-", (Call("+", (dividend, one)), Number(1))), other)) if one == other:
+            case Call(
+                "//", (Call("-", (Call("+", (dividend, one)), Number(1))), Name() | Call() as other)
+            ) if one == other:
                 return f"ceil_div({text(dividend, 0)}, {text(other, 0)})"
         return None
 

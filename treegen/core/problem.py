@@ -56,7 +56,8 @@ class Problem:
     cost: npt.NDArray[np.int64]  # [scenarios, configs]
     allowed: npt.NDArray[np.bool_]  # [scenarios, configs] whether the constraints hold
     left_out: int  # scenarios that have no best config among those that may be launched, or no row at all
-    all_forbidden: int  # of these, scenarios in which constraints forbid every config
+    uncompared: int  # of these, scenarios in which fewer than two configs were tried
+    all_forbidden: int  # of the others, scenarios in which constraints forbid every config
     without_time: int  # of the others, scenarios in which no config has a time: those tried failed
     scenarios: tuple[str, ...]  # the ids of the rows
     weight: npt.NDArray[np.int64]  # [scenarios] how much each counts, from 1 to GREATEST_WEIGHT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,34 @@ class Table:
         """The rows of each scenario, in the order of their repeats."""
         order = np.lexsort([self.row_repeat, self.row_scenario])
         return np.split(order, np.flatnonzero(np.diff(self.row_scenario[order])) + 1)
+
+
+Column: TypeAlias = Mapping[Any, int | str]  # a feature's integers and words, by scenario
+
+
+def needless(columns: Mapping[str, Column]) -> dict[str, str]:
+    """Why a tree needs no features that are always the same or tell what an earlier one does, by their names.
+
+    Two tell the same if they are equal, or if each word of one goes with one of the other's, as an element
+    type does with a flag.
+    """
+    found: dict[str, str] = {}
+    for name, column in columns.items():
+        twin = next(n for n in columns if n not in found and _tell_the_same(columns[n], column))
+        if len(values := set(column.values())) == 1:
+            found[name] = f"{name} is always {values.pop()}"
+        elif twin != name:  # an earlier one
+            found[name] = f"{name} {'equals' if columns[twin] == column else 'follows from'} {twin}"
+    return found
+
+
+def _tell_the_same(one: Column, other: Column) -> bool:
+    if one == other:
+        return True
+    if one.keys() != other.keys() or not all(isinstance(v, str) for c in (one, other) for v in c.values()):
+        return False
+    pairs = {(one[s], other[s]) for s in one}
+    return len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs) > 0
 
 
 def median_times(table: Table) -> npt.NDArray[np.float64]:

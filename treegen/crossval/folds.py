@@ -17,6 +17,7 @@ from treegen.core.problem import UNIT, Problem
 from treegen.crossval.peers import classifier
 from treegen.crossval.score import Ints, Quality, Score, cells_of, costs_of, penalised, quality
 from treegen.fit.costs import copies
+from treegen.fit.costs import groups_of as groups_of
 
 FOLDS = 5
 GROUP_FOLDS = 6
@@ -77,14 +78,6 @@ def folds_of(problem: Problem, folds: int = FOLDS) -> tuple[Fold, ...]:
     Of fewer scenarios than folds each is held out alone.
     """
     return _folds(copies(problem.features), folds)
-
-
-def groups_of(problem: Problem, by: Sequence[str] | None = None) -> Ints:
-    """[scenarios] the number of the group: equal where the features of `by`, or of the spec, are equal."""
-    names = [name for name in (by or problem.kernel.hold_out_by) if name in problem.names]
-    if not names:
-        return np.zeros(len(problem.cost), dtype=np.int64)
-    return copies(np.stack([problem.column(name) for name in names], axis=1))
 
 
 def group_folds(problem: Problem, by: Sequence[str] | None = None) -> tuple[Fold, ...]:

@@ -8,40 +8,17 @@ Demirović, NeurIPS 2023).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED_PENALTY, Problem, with_untimed_penalty
+from treegen.core.problem import FORBIDDEN, UNIT, Problem, with_untimed_penalty
 from treegen.core.table import Cells, Table
 
 _NORMAL_MEDIAN = 0.6745  # median absolute deviation of a normal variable, in standard deviations
-_DIGITS = 10**9
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class CostDrop:
-    """Drops in cost (before minus after) in pairs of choices, each pair in one scenario."""
-
-    cost: Ints  # [pairs] in steps of 1 / UNIT
-    loss: Ints  # [pairs] the same for losses: costs with the scenario's weight, which fitting minimises
-    group: Ints  # [pairs] equal for pairs that are not independent: of one scenario or of its copies
-
-    def mean(self) -> tuple[float, float]:
-        """The mean drop of a pair in natural logarithms, and its standard error over groups."""
-        if not len(self.cost):
-            return 0.0, 0.0
-        mean = int(self.cost.sum()) / len(self.cost)
-        _, place, size = np.unique(self.group, return_inverse=True, return_counts=True)
-        sums = np.zeros(len(size), dtype=np.int64)
-        np.add.at(sums, place, self.cost)
-        squares = math.fsum(((sums - mean * size) ** 2).tolist())
-        share = len(size) / (len(size) - 1) if len(size) > 1 else 0.0
-        return mean / UNIT, math.sqrt(share * squares) / len(self.cost) / UNIT
 
 
 def table_noise(table: Table) -> int:
@@ -75,35 +52,12 @@ def copies(features: Ints) -> Ints:
     return np.asarray(np.argsort(np.argsort(first))[number.ravel()])
 
 
-def is_significant(drop: CostDrop, z: float, least: int = 0) -> bool:
-    """Return whether costs drop by over `least` steps on average, and losses by more than chance explains.
-
-    Losses are tested by a paired one-sided t-test over groups. Its error holds the noise of the repeats, as
-    every scenario was measured on its own.
-
-    The test requires z standard deviations of a normal variable. Let d be the drops of n independent groups,
-    and r^2 = sum(d)^2 / (n sum(d^2)). Then Student's t corresponds to the normal variable
-
-        (8n - 7) / (8n - 5) sqrt((n - 1) log(1 / (1 - r^2)))
-
-    to a good approximation (Wallace, Annals of Mathematical Statistics 30, 1959). For large n it is
-    sum(d) / sqrt(sum(d^2)). The test adds one group without a difference, as otherwise two groups that agree
-    by chance would prove anything.
-    """
-    if not len(drop.cost) or int(drop.cost.sum()) <= least * len(drop.cost):
-        return False
-    _, place = np.unique(drop.group, return_inverse=True)
-    drops = np.zeros(int(place.max()) + 1, dtype=np.int64)
-    np.add.at(drops, place, drop.loss)
-    total, count = int(drops.sum()), len(drops) + 1
-    squares = Fraction(math.fsum((drops.astype(np.float64) ** 2).tolist()))  # the same in any order
-    return total > 0 and total**2 >= count * squares * _least_r2(count, z)
-
-
-def _least_r2(count: int, z: float) -> Fraction:
-    """The least r^2 that is significant, rounded so that all machines agree."""
-    factor = (8 * count - 7) / (8 * count - 5)
-    return Fraction(round(-math.expm1(-((z / factor) ** 2) / (count - 1)) * _DIGITS), _DIGITS)
+def groups_of(problem: Problem, by: Sequence[str] | None = None) -> Ints:
+    """[scenarios] the number of the group: equal where the features of `by`, or of the spec, are equal."""
+    names = [name for name in (by or problem.kernel.hold_out_by) if name in problem.names]
+    if not names:
+        return np.zeros(len(problem.cost), dtype=np.int64)
+    return copies(np.stack([problem.column(name) for name in names], axis=1))
 
 
 FAILED = 1 << 36
@@ -125,12 +79,3 @@ def losses(problem: Problem) -> npt.NDArray[np.int64]:
     loss = with_untimed_penalty(problem.cost).astype(np.float64) * share[:, None]
     loss = np.minimum(np.rint(loss), FAILED - 1)
     return np.where(problem.cost >= FORBIDDEN, FAILED, loss).astype(np.int64)
-
-
-CAP = 2 * UNTIMED_PENALTY
-"""The greatest cost, that of a choice four times slower than the best, so that no single cell decides."""
-
-
-def capped_costs(problem: Problem) -> Ints:
-    """Costs of which none exceeds CAP, with untimed ones penalised as in fitting."""
-    return np.minimum(with_untimed_penalty(problem.cost), CAP)

@@ -62,13 +62,14 @@ class Scenarios:
 
     def rows(self, regime: int, tree: StepTree) -> list[tuple[int, Ints]]:
         """The scenarios of each row. Raises ValueError for a feature that the problem lacks."""
-        return self._rows(tree, self.regimes[regime])
+        return self.rows_of(tree, self.regimes[regime])
 
-    def _rows(self, tree: StepTree, scenarios: Ints) -> list[tuple[int, Ints]]:
+    def rows_of(self, tree: StepTree, scenarios: Ints) -> list[tuple[int, Ints]]:
+        """Those of some scenarios. Raises as `rows`."""
         if not isinstance(tree, Split):
             return [(tree, scenarios)]
         low = self.problem.column(tree.feature)[scenarios] <= tree.threshold
-        return self._rows(tree.low, scenarios[low]) + self._rows(tree.high, scenarios[~low])
+        return self.rows_of(tree.low, scenarios[low]) + self.rows_of(tree.high, scenarios[~low])
 
     def cells(self, heuristic: Heuristic) -> list[Cell]:
         """The cells that scenarios reach. Raises as `rows`."""

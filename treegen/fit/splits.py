@@ -54,13 +54,16 @@ class CandidateSplit(NamedTuple):
     threshold: int
 
 
-def candidate_splits(features: npt.NDArray[np.int64]) -> tuple[CandidateSplit, ...]:
-    """All splits that divide the rows of features [rows, features], by column, then by threshold.
+def candidate_splits(
+    features: npt.NDArray[np.int64], bounds: Sequence[CandidateSplit] = ()
+) -> tuple[CandidateSplit, ...]:
+    """The bounds, then all splits that divide the rows of features [rows, features], by column and threshold.
 
-    No two splits divide the rows alike: if one column is another times a constant, only the first is split.
+    No other split divides the rows like a split before it: if one column is another times a constant, only
+    the first is split.
     """
-    splits: list[CandidateSplit] = []
-    divisions: set[bytes] = set()
+    splits = list(bounds)
+    divisions = {np.packbits(features[:, s.feature] <= s.threshold).tobytes() for s in bounds}
     for feature in range(features.shape[1]):
         column = features[:, feature]
         values = np.unique(column)

@@ -66,7 +66,12 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
     weight = _weights(kernel, device, table, values)
     allowed = _allowed(kernel, device, configs, values, len(table.scenarios))
     times = median_times(table)
+    compared = _compared(table, times)
+    if not compared.any():
+        what = "no scenario has a time or a failure of two configs, so there is nothing to compare"
+        raise InputError(table.folder, f"{what}. Tune for longer")
     cost, has_best = _costs(table, times, allowed)
+    has_best &= compared
     if not has_best.any():
         what = f"the constraints of {kernel.name} leave no scenario with a config to choose"
         raise InputError(table.folder, what)
@@ -87,8 +92,10 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
         cost=cost[kept],
         allowed=allowed[kept],
         left_out=table.all_failed + int(np.sum(~has_best)),
-        all_forbidden=int(np.sum(~allowed.any(axis=1))),
-        without_time=table.all_failed + int(np.sum(allowed.any(axis=1) & ~np.isfinite(times).any(axis=1))),
+        uncompared=int(np.sum(~compared)),
+        all_forbidden=int(np.sum(compared & ~allowed.any(axis=1))),
+        without_time=table.all_failed
+        + int(np.sum(compared & allowed.any(axis=1) & ~np.isfinite(times).any(axis=1))),
         scenarios=tuple(table.scenarios[row] for row in kept),
         weight=weight[kept],
         table_columns=tuple(by_config),
@@ -300,6 +307,16 @@ def _allowed(
             ]
             allowed[:, c] &= np.array(held)[which.ravel()]
     return allowed
+
+
+def _compared(table: Table, times: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """[scenarios] whether the table compares configs there: two have a time or failed, or all there are.
+
+    The only time of a scenario says nothing of its config. A winner was compared by whoever named it.
+    """
+    if table.cells is Cells.WINNERS:
+        return np.ones(len(times), dtype=bool)
+    return np.asarray((~np.isnan(times)).sum(axis=1) >= min(2, len(table.configs)))
 
 
 def _costs(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
 from treegen.core.problem import Problem
-from treegen.core.table import Cells
+from treegen.core.table import Cells, needless
 from treegen.crossval.folds import HeldOut
 from treegen.crossval.score import Quality, Score
 from treegen.review.printing import left_out_words
-from treegen.update.keep import DeviceHeuristic, Origin
+from treegen.update.built import DeviceHeuristic
 
 _NUMBERS = ("scenarios", "rows", "configs")
 _COLUMNS = ("device", *_NUMBERS, "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
@@ -44,7 +42,7 @@ def _row(found: DeviceHeuristic) -> list[str]:
         str(len(problem.table.scenarios)),
         str(sum(len(regime.rows) for regime in found.heuristic.regimes)),
         str(len(found.heuristic.configs)),
-        found.chosen.origin,
+        found.origin,
         _figure(Score.of(problem, found.heuristic).quality),
         held_out_words(evaluation.folds) if evaluation else "few scenarios",
         held_out_words(groups) if groups else "one group" if evaluation else "",
@@ -76,19 +74,16 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     left_out = ((h.problem, left_out_words(h.problem)) for h in heuristics)
     notes += [f"{title(problem)}: {words}." for problem, words in left_out if words]
     notes += [f"{line}." for line in untimed_fallbacks([h.problem for h in heuristics])]
-    notes += [
-        f"{title(h.problem)}: {line}." for h in heuristics for line in (*_ignored(h.problem), *_forgone(h))
-    ]
-    notes += [f"{title(h.problem)}: {h.chosen}." for h in heuristics if h.chosen.origin is Origin.EDITED]
+    notes += [f"{title(h.problem)}: {line}." for h in heuristics for line in _ignored(h.problem)]
     return notes + not_kept(heuristics)
 
 
 def not_kept(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     """A line for each previous heuristic that a fresh one replaces."""
     return [
-        f"{title(heuristic.problem)}: the previous rows are not kept: {heuristic.chosen.why_fresh}."
+        f"{title(heuristic.problem)}: the previous rows are not kept: {heuristic.why_fresh}."
         for heuristic in heuristics
-        if heuristic.chosen.why_fresh is not None
+        if heuristic.why_fresh is not None
     ]
 
 
@@ -108,36 +103,23 @@ def title(problem: Problem) -> str:
 
 
 def _ignored(problem: Problem) -> list[str]:
-    """The columns that are no feature, unless they are constant or equal to one.
+    """The columns that are no feature, unless a tree would not need them.
 
     None for a table whose columns a translation picks.
     """
     if problem.table.kernel in problem.kernel.translations:
         return []
-    columns = dict(zip(problem.table.feature_names, problem.table.features.T, strict=True))
-    known = [columns[name] for name in problem.names if name in columns]
+    table = problem.table
+    columns = {
+        name: {row: words.get(value, value) for row, value in enumerate(column.tolist())}
+        for name, column in zip(table.feature_names, table.features.T, strict=True)
+        for words in [dict(enumerate(table.words.get(name, ())))]
+    }
+    of_spec = [name for name in columns if name in problem.names]
+    ignored = [name for name in columns if name not in of_spec]
+    told = needless({name: columns[name] for name in (*of_spec, *ignored)})
     what = "of scenarios.csv is no feature of the spec, and is ignored; add it to features"
-    return [
-        f"column {name} {what}"
-        for name, column in columns.items()
-        if name not in problem.names
-        and np.ptp(column) > 0
-        and not any(np.array_equal(column, other) for other in known)
-    ]
-
-
-def _forgone(found: DeviceHeuristic) -> list[str]:
-    """What a kept or edited heuristic costs beside the fresh one, by the table."""
-    chosen, problem = found.chosen, found.problem
-    if chosen.forgone is None or chosen.heuristic == chosen.fresh or chosen.forgone[0] <= 0:
-        return []
-    fresh = _figure(Score.of(problem, chosen.fresh).quality)
-    mean, error = chosen.forgone
-    forgone = f"{math.expm1(mean):.2%} +- {2 * error:.2%} of the time"
-    if problem.table.cells is Cells.WINNERS:
-        forgone = f"{mean:.1%} +- {2 * error:.1%}"
-    figures = f"a fresh fit is at {fresh}; what is {chosen.origin} forgoes {forgone}"
-    return [f"{figures}. `treegen build --fresh` takes the fresh fit"]
+    return [f"column {name} {what}" for name in ignored if name not in told]
 
 
 def held_out_words(found: HeldOut) -> str:

@@ -24,7 +24,7 @@ def value_words(name: str, value: int, kernel: KernelSpec) -> str:
 
 def condition(when: expr.Call | None) -> str:
     """The condition of a regime or class, as the spec spells it."""
-    return "otherwise" if when is None else expr.spelled(when)
+    return "otherwise" if when is None else expr.to_text(when)
 
 
 def left_out_words(problem: Problem) -> str:
@@ -32,17 +32,16 @@ def left_out_words(problem: Problem) -> str:
 
     Such as `4 of 89 scenarios are left out: constraints forbid the winner in 4`.
     """
-    winners = problem.table.cells is Cells.WINNERS
-    timed = "the winner" if winners else "every config with a time"
-    every, without = problem.all_forbidden, problem.without_time
-    some = problem.left_out - every - without
-    counts = ((without, "no config has a time"), (every, "constraints forbid every config"))
-    reasons = [
-        f"{why} in {count:,}" for count, why in (*counts, (some, f"constraints forbid {timed}")) if count
-    ]
-    scenarios = len(problem.cost) + problem.left_out
-    of = f"{problem.left_out:,} of {counted(scenarios, 'scenario')} are left out"
-    return f"{of}: {', '.join(reasons)}" if reasons else ""
+    reasons = {
+        "fewer than two configs were tried": problem.uncompared,
+        "no config has a time": problem.without_time,
+        "constraints forbid every config": problem.all_forbidden,
+    }
+    timed = "the winner" if problem.table.cells is Cells.WINNERS else "every config with a time"
+    reasons[f"constraints forbid {timed}"] = problem.left_out - sum(reasons.values())
+    words = ", ".join(f"{why} in {count:,}" for why, count in reasons.items() if count)
+    scenarios = counted(len(problem.cost) + problem.left_out, "scenario")
+    return f"{problem.left_out:,} of {scenarios} are left out: {words}" if words else ""
 
 
 def counted(number: int, noun: str) -> str:

@@ -15,10 +15,11 @@ import numpy as np
 
 from treegen.core import expr
 from treegen.core.errors import InputError
-from treegen.core.table import median_times
+from treegen.core.table import median_times, needless
 from treegen.read.problem import as_table, spec_problem
 from treegen.read.spec import read_spec
-from treegen.start.gpu import Gpu, device_section, gpu_of, quoted
+from treegen.start.gpu import SHARED_MEMORY, Gpu, device_section, gpu_of, quoted
+from treegen.start.shared_memory import shared_memory_constraint
 from tuning_table import read
 from tuning_table.names import letters_for
 from tuning_table.table import RecordedTable, TableConfig
@@ -97,7 +98,8 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
     recorded = [found.table for found in tables.values()]
     headers = [table.header for table in recorded]
     columns = _columns(recorded)
-    left_out = _left_out(columns)
+    left_out = needless(columns)
+    left_out = {} if len(left_out) == len(columns) else left_out
     features = [name for name in columns if name not in left_out]
     parameters = list(dict.fromkeys(name for header in headers for name in header.configs[0].parameters))
     variants = list(dict.fromkeys(c.variant for header in headers for c in header.configs if c.variant))
@@ -120,8 +122,18 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
         lines += [
             f"      {quoted(name)}: [{', '.join(map(json.dumps, found))}]" for name, found in words.items()
         ]
+    constants = [name for name in features if any(name in header.constants for header in headers)]
+    held = [name for name in constants if name not in words] or constants  # a new model has known types
+    what = "what a model or a layer fixes: figures say what new ones get"
+    sizes = [name for name in features if name not in words]
+    if not constants and len(sizes) > 1:
+        step = max(sizes, key=lambda name: len(set(columns[name].values())))
+        held = [name for name in sizes if name != step]
+        what = f"a guess, as {step} has the most values; {what}"
+    fixed = ", ".join(map(quoted, constants or held)) or "..."
     lines += [
-        "    # constants: [...]  # features that are fixed for a running program, such as a layer's sizes",
+        f"    {'' if held else '# '}hold_out_by: [{', '.join(map(quoted, held)) or '...'}]  # {what}",
+        f"    # constants: [{fixed}]  # fixed for a running program; trees then ask about them in classes",
         "    # classes:  # kinds of programs that may launch other configs, by conditions on the constants",
         "    #   small: FEATURE <= 1024",
         "    #   large: otherwise",
@@ -141,8 +153,16 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
         lines.append("      parameters:  # with the letters that stand for each in names of configs")
         letters = letters_for(parameters).items()
         lines += [f"        {quoted(name)}: {quoted(text)}" for name, text in letters]
+    limits = [(found.folder, SHARED_MEMORY.get(found.gpu.arch, 0)) for found in tables.values()]
+    constraint = shared_memory_constraint(limits, plain) if all(limit for _, limit in limits) else None
+    if constraint is None:
+        lines.append(
+            "    # constraints: []  # conditions that a config must meet, as `2 * BLOCK <= shared_memory`"
+        )
+    else:
+        why = "every config that failed for lack of it breaks this, and none that worked"
+        lines.append(f"    constraints: [{json.dumps(constraint)}]  # {why}")
     lines += [
-        "    # constraints: []  # conditions that a config must meet, as `2 * BLOCK <= shared_memory`",
         "    # The config for unknown devices, and where no config of a row may be launched. The kernel",
         f"    # must accept it for every shape on every GPU. {source}",
         f"    fallback: {_mapping(fallback, with_variant=bool(variants))}",
@@ -169,29 +189,6 @@ def _columns(tables: Sequence[RecordedTable]) -> dict[str, dict[tuple[int, str],
             column = columns.setdefault(name, {})
             column |= {(place, s): words.get(row[at], row[at]) for s, row in table.scenarios.items()}
     return columns
-
-
-def _left_out(columns: Mapping[str, Mapping[tuple[int, str], int | str]]) -> dict[str, str]:
-    """Why features are left out that are always the same, or tell what another does; none if all would be."""
-    found: dict[str, str] = {}
-    for name, column in columns.items():
-        twin = next((n for n in columns if n not in found and _tell_the_same(columns[n], column)), name)
-        if len(values := set(column.values())) == 1:
-            found[name] = f"{name} is always {values.pop()}"
-        elif twin != name:  # an earlier one
-            found[name] = f"{name} {'equals' if columns[twin] == column else 'follows from'} {twin}"
-    return found if len(found) < len(columns) else {}
-
-
-def _tell_the_same(
-    one: Mapping[tuple[int, str], int | str], other: Mapping[tuple[int, str], int | str]
-) -> bool:
-    """Whether columns are equal, or each word of one goes with a word of the other, as a type with a flag."""
-    if one == other:
-        return True
-    pairs = {(one[s], other[s]) for s in one} if one.keys() == other.keys() else set()
-    words = all(isinstance(value, str) for pair in pairs for value in pair)
-    return words and len({a for a, _ in pairs}) == len({b for _, b in pairs}) == len(pairs) > 0
 
 
 def _derived(

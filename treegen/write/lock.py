@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +24,14 @@ from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, KernelSpec, Spec
 from treegen.core.table import Cells
 from treegen.crossval.folds import HeldOut
-from treegen.update.fit_inputs import FitInputs, fit_inputs_of
-from treegen.update.keep import DeviceHeuristic, Origin
+from treegen.fit.fit import Origin
+from treegen.update.built import DeviceHeuristic
 from treegen.write.stored import heuristic_of, stored
 from tuning_table.table import RUN, SCENARIOS, TIMES
 
 LOCK = "treegen.lock"
 MOST_JUMP = 10.0
 """From this factor on, times that all changed are taken for times in another unit."""
-
-_ORIGIN = re.compile(f"{Origin.KEPT}|{Origin.FRESH}|{Origin.EDITED}: [0-9a-z, ]+")
 
 
 @dataclass(frozen=True)
@@ -77,11 +74,6 @@ class Lock:
         """Whether the previous table is known to have had other scenarios than the problem's table."""
         known = _inside(self.entry(problem.kernel.name, problem.device.key), "sha256", SCENARIOS)
         return known is not None and known != digests(problem.table.folder)[SCENARIOS]
-
-    def fit_inputs(self, problem: Problem) -> FitInputs | None:
-        """What the previous heuristic was fitted by; None if the lock does not say."""
-        recorded = self.entry(problem.kernel.name, problem.device.key).get("fitted_by")
-        return recorded if isinstance(recorded, dict) else None
 
     def best_time(self, problem: Problem) -> float | None:
         """`best_time` of the previous table; None if it is unknown, or known to be of other scenarios."""
@@ -154,9 +146,9 @@ def best_time(problem: Problem) -> float | None:
 
 
 def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) -> dict[str, Any]:
-    table, chosen, evaluation = heuristic.problem.table, heuristic.chosen, heuristic.evaluation
+    table, evaluation = heuristic.problem.table, heuristic.evaluation
     sha256, origin = digests(table.folder), previous.get("origin")
-    unchanged = chosen.origin is Origin.KEPT and previous.get("sha256") == sha256
+    unchanged = heuristic.origin is Origin.KEPT and previous.get("sha256") == sha256
     entry: dict[str, Any] = {
         "table": Path(os.path.relpath(table.folder, root)).as_posix(),
         "sha256": sha256,
@@ -164,9 +156,8 @@ def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) 
         "scenarios": len(table.scenarios),
         "left_out": heuristic.problem.left_out,
         "configs": len(table.configs),
-        "origin": origin if unchanged and _ORIGIN.fullmatch(str(origin)) else str(chosen),
+        "origin": origin if unchanged and origin in tuple(Origin) else str(heuristic.origin),
         "rows": sum(len(regime.rows) for regime in heuristic.heuristic.regimes),
-        "fitted_by": fit_inputs_of(heuristic.problem),
     }
     best_us = best_time(heuristic.problem)
     if best_us is not None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import torch
 
-from triton_tune.bench.worker import Begin, Prepare, Try, serve
+from triton_tune.bench.worker import Begin, Note, Prepare, Try, serve
 from triton_tune.core.bench import Advance
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit
@@ -105,6 +105,7 @@ class GpuBench:
         self._subject = subject
         self.configs: Mapping[str, Hashable] = {}
         self._broken = 0
+        self._told: set[str] = set()
         self._compiler = CompileAhead(devices[0], compile_workers)
         self._workers = [_Worker(device, subject.prepare) for device in devices]
         try:
@@ -184,6 +185,11 @@ class GpuBench:
             answer = worker.connection.recv()
         except (EOFError, OSError):
             self._restart(worker, visiting, CRASHED)
+            return
+        if isinstance(answer, Note):
+            if answer.text not in self._told:
+                self._told.add(answer.text)
+                print(f"note: {answer.text}", flush=True)
             return
         if visiting.trying is not None:
             visiting.cells[visiting.trying] = answer

@@ -16,6 +16,7 @@ ENOUGH_US = 1500.0  # samples that last this long together suffice
 GIVE_UP = 1.5  # a config this many times slower than the best gets one replay, if that is long
 LONG_US = 1000.0  # a long replay; the first replay of a graph takes some microseconds more than the others
 FEWEST_US = 4.0  # the shortest launch
+BYTES_PER_US = 3e6  # a large GPU's rate of reading memory
 
 
 def capture(launches: Sequence[Launch], rounds: int, device: torch.device) -> torch.cuda.CUDAGraph:

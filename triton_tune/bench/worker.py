@@ -4,6 +4,7 @@ A launch that ends its process costs one cell: the parent knows which config it 
 process.
 """
 
+import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -12,11 +13,10 @@ from typing import Any
 import torch
 
 from triton_tune.core.device import device_facts, exceeds_device
-from triton_tune.core.errors import in_one_line
+from triton_tune.core.errors import TuningWarning, in_one_line
 from triton_tune.processes.compile_ahead import follow_parent
-from tuning_table.table import Cell, Failure
+from tuning_table.table import TOO_LARGE, Cell, Failure
 
-TOO_LARGE = "needs more shared memory or registers than the device has"
 DISAGREES = "disagrees with the reference"
 OUT_OF_MEMORY = "needs more device memory than is free"
 
@@ -41,6 +41,13 @@ class Try:
     best_us: float
 
 
+@dataclass(frozen=True)
+class Note:
+    """Comes before an answer: what a run should tell of the kernel."""
+
+    text: str
+
+
 def serve(connection: Connection, device_name: str, prepare: Prepare) -> None:
     """Send the facts of the device, then answer requests until the connection closes or the parent ends."""
     follow_parent()
@@ -48,6 +55,15 @@ def serve(connection: Connection, device_name: str, prepare: Prepare) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     connection.send(device_facts(device))
+    show = warnings.showwarning
+
+    def tell(message: Any, category: type[Warning], *where: Any, **others: Any) -> None:
+        if issubclass(category, TuningWarning):
+            connection.send(Note(str(message)))
+        else:
+            show(message, category, *where, **others)
+
+    warnings.showwarning = tell
     measure: Callable[[Any, float], Cell] | None = None
     while True:
         try:
@@ -71,7 +87,7 @@ def failure_of(error: Exception, device: torch.device) -> Failure:
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # raises again if the device is lost
     if exceeds_device(error):
-        return Failure(TOO_LARGE)
+        return Failure(f"{TOO_LARGE}: {error.name}, {error.required} of {error.limit}")
     if isinstance(error, torch.OutOfMemoryError):
         torch.cuda.empty_cache()
         return Failure(OUT_OF_MEMORY)

@@ -60,5 +60,6 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
     arguments.add_argument(
         "--dry-run",
         action="store_true",
-        help="print what a run would measure and about how long it would take; needs no GPU",
+        help="print what a run would measure and about how long it would take; needs no GPU, and makes no "
+        "tensors",
     )

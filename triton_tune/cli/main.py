@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from triton_tune.kernel.workload import workload_of
 
         asked = {"untuned": options.untuned, "ask_module": options.recheck is not None}
+        asked["without_tensors"] = options.dry_run or options.empty
         return run(options, workload_of(options.file, options.kernel, **asked))
 
     return exit_code("triton-tune", work)

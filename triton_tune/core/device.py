@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from typing import TypeGuard
 
 import torch
 from triton.runtime.errors import OutOfResources
@@ -48,7 +49,7 @@ def device_facts(device: torch.device) -> dict[str, str | int]:
         "name": name,
         "arch": arch,
         "multiprocessors": card.multi_processor_count,
-        "memory_bytes": card.total_memory,
+        "memory_bytes": memory_bytes(device),
         "cache_bytes": cache_bytes(device),
     }
 
@@ -62,7 +63,11 @@ def cache_bytes(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
-def exceeds_device(error: BaseException) -> bool:
+def memory_bytes(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 0
+
+
+def exceeds_device(error: BaseException) -> TypeGuard[OutOfResources]:
     """Return whether a launch failed because the device lacks shared memory or registers for the config."""
     return isinstance(error, OutOfResources)
 

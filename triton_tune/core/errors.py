@@ -8,6 +8,10 @@ class TuningError(Exception):
     """Wrong use or bad input; the message is one line that says what is wrong and how to mend it."""
 
 
+class TuningWarning(UserWarning):
+    """What a run tells of a user's kernel, once."""
+
+
 def place_of(error: BaseException, files: Collection[str]) -> str | None:
     """`file:line` of the innermost frame in one of these files, of an error or of what caused it."""
     place = None

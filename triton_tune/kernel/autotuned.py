@@ -9,6 +9,7 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner, Heuristics
 
 from triton_tune.core.errors import TuningError
+from triton_tune.launch.environment import DOES_NOT_FIT
 from triton_tune.launch.known_configs import OWN
 from triton_tune.launch.tuned import Tuned, defaults_of, function_of
 from tuning_table.names import letters_for
@@ -32,18 +33,17 @@ class AutotunedKernel:
     """A kernel with its autotuner. Raises TuningError where it has none, or one that no table can hold."""
 
     def __init__(self, kernel: Any) -> None:
-        self._entry = kernel
-        while self._entry is not None and not isinstance(self._entry, Tuned | Autotuner):
-            self._entry = getattr(self._entry, "fn", None)
-        tuner = self._entry.fn if isinstance(self._entry, Tuned) else self._entry
-        if not isinstance(tuner, Autotuner):
+        self.tuner = kernel
+        while self.tuner is not None and not isinstance(self.tuner, Autotuner):
+            self.tuner = getattr(self.tuner, "fn", None)
+        if self.tuner is None or getattr(self.tuner, "autotuner", self.tuner) is None:
             raise TuningError(f"{kernel!r:.60} has no @triton.autotune, which states the configs to time")
-        self.tuner = tuner
         self.function = function_of(kernel)
         self.name: str = self.function.__name__
-        self.tuned_features = self._entry.features if isinstance(self._entry, Tuned) else {}
+        self.tuned_features = self.tuner.features if isinstance(self.tuner, Tuned) else {}
         self._defaults = defaults_of(self.function)
-        self.configs = _configs(self.name, tuner.configs, self._defaults)
+        self.others: set[str] = set()  # the other kernels with @triton.autotune that calls launched
+        self.configs = _configs(self.name, self.tuner.configs, self._defaults)
 
     @property
     def tiles(self) -> list[int]:
@@ -53,16 +53,43 @@ class AutotunedKernel:
 
     @contextlib.contextmanager
     def launched_by(self, run: Callable[[Launch], Any]) -> Iterator[None]:
-        """Call `run` in place of each launch in this context."""
+        """Call `run` in place of each launch in this context. Autotuners of other kernels do not search."""
 
         def intercept(*args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
             return run(Launch(args, kwargs, grid))
 
-        self._entry.run = intercept
+        def without_search(tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
+            if len(tuner.configs) == 1:
+                return search(tuner, *args, **kwargs)
+            self.others.add(function_of(tuner).__name__)
+            every, tuner.nargs = tuner.configs, dict(zip(tuner.arg_names, args, strict=False))
+            *firsts, last = tuner.prune_configs(kwargs)
+            try:
+                for config in firsts:
+                    with contextlib.suppress(*DOES_NOT_FIT):
+                        tuner.configs = [config]
+                        return search(tuner, *args, **kwargs)
+                tuner.configs = [last]
+                return search(tuner, *args, **kwargs)
+            finally:
+                tuner.configs = every
+
+        search, Autotuner.run, self.tuner.run = Autotuner.run, without_search, intercept
         try:
             yield
         finally:
-            del self._entry.run
+            del self.tuner.run
+            Autotuner.run = search
+
+    @contextlib.contextmanager
+    def launching_nothing(self) -> Iterator[None]:
+        """Let launches of any kernel do nothing in this context."""
+        kind: Any = next(each for each in type(_jitted(self.tuner)).__mro__ if "run" in vars(each))
+        run, kind.run = kind.run, lambda *args, **kwargs: None
+        try:
+            yield
+        finally:
+            kind.run = run
 
     def arguments(self, launch: Launch) -> dict[str, Any]:
         """The launch's arguments by name, with the kernel's defaults."""
@@ -74,7 +101,7 @@ class AutotunedKernel:
 
     def run(self, launch: Launch, config: Any, *, compile_only: bool = False) -> None:
         """Launch with a config, after the config's own hook; callers may read `best_config` afterwards."""
-        self.tuner.best_config = self._entry.best_config = config
+        self.tuner.best_config = config
         if config.pre_hook is not None:
             config.pre_hook({**self._given(launch), **config.all_kwargs()})
         self.tuner.fn.run(
@@ -116,8 +143,8 @@ class AutotunedKernel:
 
     def chosen(self, launch: Launch) -> str | None:
         """The id of the config that `@tuned` would launch; None without it, its module or such a config."""
-        tuned = isinstance(self._entry, Tuned)
-        config = self._entry.chosen(*launch.args, **launch.kwargs) if tuned else None
+        tuned = isinstance(self.tuner, Tuned)
+        config = self.tuner.chosen(*launch.args, **launch.kwargs) if tuned else None
         if config is None:
             return None
         values = {name: value for name, value in config._asdict().items() if name != "variant"}

@@ -1,14 +1,20 @@
 """Make the arguments of a call, record its launches, and compare its result with the reference's."""
 
 import contextlib
+import io
+import logging
 import math
+import pickle
 import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensorMode, fake_tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
@@ -47,6 +53,22 @@ def make(tuning: Tuning, shape: Mapping[str, Any], device: torch.device, seed: i
         return Arguments(tuning.arguments(**shape))
 
 
+@contextlib.contextmanager
+def described_alone(kernel: AutotunedKernel) -> Iterator[None]:
+    """Let tensors have a shape and a type but no memory in this context, and let launches do nothing.
+
+    What reads a value or an address of a tensor raises an error.
+    """
+    mode, log = FakeTensorMode(allow_non_fake_inputs=True), logging.getLogger(fake_tensor.__name__)
+    mode._allow_unsafe_data_ptr_access = False
+    disabled, log.disabled = log.disabled, True  # it would tell of errors before they are raised
+    try:
+        with kernel.launching_nothing(), mode:
+            yield
+    finally:
+        log.disabled = disabled
+
+
 class _Enough(BaseException):
     """Ends a call at its first launch; no `except Exception` of the user's keeps it."""
 
@@ -62,6 +84,34 @@ def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) 
     with kernel.launched_by(note), contextlib.suppress(_Enough):
         tuning.call(*arguments.args, **arguments.kwargs)
     return found[0] if found else None
+
+
+class _WithoutMemory(pickle.Pickler):
+    """Pickles tensors, wherever they are, as ones of the same shape without memory.
+
+    Raises ValueError for an address that Triton compiles another kernel for.
+    """
+
+    def reducer_override(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return NotImplemented
+        if value.data_ptr() % 16:
+            raise ValueError("an address that is no multiple of 16")
+        sizes = tuple(value.shape), value.stride()
+        return partial(torch.empty_strided, dtype=value.dtype, device="meta"), sizes
+
+
+def without_memory(launch: Launch) -> bytes | None:
+    """A launch by which another process can compile the kernel, pickled; None where it can only make its own.
+
+    It has no grid, which is often a function and is not needed.
+    """
+    pickled = io.BytesIO()
+    try:
+        _WithoutMemory(pickled).dump(replace(launch, grid=None))
+    except Exception:  # whatever classes of the user's raise
+        return None
+    return pickled.getvalue()
 
 
 def launches_of(

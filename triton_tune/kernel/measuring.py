@@ -2,7 +2,9 @@
 
 import contextlib
 import math
+import pickle
 import time
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -11,25 +13,28 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triton_tune.bench.timing import GIVE_UP, LONG_US, elapsed_us, time_launches
+from triton_tune.bench.timing import BYTES_PER_US, GIVE_UP, LONG_US, elapsed_us, time_launches
 from triton_tune.bench.worker import DISAGREES
-from triton_tune.core.device import cache_bytes
-from triton_tune.core.errors import TuningError, place_of
+from triton_tune.core.device import cache_bytes, memory_bytes
+from triton_tune.core.errors import TuningError, TuningWarning, place_of
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, launches_of, make, result_of
 from triton_tune.kernel.identity import source_hash
-from triton_tune.kernel.ranges import draw
+from triton_tune.kernel.ranges import constant_names, draw
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from tuning_table.table import Cell, Failure
 
 TIMING = (
-    "CUDA graph replay of the kernel's launches alone; consecutive launches on different tensors, 3 times "
-    "the last-level cache in all (32 sets at most); median of 2 to 5 replays after one that is not counted, "
-    "or one launch of what is over 1.5 times slower than the best so far; the autotuner's resetting is "
-    "subtracted"
+    "CUDA graph replay of the kernel's launches alone; consecutive launches on different tensors, of which "
+    "they can read 3 times the last-level cache in all (32 sets at most, in half of the memory); median of "
+    "2 to 5 replays after one that is not counted, or one launch of what is over 1.5 times slower than the "
+    "best so far; the autotuner's resetting is subtracted"
 )
 L2_MULTIPLE = 3
 MAX_SETS = 32
+MEMORY_SHARE = 0.5  # of the device's memory, for these sets
+MAKING_S = 10.0  # what they may take to be made
+IDLE_US = 2.0  # of a launch, in which it reads nothing
 SHORT_US = 100.0  # up to here, the time of a launch between two events is mostly the host's
 SHORTEST_US = 0.1
 
@@ -42,7 +47,8 @@ class Shape:
 
     id: str
     position: int
-    key: Hashable  # what kernels are compiled for
+    key: Hashable = None  # what kernels are compiled for
+    launch: bytes | None = None  # by which they are compiled; as of ``without_memory``
     excluded: frozenset[str] = frozenset()  # configs that `early_config_prune` leaves out
 
 
@@ -65,7 +71,9 @@ class KernelFile:
         with self.located(kernel):
             arguments = make(tuning, values, device)
             expected = arguments.pass_to(tuning.reference)
-        sets: list[tuple[Launch, ...]] = []
+        sets = Sets(
+            lambda seed, config: launches_of(kernel, tuning, make(tuning, values, device, seed), config)
+        )
 
         @self.located(kernel)
         def measure(name: str, best_us: float) -> Cell:
@@ -75,9 +83,20 @@ class KernelFile:
             wrong = disagreement(result_of(kernel, tuning, arguments, config), expected, tuning.tolerance)
             if wrong is not None:
                 return Failure(f"{DISAGREES}: {wrong}")
-            if not sets:
-                sets.extend(_sets(kernel, tuning, values, config, device))
-            return _time(kernel, sets, config, device, best_us)
+            sets.grow(config, device)
+            taken = _time(kernel, sets.launches, config, device, best_us)
+            while sets.grow(config, device, taken):
+                taken = _time(kernel, sets.launches, config, device, best_us)
+            notes = []
+            if kernel.others:
+                names = ", ".join(sorted(kernel.others))
+                notes.append(f"its call also launches {names}, whose configs are neither timed nor tuned")
+            if sets.warm:
+                what = "a launch reads so little of its tensors that caches may be warm"
+                notes.append(f"{what}, as in {shape.id}")
+            for note in notes:
+                warnings.warn(f"{self.name}: {note}", TuningWarning, stacklevel=1)
+            return taken
 
         return measure
 
@@ -115,7 +134,11 @@ class CompileJob:
 
     def run(self, device: torch.device) -> None:
         tuning, kernel, _ = loaded(self.file)
-        launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[self.shape.position], device))
+        launch: Launch | None
+        if self.shape.launch is not None:  # with tensors that need no memory in each process
+            launch = pickle.loads(self.shape.launch)
+        else:
+            launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[self.shape.position], device))
         if launch is not None:
             kernel.run(launch, kernel.configs[self.config].config, compile_only=True)
 
@@ -147,20 +170,39 @@ def _with_drawn_shapes(tuning: Tuning, kernel: AutotunedKernel, untuned: bool) -
     shapes = draw(tuning.shapes, tuning.num_shapes, kernel.tiles)[untuned]
     if not shapes:
         raise TuningError(f"num_shapes is {tuning.num_shapes}, which leaves no shape for this: raise it")
-    return replace(tuning, shapes=shapes)
+    listed = constant_names(tuning.shapes)
+    return replace(tuning, shapes=shapes, constants=listed if tuning.constants is None else tuning.constants)
 
 
-def _sets(
-    kernel: AutotunedKernel, tuning: Any, values: Any, config: Any, device: torch.device
-) -> list[tuple[Launch, ...]]:
-    """The launches of so many calls that no launch finds its tensors in the last-level cache."""
-    first = launches_of(kernel, tuning, make(tuning, values, device), config)
-    if not first:
-        raise RuntimeError("the call did not launch the kernel")
-    size = max(1, _bytes(first))
-    count = min(MAX_SETS, max(1, math.ceil(L2_MULTIPLE * cache_bytes(device) / size)))
-    others = (launches_of(kernel, tuning, make(tuning, values, device, i), config) for i in range(1, count))
-    return [first, *others]
+class Sets:
+    """The launches of so many calls that no launch finds what it reads in the last-level cache.
+
+    A launch reads no more than its tensors, nor than memory yields in its time: of experts' weights, a few.
+
+    launches: of each call. warm: whether memory suffices for fewer calls than are needed.
+    """
+
+    def __init__(self, launches_of: Callable[[int, Any], tuple[Launch, ...]]) -> None:
+        self.launches: list[tuple[Launch, ...]] = []
+        self.warm = False
+        self._launches_of = launches_of  # of the call with a seed, each made with a config
+
+    def grow(self, config: Any, device: torch.device, taken_us: float = math.inf) -> bool:
+        """Add the calls that are missing where those of one take so long; return whether any were."""
+        before = len(self.launches)
+        if not before:
+            self.launches.append(self._launches_of(0, config))
+            if not self.launches[0]:
+                raise RuntimeError("the call did not launch the kernel")
+        size = max(1, _bytes(self.launches[0]))
+        read = min(size, BYTES_PER_US * max(SHORTEST_US, taken_us - IDLE_US))
+        wanted = math.ceil(L2_MULTIPLE * cache_bytes(device) / read)
+        most = min(MAX_SETS, int(MEMORY_SHARE * memory_bytes(device) / size))
+        begun = time.monotonic()
+        while len(self.launches) < min(wanted, most) and time.monotonic() < begun + MAKING_S:
+            self.launches.append(self._launches_of(len(self.launches), config))
+        self.warm = size > cache_bytes(device) > read * len(self.launches)
+        return len(self.launches) > before
 
 
 def _bytes(launches: Sequence[Launch]) -> int:

@@ -32,6 +32,9 @@ def draw(
     lists = {name: value for name, value in shapes.items() if name not in ranges}
     for name, values in shapes.items():
         _check(name, values)
+    names = [*ranges, *constant_names(shapes)]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise TuningError(f"shapes: {min(twice)!r:.60} has values twice: give it one range or list")
     if len(ranges) >= len(PRIMES):
         raise TuningError(f"shapes: {len(ranges)} ranges, but {len(PRIMES) - 1} are the most")
     different = {repr(values): values for values in product(*lists.values())}
@@ -62,6 +65,12 @@ def draw(
             (untuned if kept_aside else tuned).append(shape)
             seen.add(repr(shape))
     return tuned, untuned
+
+
+def constant_names(shapes: Mapping[Any, Any]) -> tuple[str, ...]:
+    """The arguments that have lists of values, not ranges."""
+    lists = [name for name, values in shapes.items() if not isinstance(values, tuple)]
+    return tuple(part for name in lists for part in (name if isinstance(name, tuple) else (name,)))
 
 
 def _size(least: int, most: int, at: float, tiles: Collection[int], rng: random.Random) -> int:

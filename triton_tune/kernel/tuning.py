@@ -43,6 +43,9 @@ class Tuning:
             name, an expression in the kernel's arguments such as `"x_ptr.shape[0]"`, or a function from the
             arguments by name; to an integer, boolean, element type or word. None: those of `@tuned`.
         num_shapes: to draw from ranges, with those that are kept aside.
+        constants: the arguments in `shapes` that are fixed for a running program, as a layer's sizes are.
+            `treegen init` holds out by them, so that figures say what a new model gets. None: those that
+            have lists, where `shapes` has ranges and lists.
 
     Raises:
         TuningError: a field has no valid value.
@@ -57,6 +60,7 @@ class Tuning:
     tolerance: float | None = None
     features: Mapping[str, Callable[[Mapping[str, Any]], Any] | str] | None = None
     num_shapes: int = 128
+    constants: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         name, number, tolerance = self.name, self.num_shapes, self.tolerance
@@ -78,6 +82,10 @@ class Tuning:
         fine = all(isinstance(each, str) or callable(each) for each in read)
         check(fine, "features", "expressions or functions by name")
         check(type(number) is int and 1 <= number <= 100_000, "num_shapes", "an integer from 1 to 100000")
+        names = {name for shape in shapes for key in shape for name in (key if type(key) is tuple else [key])}
+        stated = () if self.constants is None else self.constants
+        fine = isinstance(stated, list | tuple) and names.issuperset(map(str, stated))
+        check(fine, "constants", f"some of {', '.join(map(str, names))}")
 
 
 @cache

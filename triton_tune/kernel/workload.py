@@ -1,11 +1,12 @@
 """A user's `Tuning` as what a run measures: its shapes are scenarios, with features read from a launch."""
 
+import contextlib
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,7 +14,7 @@ from triton_tune.bench.pool import Subject
 from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
-from triton_tune.kernel.batches import first_launch, make
+from triton_tune.kernel.batches import described_alone, first_launch, make, without_memory
 from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, loaded
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from triton_tune.launch.features import value_of
@@ -26,25 +27,34 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 def workload_of(
-    path: Path, name: str | None = None, *, untuned: bool = False, ask_module: bool = False
+    path: Path,
+    name: str | None = None,
+    *,
+    untuned: bool = False,
+    ask_module: bool = False,
+    without_tensors: bool = False,
 ) -> Callable[[torch.device], Workload]:
     """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
 
     name: of the Tuning, if the file defines several. untuned: of the shapes, those kept aside. ask_module:
-    look at what `@tuned` chooses for them, too. Raises TuningError.
+    look at what `@tuned` chooses for them, too. without_tensors: allocate none, and measure nothing; only
+    code that reads values of tensors gets some. Raises TuningError.
     """
     found = load_tunings(path.resolve())
     if name is None and len(found) > 1:
         raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
     file = KernelFile(path.resolve(), name or next(iter(found)), untuned)
     loaded(file)
-    return lambda device: _workload(file, device, ask_module)
+    return lambda device: _workload(file, device, ask_module, without_tensors)
 
 
-def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workload:
-    name, kernel = file.name, loaded(file).kernel
-    chosen: dict[str, str] = {}
-    shapes, candidates, values = _look_at_shapes(file, device, chosen if ask_module else None)
+def _workload(file: KernelFile, device: torch.device, ask_module: bool, without_tensors: bool) -> Workload:
+    name, kernel, tuning = file.name, loaded(file).kernel, loaded(file).tuning
+    looks = _look_at_shapes(file, device, ask_module=ask_module, without_tensors=without_tensors)
+    shapes = {shape.id: shape for shape in looks}
+    values = _without_constant_types({shape.id: look.values for shape, look in looks.items()})
+    chosen = {shape.id: look.chosen for shape, look in looks.items() if look.chosen is not None}
+    left_out = {s: tuple(c for c in kernel.configs if c in shape.excluded) for s, shape in shapes.items()}
     names = tuple(next(iter(values.values())))
     words = {n: found for n in names if (found := _words([row[n] for row in values.values()]))}
     integers = {n: {word: place for place, word in enumerate(found)} for n, found in words.items()}
@@ -53,7 +63,7 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workl
         features={
             s: {n: integer_of(v, integers.get(n, {})) for n, v in row.items()} for s, row in values.items()
         },
-        candidates=candidates,
+        candidates={shape.id: (*look.kept, *left_out[shape.id]) for shape, look in looks.items()},
         variants=dict.fromkeys(kernel.configs, ""),
         likeness=Likeness(worded, worded, {n: _WORD_WEIGHT if n in worded else 1.0 for n in names}),
     )
@@ -69,7 +79,7 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workl
             f"early_config_prune leaves out {excluded}",
             f"features: {', '.join(features)}",
             *_picture(problem, sizes),
-            *([] if file.untuned else _warnings(problem, sizes, loaded(file).tuning.shapes)),
+            *([] if file.untuned else _warnings(problem, sizes, tuning)),
         ],
     )
     return Workload(
@@ -81,44 +91,64 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool) -> Workl
         timing=TIMING,
         scenario_set=f"{file.path.name}, kept aside" if file.untuned else file.path.name,
         chosen=lambda device: chosen,
-        provenance={"values": {n: list(found) for n, found in words.items()}} if words else {},
+        provenance={
+            **({"values": {n: list(found) for n, found in words.items()}} if words else {}),
+            **({"constants": constants} if (constants := _constants(tuning, values)) else {}),
+        },
     )
 
 
-def _look_at_shapes(
-    file: KernelFile, device: torch.device, chosen: dict[str, str] | None
-) -> tuple[dict[str, Shape], dict[str, tuple[str, ...]], dict[str, dict[str, Any]]]:
-    """By scenario: the shape, the configs to time and the features' values.
+class _Look(NamedTuple):
+    """What the first launch of a shape's call tells."""
 
-    Makes each shape's arguments once, and reads what the first launch of its call tells. `chosen` gets the
-    choices of a generated module. Raises TuningError, which names the shape, for whatever the user's
-    functions raise.
+    values: dict[str, Any]  # of the features
+    kept: tuple[str, ...]  # the configs to time
+    excluded: frozenset[str]
+    chosen: str | None  # by the generated module, if that is asked for
+    key: object = None  # what kernels are compiled for
+    launch: bytes | None = None  # as of ``without_memory``
+
+
+def _look_at(
+    file: KernelFile, shape: Mapping[str, Any], device: torch.device, *, ask_module: bool, compiles: bool
+) -> _Look:
+    tuning, kernel, _ = loaded(file)
+    with file.located(kernel):
+        launch = first_launch(kernel, tuning, make(tuning, shape, device))
+    if launch is None:
+        raise TuningError(f"its call did not launch {kernel.name}")
+    values = _values(kernel, tuning, kernel.arguments(launch))
+    chosen = kernel.chosen(launch) if ask_module else None
+    compiled = (kernel.specialisation(launch), without_memory(launch)) if compiles else ()
+    return _Look(values, *kernel.pruned(launch), chosen, *compiled)
+
+
+def _look_at_shapes(
+    file: KernelFile, device: torch.device, *, ask_module: bool, without_tensors: bool
+) -> dict[Shape, _Look]:
+    """What a launch of each shape tells; its arguments are made once.
+
+    Raises TuningError, which names the shape, for whatever the user's functions raise.
     """
     tuning, kernel, _ = loaded(file)
-    values: dict[str, dict[str, Any]] = {}
-    shapes: dict[str, Shape] = {}
-    candidates: dict[str, tuple[str, ...]] = {}
+    found: dict[str, tuple[Shape, _Look]] = {}
     for position, shape in enumerate(tuning.shapes):
         name = _scenario_id(shape, position)
-        if name in shapes:
+        if name in found:
             raise TuningError(f"the shape {dict(shape)} is listed twice")
         try:
-            with file.located(kernel):
-                launch = first_launch(kernel, tuning, make(tuning, shape, device))
-            if launch is None:
-                raise TuningError(f"its call did not launch {kernel.name}")
-            values[name] = _values(kernel, tuning, kernel.arguments(launch))
-            kept, excluded = kernel.pruned(launch)
-            if chosen is not None and (config := kernel.chosen(launch)) is not None:
-                chosen[name] = config
+            look = None
+            if without_tensors:
+                with contextlib.suppress(Exception), described_alone(kernel):
+                    look = _look_at(file, shape, device, ask_module=ask_module, compiles=False)
+            look = look or _look_at(file, shape, device, ask_module=ask_module, compiles=not without_tensors)
         except Exception as error:
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
-        candidates[name] = (*kept, *(config for config in kernel.configs if config in excluded))
-        shapes[name] = Shape(name, position, kernel.specialisation(launch), excluded)
+        found[name] = Shape(name, position, look.key, look.launch, look.excluded), look
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
-    return shapes, candidates, _without_constant_types(values)
+    return dict(found.values())
 
 
 def _picture(problem: SearchProblem, names: Sequence[str]) -> list[str]:
@@ -135,8 +165,31 @@ def _picture(problem: SearchProblem, names: Sequence[str]) -> list[str]:
     return lines
 
 
-def _warnings(problem: SearchProblem, names: Sequence[str], shapes: Any) -> list[str]:
+def _constants(tuning: Tuning, values: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The features that are fixed for a running program, as they follow from ``Tuning.constants``.
+
+    A feature is an argument of the shapes, by its name or its values; or else it follows from the constants
+    if it is the same in all shapes that share these, and several do.
+    """
+    fixed, shapes = tuple(tuning.constants or ()), tuning.shapes
+    arguments = {name: repr([shape.get(name) for shape in shapes]) for shape in shapes for name in shape}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for shape, row in zip(shapes, values.values(), strict=True):
+        groups.setdefault(repr([shape.get(name) for name in fixed]), []).append(row)
+    repeated = [rows for rows in groups.values() if len(rows) > 1]
+
+    def follows(name: str) -> bool:
+        column = repr([row[name] for row in values.values()])
+        same = {name} & arguments.keys() or {a for a, known in arguments.items() if known == column}
+        alike = bool(repeated) and all(len({row[name] for row in rows}) == 1 for rows in repeated)
+        return bool(same & set(fixed)) if same else alike
+
+    return [name for name in next(iter(values.values())) if fixed and follows(name)]
+
+
+def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> list[str]:
     """What trees would learn wrongly or not at all. names: of features that are integers."""
+    shapes = tuning.shapes
     groups: dict[tuple[int, ...], list[str]] = {}
     for scenario, features in problem.features.items():
         groups.setdefault(tuple(features.values()), []).append(scenario)
@@ -153,6 +206,11 @@ def _warnings(problem: SearchProblem, names: Sequence[str], shapes: Any) -> list
         for name, values in fields.items()
         if len(values) == 1 < len(shapes)
     ]
+    if not tuning.constants and sum(len(column) > 1 for column in columns.values()) > 1:
+        what = (
+            "nothing says which sizes are a layer's or a model's, so no figure will say what a new one gets"
+        )
+        lines.append(f"warning: {what}: name them in Tuning(constants=[...])")
     sizes = {value for column in columns.values() if len(column) > 1 for value in column if value >= 16}
     if len(sizes) > 1 and all(size % 16 == 0 for size in sizes):
         what = "all sizes from 16 on are multiples of 16, so a tree learns round sizes"

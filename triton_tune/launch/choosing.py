@@ -21,6 +21,7 @@ class Choosing:
     not_tuned: str | None  # in words, if the GPU was not
     fallback_is_untuned: bool  # whether no row of the module has the fallback
     launches: dict[tuple[Any, ...], ConfigLaunch] = field(default_factory=dict)  # by the features' values
+    failed: dict[tuple[Any, ...], list[Any]] = field(default_factory=dict)  # what did not fit, likewise
 
 
 def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallback: Any) -> Choosing:

@@ -5,8 +5,12 @@ import re
 import sys
 from dataclasses import dataclass
 
+from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.driver import driver
+from triton.runtime.errors import OutOfResources, PTXASError
 
+# A config that raises one of these cannot run here. Triton's autotuner passes over it, too.
+DOES_NOT_FIT = (OutOfResources, PTXASError, CompileTimeAssertionFailure)
 DEVICE = "TRITON_TUNE_DEVICE"
 CONFIG = "TRITON_TUNE_CONFIG"
 LOG = "TRITON_TUNE_LOG"

@@ -10,17 +10,17 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
-import triton
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
 
 from triton_tune.launch.choosing import Choosing, choosing_here
-from triton_tune.launch.environment import AUTOTUNE, CONFIG, device_number, read_overrides
+from triton_tune.launch.environment import AUTOTUNE, CONFIG, DOES_NOT_FIT, device_number, read_overrides
 from triton_tune.launch.features import Feature, Missing, Read, parse_feature, reader
 from triton_tune.launch.known_configs import ConfigLaunch, KnownConfigs
 from triton_tune.launch.words import integer_of, plain
 
 _MOST_KEPT = 4096  # different features of launches that a kernel remembers
+_MOST_TRIED = 64  # configs, where one does not fit the device
 FALLBACK = "fallback"
 
 
@@ -47,7 +47,8 @@ def tuned(
     (`a_ptr_dtype`), or in `features`. A word that was not tuned launches the fallback, with a warning.
 
     From `@triton.autotune` come a config's `pre_hook` and the rule `early_config_prune`, which runs once for
-    each set of features. `best_config` is that of the last launch.
+    each set of features. `best_config` is that of the last launch. A config that does not fit the device, as
+    another Triton may use more shared memory, is replaced by the module's next one that does; warns once.
 
     Args:
         package: of the kernel, as `treegen build` writes it; by name, it is imported at the first launch.
@@ -73,8 +74,14 @@ def tuned(
     return lambda kernel: Tuned(kernel, package, features or {}, autotune, unknown == AUTOTUNE)
 
 
-class Tuned(KernelInterface):  # type: ignore[misc]
-    """A kernel with a generated package. Launch it as any Triton kernel: `kernel[grid](...)`."""
+class Tuned(Autotuner):  # type: ignore[misc]
+    """A kernel with a generated package. Launch it as any Triton kernel: `kernel[grid](...)`.
+
+    It is the kernel's autotuner with another choice, or one without configs, so `torch.library.wrap_triton`
+    takes it.
+
+    autotuner: of the kernel itself, if it has one.
+    """
 
     def __init__(
         self,
@@ -86,25 +93,25 @@ class Tuned(KernelInterface):  # type: ignore[misc]
     ) -> None:
         if not hasattr(fn, "arg_names"):
             raise TypeError(f"@tuned decorates Triton kernels, and {fn!r:.60} is none")
-        inner = getattr(fn, "fn", None)
+        inner = fn if isinstance(fn, Tuned) else getattr(fn, "fn", None)
         while inner is not None:
             if isinstance(inner, Autotuner):
                 what = "@tuned must stand directly above @triton.autotune"
                 raise TypeError(f"{what}: kernel.fn = tuned(...)(kernel.fn) puts it there")
             inner = getattr(inner, "fn", None)
-        self.fn, self.arg_names, self.features = fn, list(fn.arg_names), features
+        self.autotuner = fn if isinstance(fn, Autotuner) else None
+        self.__dict__.update(vars(self.autotuner or Autotuner(fn, fn.arg_names, None, [], None, None)))
+        self.features = features
         self.__name__ = function_of(fn).__name__
-        self._autotuner = fn if isinstance(fn, Autotuner) else None
-        if leaves_unknown and self._autotuner is None:
+        if leaves_unknown and self.autotuner is None:
             raise ValueError(f'unknown="{AUTOTUNE}" of @tuned: {self.__name__} has no @triton.autotune')
         for name, feature in features.items():
             if not callable(feature):
                 parse_feature(name, feature, self.arg_names)
         self.best_config: Any = None  # the triton.Config of the last launch, as the autotuner has it
         self._package, self._most, self._leaves_unknown = package, autotune, leaves_unknown
-        self._below = fn.fn if isinstance(fn, Autotuner) else fn
         self._defaults = defaults_of(function_of(fn))
-        self._known = KnownConfigs(self.__name__, self._autotuner, self._defaults)
+        self._known = KnownConfigs(self.__name__, self.autotuner, self._defaults)
         self._launch_of = cache(self._known.launch_of)
         self._choosing: dict[int, Choosing] = {}  # by device
         self._devices = 0  # how many there are; 0 before the first launch
@@ -126,29 +133,55 @@ class Tuned(KernelInterface):  # type: ignore[misc]
         if not self._devices:
             self._prepare()
         if self._autotunes:
-            return self._run_autotuner(self.fn, args, grid, warmup, kwargs)
+            return super().run(*args, grid=grid, warmup=warmup, **kwargs)
         features = self._read(*args, **kwargs)
         choosing = self._choosing.get(0 if self._devices == 1 else device_number()) or self._choosing_here()
         launch = choosing.launches.get(features)
         if launch is None:
             launch = self._choose(choosing, features, args, kwargs)
         if launch.autotuner is not None and not warmup and not _capturing():
-            result = self._run_autotuner(launch.autotuner, args, grid, warmup, kwargs)
-            if launch.autotuner is not self.fn:  # it has timed these features once and for all
-                best = self.best_config
+            result = launch.autotuner.run(*args, grid=grid, warmup=warmup, **kwargs)
+            best = self.best_config = launch.autotuner.best_config
+            if launch.autotuner is not self.autotuner:  # it has timed these features once and for all
                 choosing.launches[features] = ConfigLaunch(best.all_kwargs(), best.pre_hook, best)
             return result
         self.best_config = launch.config
-        if launch.pre_hook is not None and not warmup:
-            launch.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **launch.keywords})
-        return self._below.run(*args, grid=grid, warmup=warmup, **kwargs, **launch.keywords)
+        try:
+            if launch.pre_hook is not None and not warmup:
+                launch.pre_hook(
+                    {**dict(zip(self.arg_names, args, strict=False)), **kwargs, **launch.keywords}
+                )
+            return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **launch.keywords)
+        except DOES_NOT_FIT as error:
+            return self._step_down(error, choosing, features, args, grid, warmup, kwargs)
 
-    def _run_autotuner(
-        self, tuner: Any, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]
+    def _step_down(
+        self,
+        error: Exception,
+        choosing: Choosing,
+        features: tuple[Any, ...],
+        args: tuple[Any, ...],
+        grid: Any,
+        warmup: bool,
+        kwargs: dict[str, Any],
     ) -> Any:
-        result = tuner.run(*args, grid=grid, warmup=warmup, **kwargs)
-        self.best_config = tuner.best_config
-        return result
+        """Launch the next config, which these features get from now on. Raises the error if none is left."""
+        failed = self.best_config
+        tried = choosing.failed.setdefault(features, [])
+        tried.append(failed.all_kwargs())
+        configs, _ = self._configs(choosing, features, args, kwargs, _MOST_TRIED)
+        launches = map(self._launch_of, [*configs, self._fallback])
+        following = next((one for one in launches if one.config.all_kwargs() not in tried), None)
+        if following is None or self._forced is not None:
+            raise error
+        choosing.launches[features] = following
+        if str(failed) not in self._warned:
+            self._warned.add(str(failed))
+            what = f"{self.__name__} cannot be launched with {failed}, so the next config is: {error}"
+            warnings.warn(what, stacklevel=3)
+        return self.run(*args, grid=grid, warmup=warmup, **kwargs)
+
+    warmup = KernelInterface.warmup  # of the chosen config alone
 
     def chosen(self, *args: Any, **kwargs: Any) -> Any:
         """The generated `Config` that a launch with these arguments gets; None if an autotuner chooses."""
@@ -156,18 +189,18 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             self._prepare()
         if self._autotunes:
             return None
-        configs, _ = self._configs(self._choosing_here(), self._read(*args, **kwargs), args, kwargs)
+        configs, _ = self._configs(self._choosing_here(), self._read(*args, **kwargs), args, kwargs, 1)
         return configs[0]
 
     def _choose(
         self, choosing: Choosing, features: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> ConfigLaunch:
         """What to launch for these features; it is kept."""
-        configs, not_tuned = self._configs(choosing, features, args, kwargs)
+        configs, not_tuned = self._configs(choosing, features, args, kwargs, self._most)
         launch = self._launch_of(configs[0])
         if not_tuned is not None:
             if self._leaves_unknown:
-                launch = replace(launch, autotuner=self.fn)
+                launch = replace(launch, autotuner=self.autotuner)
             if not_tuned not in self._warned:
                 self._warned.add(not_tuned)
                 what = "is left to Triton's autotuner" if self._leaves_unknown else "launches the fallback"
@@ -177,11 +210,17 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             launch = replace(launch, autotuner=self._autotuner_of(tried))
         if len(choosing.launches) >= _MOST_KEPT:
             choosing.launches.clear()
+            choosing.failed.clear()
         choosing.launches[features] = launch
         return launch
 
     def _configs(
-        self, choosing: Choosing, features: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        choosing: Choosing,
+        features: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        most: int,
     ) -> tuple[list[Any], str | None]:
         """What to launch or to try, best first; and what was not tuned, where that matters."""
         values: dict[str, Any] = dict(zip(self._names, features, strict=False))  # element types may follow
@@ -201,8 +240,8 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 break
         else:
             configs = [choosing.choose(**values)]
-            if self._most > 1 and choosing.module is not None:
-                configs = list(choosing.module.candidates(self._most, **values))
+            if most > 1 and choosing.module is not None:
+                configs = list(choosing.module.candidates(most, **values))
             if choosing.fallback_is_untuned and configs[0] == self._fallback:
                 not_tuned = not_tuned or "some launches have no config of their own"
         if self._prunes:
@@ -212,10 +251,8 @@ class Tuned(KernelInterface):  # type: ignore[misc]
 
     def _autotuner_of(self, configs: list[Any]) -> Autotuner:
         """The kernel's autotuner, but with these configs alone, which no rule leaves out."""
-        if self._autotuner is None:
-            return triton.autotune(configs, key=[])(self._below)
         tuner = object.__new__(Autotuner)
-        vars(tuner).update(vars(self._autotuner))
+        vars(tuner).update(vars(self))
         tuner.configs, tuner.keys, tuner.cache, tuner.cache_results = configs, [], {}, False
         tuner.early_config_prune = tuner.perf_model = None
         return tuner
@@ -226,7 +263,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
             try:
                 package = importlib.import_module(package)
             except ModuleNotFoundError as error:
-                if self._autotuner is None or error.name is None or not package.startswith(error.name):
+                if self.autotuner is None or error.name is None or not package.startswith(error.name):
                     raise
                 warnings.warn(
                     f"{package} does not exist yet, so Triton's autotuner chooses for {self.__name__}: "
@@ -237,7 +274,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 return
         self._overrides = read_overrides(package.__name__.rpartition(".")[2])
         if self._overrides.autotune:
-            if self._autotuner is None:
+            if self.autotuner is None:
                 raise ValueError(f"{CONFIG} names {AUTOTUNE}, but {self.__name__} has no @triton.autotune")
             self._autotunes, self._devices = True, 1
             return
@@ -254,7 +291,7 @@ class Tuned(KernelInterface):  # type: ignore[misc]
                 if name not in known:
                     raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(known)}")
             self._forced = self._fallback._replace(**forced)
-        rule = getattr(self._autotuner, "early_config_prune", None)
+        rule = getattr(self.autotuner, "early_config_prune", None)
         self._prunes = rule is not None and self._forced is None
         if self._prunes:
             self._read = _with_types(self._read)

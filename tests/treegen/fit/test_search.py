@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import examples
 
+from treegen.fit.evidence import Evidence
 from treegen.fit.search import Leaf, RowTree, Training, count_leaves, grow, local_search
 
-LOSSES = st.integers(0, 9) | st.integers(0, 1) | st.sampled_from([0, 1 << 36])
+ANY = Evidence(0.0)
+STEP = 1000  # cost steps: evidence counts in these
+LOSSES = (st.integers(0, 9) | st.integers(0, 1)).map(lambda n: n * STEP) | st.sampled_from([0, 1 << 36])
 
 
 @st.composite
@@ -28,16 +31,21 @@ def training_sets(draw: st.DrawFn, classes: int = 2) -> Training:
         loss=np.array(draw(st.lists(row, min_size=count, max_size=count)), dtype=np.float64),
         group=np.array(draw(st.lists(st.integers(0, classes - 1), min_size=count, max_size=count))),
         classes=classes,
-        min_rows=1,
         max_depth=draw(st.integers(0, 3)),
         max_leaves=draw(st.integers(1, 6)),
-        leaf_price=draw(st.sampled_from([0, 0, 1, 3])),
+        leaf_price=draw(st.sampled_from([0, 0, STEP, 3 * STEP])),
+        cluster=np.arange(count),
+        enough=1,
+        row=ANY,
+        small=ANY,
+        change=ANY,
     )
 
 
 def reordered(case: Training, order: list[int]) -> Training:
     """The same training set with its scenarios in another order."""
-    return replace(case, is_low=case.is_low[:, order], loss=case.loss[order], group=case.group[order])
+    own = {name: getattr(case, name)[order] for name in ("loss", "group", "cluster")}
+    return replace(case, is_low=case.is_low[:, order], **own)
 
 
 def least_total(case: Training) -> float:
@@ -92,10 +100,10 @@ def test_it_mostly_finds_the_best_tree_where_greedy_growth_does_not() -> None:
 
 def _random_case(rng: random.Random) -> Training:
     sides = [[rng.random() < 0.5 for _ in range(12)] for _ in range(5)]
-    loss = [[rng.randint(0, 9) for _ in range(3)] for _ in range(12)]
-    return Training(
-        np.array(sides), np.array(loss, dtype=np.float64), np.zeros(12, dtype=np.int64), 1, 1, 2, 4, 1
-    )
+    loss = [[rng.randint(0, 9) * STEP for _ in range(3)] for _ in range(12)]
+    zeros = np.zeros(12, dtype=np.int64)
+    numbers = np.array(loss, dtype=np.float64)
+    return Training(np.array(sides), numbers, zeros, 1, 2, 4, STEP, np.arange(12), 1, ANY, ANY, ANY)
 
 
 @examples(150)

@@ -16,15 +16,12 @@ from treegen_builders import NARROW, WIDE, Cell, Row, write_table
 from treegen_strategies import examples
 
 from treegen.core.problem import UNIT
-from treegen.fit.costs import CostDrop, is_significant, table_noise
+from treegen.fit.costs import FAILED, table_noise
+from treegen.fit.evidence import Evidence
+from treegen.fit.fit import Z_SMALL
 from treegen.read.problem import read_table
 
 LINE: list[Row] = [(i + 1, 5, 2) for i in range(150)]
-
-
-def _drop(*steps: int, group: list[int] | None = None) -> CostDrop:
-    each = np.array(steps, dtype=np.int64)
-    return CostDrop(each, each, np.arange(len(each)) if group is None else np.array(group))
 
 
 # Noise of a table
@@ -71,9 +68,11 @@ def test_drift_over_many_repeats_counts_only_from_one_to_the_next(tmp_path: Path
 
 @examples(300)
 @given(st.lists(st.integers(-40, 100), min_size=1, max_size=40), st.sampled_from([1.0, 2.0, 3.0]))
-def test_it_is_students_test_with_one_neutral_unit_more(drops: list[int], z: float) -> None:
+def test_it_is_students_test_with_one_neutral_scenario_more(drops: list[int], z: float) -> None:
+    """In thousandths of a logarithm, the units of the test; scenarios without a difference do not count."""
+    drops = [drop for drop in drops if drop] or [0]
     if sum(drops) <= 0:
-        assert not is_significant(_drop(*drops), z)
+        assert not _pays(drops, z)
         return
     d = np.array([*drops, 0])
     count = len(d)
@@ -81,26 +80,24 @@ def test_it_is_students_test_with_one_neutral_unit_more(drops: list[int], z: flo
     t = d.sum() / math.sqrt(count * (d**2).sum() - d.sum() ** 2) * math.sqrt(count - 1)
     p = stats.t.sf(t, count - 1)
     if p < 0.8 * stats.norm.sf(z):
-        assert is_significant(_drop(*drops), z)
+        assert _pays(drops, z)
     if p > 1.25 * stats.norm.sf(z):
-        assert not is_significant(_drop(*drops), z)
+        assert not _pays(drops, z)
 
 
-def test_copies_are_no_further_evidence() -> None:
-    drops = [1000] * 4
-    assert not is_significant(_drop(*drops * 5, group=[0, 1, 2, 3] * 5), 3.0)
-    assert is_significant(_drop(*drops * 5), 3.0)
+def _pays(drops: list[int], z: float, **more: float) -> bool:
+    return bool(Evidence(z, **more).pays(1000.0 * np.array(drops)))
 
 
-def test_the_mean_fall_must_exceed_the_noise_of_a_cell() -> None:
-    assert is_significant(_drop(*[1001] * 20), 3.0, 1000)
-    assert not is_significant(_drop(*[1000] * 20), 3.0, 1000)
+def test_the_sum_must_exceed_what_is_least_and_the_noise() -> None:
+    assert _pays([2] * 20, 3.0, least=1999) and not _pays([2] * 20, 3.0, least=2000)
+    noise = 20 * 2000 / math.sqrt(20)
+    assert _pays([2] * 20, 3.0, noise=noise - 1) and not _pays([2] * 20, 3.0, noise=noise + 1)
 
 
-def test_losses_are_tested_and_costs_compared_to_noise() -> None:
-    """A scenario that weighs nearly all outweighs nineteen others."""
-    cost = np.array([-1000] + [1000] * 19)
-    heavy = np.where(cost < 0, -1_000_000, 1000)
-    group = np.arange(20)
-    assert is_significant(CostDrop(cost, cost, group), 3.0)
-    assert not is_significant(CostDrop(cost, heavy, group), 3.0)
+def test_three_that_agree_are_evidence_for_a_row_and_two_are_not() -> None:
+    assert _pays([50] * 3, Z_SMALL) and not _pays([50] * 2, Z_SMALL)
+
+
+def test_one_scenario_in_which_a_config_failed_is_enough() -> None:
+    assert Evidence(3.0, noise=1e6).pays(np.array([float(FAILED)]))

@@ -18,6 +18,7 @@ from treegen.read.spec import read_spec
 from treegen.start.gpu import Gpu, device_section
 from tuning_table import Failure
 from tuning_table.names import letters_for
+from tuning_table.table import TOO_LARGE
 
 Refusal = Callable[..., str]
 PLAIN: dict[str, Any] = {
@@ -118,7 +119,9 @@ def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(
     assert "column" not in capsys.readouterr().out
 
 
-def test_words_that_stand_for_each_other_are_one_feature(tmp_path: Path) -> None:
+def test_words_that_stand_for_each_other_are_one_feature_of_build_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scenarios = {f"s{m}": (2**m, m % 2, 1 - m % 2, m % 3 % 2) for m in range(8)}
     table(
         tmp_path / "data/a",
@@ -131,6 +134,71 @@ def test_words_that_stand_for_each_other_are_one_feature(tmp_path: Path) -> None
     kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
     assert kernel.features == ("K", "USE_GATE", "OTHER")  # a gate that is there has an element type
     assert "gate_dtype follows from USE_GATE" in Path("treegen.yaml").read_text()
+    assert main(["build"]) == 0 and "gate_dtype" not in capsys.readouterr().out
+    spec = Path("treegen.yaml")
+    spec.write_text(spec.read_text().replace("[K, USE_GATE, OTHER]", "[K, USE_GATE]").replace("OTHER:", "#"))
+    assert main(["build"]) == 0 and "column OTHER" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("constants", "held"), [
+    (["N", "dtype"], ("N",)),  # a new model has element types that are known
+    (["dtype"], ("dtype",)),
+    ([], ("N",)),  # what has fewer values than the other
+])  # fmt: skip
+def test_whole_models_are_held_out_by_what_the_run_says_they_fix(
+    tmp_path: Path, constants: list[str], held: tuple[str, ...]
+) -> None:
+    table(tmp_path / "data/a", constants=constants)
+    assert main(["init", "data/a"]) == 0
+    kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
+    assert kernel.hold_out_by == held and kernel.features == ("M", "N", "dtype")
+    assert main(["build"]) == 0
+
+
+def bytes_of(config: dict[str, int]) -> int:
+    """What a pipelined product of bf16 matrices keeps in shared memory."""
+    return 2 * (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * config["num_stages"]
+
+
+@pytest.mark.parametrize(("limit", "failed_for"), [
+    (232448, "shared memory"), (101376, "shared memory"), (1 << 30, "shared memory"), (232448, "registers"),
+])  # fmt: skip
+def test_failures_for_lack_of_shared_memory_become_a_constraint(
+    tmp_path: Path, limit: int, failed_for: str
+) -> None:
+    sizes = [(m, n, k, s) for m in (64, 128, 256) for n in (64, 256) for k in (32, 128) for s in (2, 3, 4)]
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages")
+    configs = [dict(zip(names, values, strict=True)) for values in sizes]
+    listed = [{"id": f"c{place}", **config} for place, config in enumerate(configs)]
+    device = {"name": H100, "arch": "sm_90" if limit == 232448 else "sm_89", "multiprocessors": 132}
+    with start(tmp_path / "data/a", **{**PLAIN, "configs": listed, "device": device}) as writer:
+        for scenario in PLAIN["scenarios"]:
+            needed = {f"c{place}": bytes_of(config) for place, config in enumerate(configs)}
+            reason = f"{TOO_LARGE}: {failed_for}, {{}} of {limit}"
+            cells = {c: Failure(reason.format(n)) if n > limit else 1.0 + n / 1e6 for c, n in needed.items()}
+            writer.append(scenario, cells)
+    assert main(["init", "data/a"]) == 0
+    found = [rule.text for rule in read_spec(Path("treegen.yaml")).kernels["matmul"].constraints]
+    if limit == 1 << 30 or failed_for == "registers":
+        assert not found
+    else:
+        assert found == ["2 * (BLOCK_M + BLOCK_N) * BLOCK_K * num_stages <= shared_memory"]
+    assert main(["build"]) == 0
+
+
+def test_shared_memory_may_depend_on_a_feature(tmp_path: Path) -> None:
+    """A tile of whole rows, of which one config fits short ones alone."""
+    configs = [{"id": f"c{block}", "BLOCK_M": block} for block in (16, 64, 256)]
+    with start(tmp_path / "data/a", **{**PLAIN, "configs": configs}) as writer:
+        for scenario, (_, n, _) in PLAIN["scenarios"].items():
+            needed = {f"c{block}": 4 * block * n for block in (16, 64, 256)}
+            reason = f"{TOO_LARGE}: shared memory, {{}} of 232448"
+            writer.append(
+                scenario, {c: Failure(reason.format(b)) if b > 232448 else 1.0 for c, b in needed.items()}
+            )
+    assert main(["init", "data/a"]) == 0
+    (rule,) = read_spec(Path("treegen.yaml")).kernels["matmul"].constraints
+    assert rule.text == "4 * BLOCK_M * N <= shared_memory"
 
 
 def test_tables_are_added_to_a_spec_that_keeps_its_comments(

@@ -128,7 +128,7 @@ def test_a_build_that_is_killed_is_completed_by_the_next(tmp_path: Path, moment:
     child = os.fork()
     if child == 0:
         places = [
-            (compiler, "fit"),
+            (compiler, "refit"),
             (output_folder, "write_file"),
             (output_folder, "_exchange"),
             (shutil, "rmtree"),

@@ -16,10 +16,10 @@ from tuning_workers import Act, stub
 
 from triton_tune.bench import pool
 from triton_tune.bench.pool import CRASHED, HUNG, GpuBench, Subject
-from triton_tune.bench.worker import OUT_OF_MEMORY, TOO_LARGE, failure_of
+from triton_tune.bench.worker import OUT_OF_MEMORY, failure_of
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit
-from tuning_table.table import Failure
+from tuning_table.table import TOO_LARGE, Failure
 
 CPU = torch.device("cpu")
 NAMES = ("c0", "c1", "c2", "c3")
@@ -166,7 +166,7 @@ def test_configs_that_were_not_compiled_are_left_out(bench: Callable[..., GpuBen
 
 @pytest.mark.parametrize(("error", "reason"), [
     (RuntimeError("no\nmore"), "raised RuntimeError: no"),
-    (OutOfResources(300000, 232448, "shared memory"), TOO_LARGE),
+    (OutOfResources(300000, 232448, "shared memory"), f"{TOO_LARGE}: shared memory, 300000 of 232448"),
     (torch.OutOfMemoryError("no"), OUT_OF_MEMORY),
 ])  # fmt: skip
 def test_a_failure_tells_its_error(error: Exception, reason: str) -> None:

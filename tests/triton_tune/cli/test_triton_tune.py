@@ -5,7 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from triton_tune.cli.main import main
 from triton_tune.kernel.measuring import loaded
 from triton_tune.kernel.tuning import load_tunings
 from tuning_table import read_run
-from tuning_table.table import Failure
+from tuning_table.table import Cell, Failure
 
 torch.use_deterministic_algorithms(False)  # imports for a second what forked processes then share
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
@@ -46,6 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 TABLE = Path("tuning_data/scaled/cpu_triton_interpreter")
+SUMS_TABLE = Path("tuning_data/sums/cpu_triton_interpreter")
 
 
 def test_a_table_holds_features_words_times_and_what_failed(run: Run) -> None:
@@ -73,7 +74,7 @@ def test_a_table_holds_features_words_times_and_what_failed(run: Run) -> None:
 
 
 def test_an_empty_table_is_filled_and_grows_but_not_with_another_kernel_or_list_of_shapes(run: Run) -> None:
-    table, path = Path("tuning_data/sums/cpu_triton_interpreter"), Path("kernel.py")
+    table, path = SUMS_TABLE, Path("kernel.py")
     source = path.read_text()
     assert f"treegen init {table}" in run(*SUMS, "--empty")[-1]
     assert read_run(table).visits == () and treegen(["init", str(table), "--spec", "-"]) == 0
@@ -89,6 +90,52 @@ def test_an_empty_table_is_filled_and_grows_but_not_with_another_kernel_or_list_
     assert recorded.scenarios == {"size10": (10,), "size9": (9,), "size50": (50,)}
     # What the autotuner resets and restores is as the reference expects it.
     assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
+
+
+def cells_of(table: Path) -> dict[tuple[str, int], Mapping[str, Cell]]:
+    return {(visit.scenario, visit.repeat): visit.cells for visit in read_run(table).visits}
+
+
+def test_a_longer_list_of_configs_measures_the_new_ones_and_a_shorter_one_drops_columns(run: Run) -> None:
+    path, two = Path("kernel.py"), "_config(16), _config(32)]"
+    source = path.read_text()
+    run(*SUMS, "--budget", "30")
+    before = cells_of(SUMS_TABLE)
+    path.write_text(source.replace(two, f"{two[:-1]}, _config(64)]"))
+    run(*SUMS, "--budget", "30")
+    after = cells_of(SUMS_TABLE)
+    assert before.items() <= after.items()
+    added = [set(after[row]) for row in after.keys() - before.keys()]
+    assert added and all("B64_M0_W1_S1" in row for row in added) and {"B64_M0_W1_S1"} in added
+    path.write_text(source)
+    run(*SUMS)
+    assert before.items() <= cells_of(SUMS_TABLE).items()
+    path.write_text(source.replace(two, "_config(16), _config(64)]"))
+    assert "B32_M0_W1_S1" in run(*SUMS, code=2)[0]
+
+
+SECOND = """
+
+@triton.autotune(configs=[_config(16), _config(64)], key=["N"])
+@triton.jit
+def zeroed(x_ptr, N, BLOCK: tl.constexpr, MODE: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 0.0, mask=tl.arange(0, BLOCK) < N)
+
+
+def add(x):
+    total = torch.ones(1)
+    zeroed[(1,)](total, N=1)
+"""
+
+
+def test_another_autotuned_kernel_of_a_call_is_named_and_does_not_search(run: Run) -> None:
+    """Its search would need a GPU here."""
+    path = Path("kernel.py")
+    path.write_text(path.read_text().replace("\ndef add(x):\n    total = torch.zeros(1)\n", SECOND))
+    lines = run(*SUMS)
+    assert sum("zeroed" in line for line in lines) == 1
+    cells = [cell for row in cells_of(SUMS_TABLE).values() for cell in row.values()]
+    assert cells and all(isinstance(cell, float) for cell in cells)
 
 
 REFERENCE = "reference=lambda x, flag: x * ("
@@ -160,6 +207,46 @@ def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run: Run
     path.write_text(path.read_text().replace("num_shapes=16", "num_shapes=20"))
     run(*SUMS)  # goes on
     assert len(read_run("tuning_data/sums/cpu_triton_interpreter").scenarios) > len(tables[0].scenarios)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("[torch.randn(size)]", "[torch.randn(size << 50)]"),
+    ("[torch.randn(size)]", "[torch.randn(len(torch.arange(size).tolist()))]"),  # needs values
+])  # fmt: skip
+def test_a_dry_run_and_an_empty_table_make_no_tensors_unless_a_function_reads_them(
+    run: Run, old: str, new: str
+) -> None:
+    path = Path("kernel.py")
+    path.write_text(path.read_text().replace(old, new))
+    assert "2 shapes" in run(*SUMS, "--dry-run")[1]
+    path.write_text(path.read_text().replace("\ndef add(x):\n    total = torch.zeros(1)\n", SECOND))
+    assert "2 shapes" in run(*SUMS, "--dry-run")[1]  # with another kernel before, which is not launched
+    run(*SUMS, "--empty")
+
+
+@pytest.mark.parametrize(("shapes", "constants"), [
+    ('shapes={"size": (1, 60), "flag": [0, 1]}, num_shapes=8', ["FLAG"]),
+    ('shapes={"size": (1, 60), ("flag", "dtype"): [(0, "a"), (1, "b")]}, num_shapes=8', ["FLAG", "wide"]),
+    ('shapes={"size": (1, 60), "flag": [0, 1]}, constants=["size"], num_shapes=8', ["N"]),
+    ('shapes=[{"size": s, "flag": f} for s in (7, 40) for f in (0, 1)], constants=("flag",)', ["FLAG"]),
+    ('shapes=[{"size": s, "flag": f} for s in (7, 40) for f in (0, 1)]', None),
+])  # fmt: skip
+def test_a_table_knows_which_features_a_running_program_fixes(
+    run: Run, shapes: str, constants: list[str] | None
+) -> None:
+    path = Path("kernel.py")
+    before, _, after = path.read_text().partition("    shapes=[\n")
+    text = before.replace(
+        "def arguments(size, flag, dtype):\n    return torch.randn(size).to(dtype), flag",
+        "def arguments(size, flag, dtype=None):\n    return torch.randn(size), flag",
+    )
+    text = text.replace("call=scale,", 'call=scale, features={"wide": lambda a: 2 * a["FLAG"], "N": "N"},')
+    path.write_text(text + f"    {shapes})\n" + after[after.index("\n\n@") :])
+    run(*SCALED, "--empty")
+    header = read_run(TABLE).header
+    assert sorted(header.constants) == sorted(
+        {*(constants or ()), *(["wide"] if constants and "FLAG" in constants else ())}
+    )
 
 
 @pytest.mark.parametrize(("kernel", "old", "new", "named"), [
@@ -244,6 +331,8 @@ TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre
     ("tolerance", 'name="sums"', 'name="sums", tolerance="x"', ()),
     ("features", 'name="sums"', 'name="sums", features=["n"]', ()),
     ("Tuning: name", 'name="sums"', 'name="Sums"', ()),
+    ("Tuning: constants", 'name="sums"', 'name="sums", constants=["width"]', ()),
+    ("'size'", '[{"size": 10}, {"size": 50}]', '{"size": (1, 9), ("size", "x"): [(1, 2)]}', SUMS),
     ("prune_configs_by", "return [config for", "return [_config(8) for", SCALED),
     ("MODE", TWO, "configs=[_config(16, 'fast')], key", SUMS),
     ("feature N", "x, total, N=len(x)", "x, total, N=len(x) + 0.5", SUMS),

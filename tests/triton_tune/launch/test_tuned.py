@@ -12,6 +12,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.errors import OutOfResources
 
 from triton_tune.launch import tuned as module
 from triton_tune.launch.environment import CONFIG, DEVICE, LOG
@@ -119,7 +120,7 @@ def test_a_launch_adds_three_python_calls_to_the_kernels_own() -> None:
     """What launches on a grid, the launch, and what reads the features, which were seen before."""
     kernel = tuned(package(by_length), features={"N": "min(N, 99)"})(jitted())
     launch(kernel, 5)
-    kernel._below = types.SimpleNamespace(run=lambda *args, **keywords: None)
+    kernel.fn = types.SimpleNamespace(run=lambda *args, **keywords: None)
     calls = []
     sys.setprofile(lambda frame, event, argument: event == "call" and calls.append(frame.f_code.co_name))
     try:
@@ -231,7 +232,7 @@ def test_the_answers_of_a_rule_do_not_fill_the_memory(monkeypatch: pytest.Monkey
 
 def test_compiling_alone_calls_no_hook_and_constants_are_read() -> None:
     kernel = tuned(package(by_length))(autotuned())
-    kernel._below = types.SimpleNamespace(run=lambda *args, **keywords: None)
+    kernel.fn = types.SimpleNamespace(run=lambda *args, **keywords: None)
     kernel.run(None, None, None, 5, grid=(1,), warmup=True)
     assert not hooked
     kernel.run(None, None, None, tl.constexpr(5), grid=(1,))
@@ -255,10 +256,11 @@ def timed(kernel: Tuned, fastest: int) -> list[int]:
         blocks.append(block)
         return [float(block != fastest)]
 
-    below, seen_by = kernel._below.run, []
-    kernel.fn.fn = types.SimpleNamespace(run=lambda *args, **kw: (seen_by.append(kw), below(*args, **kw))[1])
-    kernel._below = kernel.fn.fn
-    kernel.fn._do_bench = bench
+    below, seen_by = kernel.fn.run, []
+    kernel.fn = types.SimpleNamespace(run=lambda *args, **kw: (seen_by.append(kw), below(*args, **kw))[1])
+    kernel._do_bench = bench
+    if kernel.autotuner is not None:
+        kernel.autotuner.fn, kernel.autotuner._do_bench = kernel.fn, bench
     return blocks
 
 
@@ -343,6 +345,67 @@ def test_a_fallback_that_is_the_best_of_a_row_was_tuned() -> None:
     assert launch(kernel, 5) == FALLBACK.BLOCK and not blocks
 
 
+def too_large_for(kernel: Tuned, *blocks: int) -> list[int]:
+    """Let launches with these blocks fail for lack of shared memory; the blocks that are tried."""
+    tried, below = [], kernel.fn.run
+
+    def run(*args: object, **keywords: object) -> object:
+        tried.append(keywords["BLOCK"])
+        if keywords["BLOCK"] in blocks:
+            raise OutOfResources(300_000, 232_448, "shared memory")
+        return below(*args, **keywords)
+
+    kernel.fn = types.SimpleNamespace(run=run)
+    return tried
+
+
+def test_a_config_that_does_not_fit_steps_down_to_the_next_with_one_warning() -> None:
+    kernel = tuned(ranked(by_length))(jitted())
+    tried = too_large_for(kernel, 16)
+    with pytest.warns(UserWarning, match="shared memory") as caught:
+        assert launch(kernel, 5) == FALLBACK.BLOCK == kernel.best_config.kwargs["BLOCK"]
+    assert len(caught) == 1 and caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [launch(kernel, length) for length in (5, 6, 30)] == [32, 32, 64]
+    assert tried == [16, 32, 32, 16, 32, 64]  # once for each set of features
+
+
+def test_the_fallback_is_the_last_that_is_tried_and_a_forced_config_the_only_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = ranked(by_length)
+    made.MODULES["cpu"].candidates = lambda most, **features: (SMALL, LARGE)[:most]
+    kernel = tuned(made)(jitted())
+    tried = too_large_for(kernel, 16, 64)
+    with pytest.warns(UserWarning) as caught:
+        assert launch(kernel, 5) == FALLBACK.BLOCK
+    assert len(caught) == 2 and tried == [16, 64, 32]
+    kernel = tuned(made)(jitted())
+    too_large_for(kernel, 16, 32, 64)
+    with pytest.warns(UserWarning), pytest.raises(OutOfResources):
+        launch(kernel, 5)
+    monkeypatch.setenv(CONFIG, "doubled:BLOCK=128")
+    forced = tuned(made)(jitted())
+    assert too_large_for(forced, 128) == []
+    with pytest.raises(OutOfResources):
+        launch(forced, 5)
+
+
+@pytest.mark.parametrize("below", [jitted, autotuned])
+def test_operators_that_wrap_the_kernel_launch_what_the_module_chooses(below: Callable[[], object]) -> None:
+    kernel = tuned(package(by_length))(below())
+
+    @torch.library.triton_op(f"tests::doubled_{below.__name__}", mutates_args={"y", "seen"})
+    def operator(x: torch.Tensor, y: torch.Tensor, seen: torch.Tensor) -> None:
+        torch.library.wrap_triton(kernel)[(4,)](x, y, seen, N=len(x))
+
+    x, seen = torch.ones(15), torch.zeros(1, dtype=torch.int32)
+    operator(x, y := torch.zeros(15), seen)
+    assert torch.equal(y, 2 * x) and int(seen) == 16
+    assert torch.library.wrap_triton(kernel) is kernel
+
+
 @pytest.mark.parametrize("options", [{"autotune": -1}, {"autotune": True}, {"unknown": "best"}])
 def test_a_wrong_option_is_named(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -353,7 +416,7 @@ def test_a_wrong_option_is_named(options: dict[str, object]) -> None:
 
 def test_without_the_package_the_autotuner_decides_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tuned("no_such_package.doubled")(autotuned())
-    kernel.fn._do_bench = lambda call, quantiles: (call(), [1.0])[1]
+    kernel._do_bench = lambda call, quantiles: (call(), [1.0])[1]
     with pytest.warns(UserWarning, match=r"no_such_package\.doubled") as caught:
         assert launch(kernel, 5) in (16, 256)
     assert caught[0].filename == __file__ and kernel.best_config in CONFIGS
@@ -372,6 +435,8 @@ def test_tuned_stands_directly_above_autotune() -> None:
     between = triton.heuristics({"MODE": lambda args: "none"})
     with pytest.raises(TypeError, match="autotune"):
         tuned("any")(between(autotuned()))
+    with pytest.raises(TypeError, match="autotune"):
+        tuned("any")(tuned("any")(autotuned()))
     with pytest.raises(TypeError, match="and 3 is none"):
         tuned("any")(3)
     kernel = between(tuned(package(by_length))(autotuned()))
@@ -385,7 +450,7 @@ def test_a_variable_names_the_module_or_the_autotuner(monkeypatch: pytest.Monkey
     assert launch(tuned(package(by_length))(jitted()), 5) == FALLBACK.BLOCK
     monkeypatch.setenv(CONFIG, "doubled:autotune")
     kernel = tuned(package(by_length))(autotuned())
-    kernel.fn._do_bench = lambda call, quantiles: (call(), [1.0])[1]
+    kernel._do_bench = lambda call, quantiles: (call(), [1.0])[1]
     assert launch(kernel, 5) in (16, 256)
 
 

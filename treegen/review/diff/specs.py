@@ -56,11 +56,11 @@ def spec_changes(old: Module, new: Module) -> Iterator[str]:
 
 def _sections(module: Module) -> dict[str, str]:
     kernel = module.kernel
-    entries = {f"feature {name}": expr.spelled(formula) for name, formula in kernel.derived.items()}
+    entries = {f"feature {name}": expr.to_text(formula) for name, formula in kernel.derived.items()}
     whens = [(f"regime {entry.name}", entry.when) for entry in kernel.regimes]
     whens += [(f"class {entry.name}", entry.when) for entry in kernel.classes]
     for name, when in whens:
-        entries[name] = "otherwise" if when is None else expr.spelled(when)
+        entries[name] = "otherwise" if when is None else expr.to_text(when)
     names = [*(regime.name for regime in kernel.regimes), *(entry.name for entry in kernel.classes)]
     entries["order of regimes and classes"] = ", ".join(names)
     for rule in kernel.constraints:

@@ -17,7 +17,6 @@ from treegen.review.diff.prices import Price, Rules, price
 from treegen.review.diff.specs import spec_changes
 from treegen.review.modules import Module
 from treegen.review.tables import common_rows
-from treegen.update.fit_inputs import STACK, stack_word
 
 MOVED = 1.05
 """How far the times of a config must move, on average, to contradict an earlier table of the same software.
@@ -25,7 +24,8 @@ MOVED = 1.05
 Between two runs of one GPU, 99% of the cells move by less (docs/stability.md)."""
 _SURE = 4.5  # standard errors by which they must move: the most of many configs is looked at
 _FEWEST = 5  # common cells of a config that is judged
-_CAUSES = ("device", *STACK, "timing")
+_CAUSES = ("device", "driver", "torch", "triton", "source_hash", "timing")
+_WORDS = {"torch": "PyTorch", "triton": "Triton", "source_hash": "the kernel's source"}
 _RUN_KEYS = (*_CAUSES, "scenario_set", "strategy", "date")
 
 
@@ -79,7 +79,7 @@ def world_of(
                 moved[modules[1].kernel.constant_name(config)] = cells, math.exp(mean)
     run = {key: tuple(_text(table.provenance.get(key)) for table in tables) for key in _RUN_KEYS}
     differs = {key: (was, one) for key, (was, one) in run.items() if was != one}
-    cause = tuple(f"{stack_word(k)}: {a} -> {b}" for k, (a, b) in differs.items() if k in _CAUSES)
+    cause = tuple(f"{_WORDS.get(k, f'the {k}')}: {a} -> {b}" for k, (a, b) in differs.items() if k in _CAUSES)
     same_spec = not [*spec_changes(*modules)] and modules[0].kernel.budget == modules[1].kernel.budget
     rules = Rules(threshold, noise, Cells.MEASURED)
     ids = np.array(problems[1].scenarios)[rows[1]]
