@@ -37,7 +37,7 @@ class SearchProblem:
     """Scenarios and configs by id, and which configs may be measured in which scenario."""
 
     features: Mapping[str, Mapping[str, int]]  # of each scenario, by name
-    candidates: Mapping[str, tuple[str, ...]]  # of each scenario: configs, most promising first
+    candidates: Mapping[str, tuple[str, ...]]  # of each scenario: configs
     variants: Mapping[str, str]  # of each config
     seed: int = 0
     likeness: Likeness = ANY_FEATURES

@@ -15,11 +15,12 @@ from triton_tune.run.progress import Progress
 from triton_tune.search.check import CheckFirst
 from triton_tune.search.loop import tune
 from triton_tune.search.strategies import STRATEGIES
+from triton_tune.search.worth import ASKED, compared, worth
 from tuning_table import TableError, TableWriter, read_run
 from tuning_table.table import MOST_WITHOUT, Visit
 
 SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
-MOST_WINNERS = 8  # that the summary names
+MOST_WINNERS, MOST_NAMED = 8, 3  # configs and scenarios that are named
 FINISHED = "the search is finished"
 GO_ON = "the same command with a larger --budget goes on"
 
@@ -48,9 +49,9 @@ def fill(
 
     def end(summary: Mapping[str, Any], why: str) -> int:
         without = [s for s in problem.scenarios if times.measured(s) and not times.medians(s)]
-        print("\n".join([f"{table.folder}: {why}", *lines_of(summary, problem, times)]))
-        if without:
-            print("\n".join(lines_about_failing(without, summary, problem, times)))
+        lines = [f"{table.folder}: {why}", *lines_of(summary, problem, times)]
+        lines += lines_about_failing(without, summary, problem, times) if without else []
+        print("\n".join([*lines, *lines_about_worth(summary, problem, times)]))
         return int(len(without) > MOST_WITHOUT * summary["scenarios"])
 
     def tick() -> None:
@@ -152,3 +153,25 @@ def lines_about_failing(
     if reason.startswith(f"{DISAGREES}: "):
         lines.append("  if that is rounding, let `reference` round as the kernel does, or raise `tolerance`")
     return lines
+
+
+def lines_about_worth(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -> list[str]:
+    """Name scenarios that compare nothing; if the run is not finished, say what its table is worth."""
+    some = {s for s in problem.scenarios if times.measured(s) and len(problem.candidates[s]) > 1}
+    alone, lines = sorted(some.difference(compared(problem, times))), []
+    if alone:
+        named = ", ".join(alone[:MOST_NAMED]) + (" and others" if len(alone) > MOST_NAMED else "")
+        lines.append(f"{len(alone)} scenarios have one config only, so a build leaves them out: {named}")
+    if summary["finished"]:
+        return lines
+    if (found := worth(problem, times)) is None:
+        return [*lines, "too few scenarios compare configs to tell what a module would be worth"]
+    measured, seconds = summary["cells_measured"], summary["seconds"]
+    more = (problem.possible - measured) * seconds / measured
+    return [
+        *lines,
+        f"expect {found.choice:.2f}x the best times of a module, and {found.single:.2f}x of the best single "
+        f"config: so do choices in each of {found.compared} scenarios by the {ASKED} nearest others",
+        f"half of these scenarios would give {found.by_half:.2f}x; at the rate so far, all other cells would "
+        f"take {more:.0f} s more at most",
+    ]

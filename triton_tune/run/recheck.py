@@ -98,7 +98,7 @@ def _visits(
         if others:
             gaps = dict(zip(near, distances.matrix(near, others).min(axis=1), strict=True))
             near = sorted(near, key=gaps.__getitem__)[: max(count, math.ceil(len(near) / 2))]
-        for scenario in distances.farthest_first(near, count):
+        for scenario in distances.representatives(near, count):
             rivals = sorted(medians[scenario].keys() - {config}, key=medians[scenario].__getitem__)[:RIVALS]
             asked.append(PlannedVisit(scenario, 1, (config, *rivals)))
     return asked

@@ -1,20 +1,19 @@
-"""The check before a search: one config in each scenario, so that a mistake ends a run in seconds."""
-
-import random
+"""The check before a search: two configs in a few scenarios, so that a mistake ends a run in seconds."""
 
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
-from triton_tune.search.strategies import Round, Strategy
+from triton_tune.search.neighbours import Distances
+from triton_tune.search.strategies import CHECKED_CONFIGS, Round, Strategy
 
-MOST_CHECKED = 128  # scenarios; these are drawn where there are more
+CHECKED = 2  # scenarios
 CHECK_SHARE = 0.25  # checking ends at this share of the budget
-PROBED = 3  # scenarios in which every config is tried if the first one fails in more than a half of them
 
 
 class CheckFirst:
-    """Times the first candidate of each scenario once, and then follows a strategy.
+    """Times a few configs in the scenarios that a strategy sweeps first, and then follows the strategy.
 
-    If that fails in more than half of the scenarios, every config is tried in some of these. If none works
-    there, nothing further is planned. As any strategy, it goes by the table alone.
+    These configs are from the middle of the list, as those at the ends of a space are seldom good. Once every
+    config has failed in more than half of the scenarios, nothing further is planned. As any strategy, it goes
+    by the table alone.
 
     gave_up: why it ended early.
     """
@@ -22,28 +21,29 @@ class CheckFirst:
     def __init__(self, strategy: Strategy, problem: SearchProblem) -> None:
         self.gave_up = ""
         self._strategy, self._candidates = strategy, problem.candidates
-        checked = [scenario for scenario, configs in problem.candidates.items() if configs]
-        random.Random(f"{problem.seed}/check").shuffle(checked)
-        self._checked = checked[:MOST_CHECKED]
+        possible = [scenario for scenario, configs in problem.candidates.items() if configs]
+        self._checked = Distances(problem).representatives(possible, CHECKED)
 
     def next_round(self, times: Times, spent: float) -> Round | None:
-        tried = [s for s in self._checked if times.measured(s)]
-        if len(tried) < len(self._checked) and spent < CHECK_SHARE:
-            due = (s for s in self._checked if not times.measured(s))
-            tasks = tuple(PlannedVisit(s, times.next_repeat(s), self._candidates[s][:1]) for s in due)
-            return Round("a first check", tasks, CHECK_SHARE)
-        failing = [s for s in tried if not times.medians(s)]
-        if 2 * len(failing) <= len(tried) or self._another_works(times, tried):
+        due = [scenario for scenario in self._checked if not times.measured(scenario)]
+        if due and spent < CHECK_SHARE:
+            return Round(
+                "a first check", tuple(PlannedVisit(s, 1, self._middle(s)) for s in due), CHECK_SHARE
+            )
+        failing = [
+            scenario
+            for scenario in self._checked
+            if times.measured(scenario).keys() >= {*self._candidates[scenario]}
+            and not times.medians(scenario)
+        ]
+        if 2 * len(failing) <= len(self._checked):
             return self._strategy.next_round(times, spent)
-        probed = failing[:PROBED]
-        left = {s: [c for c in self._candidates[s] if c not in times.measured(s)] for s in probed}
-        tasks = tuple(PlannedVisit(s, times.next_repeat(s), tuple(left[s])) for s in probed if left[s])
-        if tasks:
-            return Round(f"every config in {len(tasks)} that failed", tasks)
-        self.gave_up = f"{len(failing)} of {len(tried)} scenarios fail, and no config works in {probed[0]}"
+        self.gave_up = (
+            f"no config works in {len(failing)} of {len(self._checked)} scenarios, as in {failing[0]}"
+        )
         return None
 
-    def _another_works(self, times: Times, tried: list[str]) -> bool:
-        """Whether a config works somewhere where the first one does not."""
-        found = ((self._candidates[s][0], times.medians(s)) for s in tried)
-        return any(medians and first not in medians for first, medians in found)
+    def _middle(self, scenario: str) -> tuple[str, ...]:
+        configs = self._candidates[scenario]
+        begin = max(0, (len(configs) - CHECKED_CONFIGS) // 2)
+        return configs[begin : begin + CHECKED_CONFIGS]

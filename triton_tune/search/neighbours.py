@@ -1,5 +1,6 @@
 """Distances between scenarios: by the logarithms of their features."""
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 
@@ -26,29 +27,39 @@ class Distances:
             found[row] = self._row(scenario)[columns]
         return found
 
-    def farthest_first(self, scenarios: Sequence[str], count: int, known: Sequence[str] = ()) -> list[str]:
-        """Choose `count` scenarios, each the farthest from those before it and from `known`.
+    def representatives(self, scenarios: Sequence[str], count: int, known: Sequence[str] = ()) -> list[str]:
+        """Choose `count` scenarios so that each of `scenarios` has one of them, or of `known`, near it.
 
-        This is the greedy k-center of Gonzalez, Theoretical Computer Science 38, 1985. If `known` is empty,
-        the first scenario is the one nearest to the mean.
+        If none is known, the first is the one nearest to the mean. Each other one is that which most shortens
+        the distances to the nearest chosen one, summed over all scenarios: a greedy k-median. As a saving
+        only shrinks while others are chosen, few are computed again: Minoux, Accelerated greedy algorithms,
+        1978.
         """
         without = set(known)
         left = [scenario for scenario in scenarios if scenario not in without]
         columns = self._columns(left)
-        gaps = np.full(len(left), math.inf)
-        for scenario in known:
-            np.minimum(gaps, self._row(scenario)[columns], out=gaps)
         chosen: list[str] = []
-        for _ in range(min(count, len(left))):
-            farthest = int(gaps.argmax()) if known or chosen else self._middle(left)
-            chosen.append(left[farthest])
-            np.minimum(gaps, self._row(left[farthest])[columns], out=gaps)
-            gaps[farthest] = -math.inf
-        return chosen
+        if left and not known and count:
+            points = self._points[columns]
+            chosen.append(left.pop(int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())))
+            columns = self._columns(left)
+        gaps = np.full(len(left), math.inf)
+        for scenario in (*known, *chosen):
+            np.minimum(gaps, self._row(scenario)[columns], out=gaps)
 
-    def _middle(self, scenarios: Sequence[str]) -> int:
-        points = self._points[self._columns(scenarios)]
-        return int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())
+        def minus_saving(place: int) -> tuple[float, int]:
+            return float(np.minimum(self._row(left[place])[columns] - gaps, 0.0).sum()), place
+
+        queue = [minus_saving(place) for place in range(len(left))]
+        heapq.heapify(queue)
+        while queue and len(chosen) < count:
+            first = minus_saving(queue[0][1])
+            heapq.heapreplace(queue, first)
+            if queue[0] == first:
+                heapq.heappop(queue)
+                chosen.append(left[first[1]])
+                np.minimum(gaps, self._row(chosen[-1])[columns], out=gaps)
+        return chosen
 
     def _row(self, scenario: str) -> Floats:
         if scenario not in self._rows:

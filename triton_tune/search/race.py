@@ -1,7 +1,8 @@
-"""The race: sweeps a few scenarios that differ, and times the best configs of these everywhere."""
+"""The race: sweeps a few scenarios that stand for all, and times the best configs of these everywhere."""
 
 import math
-from collections import Counter
+import random
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +11,10 @@ import numpy.typing as npt
 
 from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey, Times
 from triton_tune.search.neighbours import Distances
-from triton_tune.search.strategies import REPEATS, Round, visits
+from triton_tune.search.strategies import CHECKED_CONFIGS, Round
 
+REPEATS = 2
+FIRST_ROUND = 2  # scenarios that are swept; few, as all their configs are compiled first
 ASKED_AT_ONCE = 16  # neighbours
 # The slowdown of a config without a time in a scenario (it failed, cannot run or was not tried). Greater
 # slowdowns count as this one.
@@ -28,23 +31,27 @@ class RaceRules:
     A config is hopeless in a scenario if it was slow in all of the nearest scenarios that tried it.
     """
 
-    # The number of scenarios to sweep first. The entries are for the most frequent shape of the most frequent
-    # family, for that of every other family, and for every other shape (there without hopeless configs).
-    explore: tuple[int, int, int] = (24, 8, 4)
-    explore_share: float = 0.6  # exploring ends at this share of the budget
+    # The number of scenarios to sweep first, in rounds of 2, 2, 4, 8, and so on: at least, and at most.
+    explore: tuple[int, int] = (4, 64)
+    explore_share: float = 0.6  # exploring more than the least ends at this share of the budget
     hopeless: float = 1.15  # a config is slow above this slowdown
     neighbours: int = 5  # the number of nearest scenarios
-    portfolio_loss: float = 0.002  # the portfolio is large enough when it loses at most this,
-    portfolio_most: int = 32  # or has so many configs
+    portfolio_loss: float = 0.002  # the portfolio is large enough when it loses at most this
+    portfolio_size: tuple[int, int] = (2, 32)  # the fewest and the most configs
     again: float = 1.3  # a config of the portfolio is timed again up to this slowdown
-    refine: int = 16  # the number of scenarios to sweep in each further round
+    refine: int = 64  # the number of scenarios to sweep in each further round
+
+
+# Every config in every scenario.
+FULL = RaceRules(explore=(sys.maxsize, sys.maxsize), hopeless=math.inf, again=1.15)
 
 
 class Race:
-    """Sweeps a few scenarios that differ, chooses a portfolio of configs there, and times it everywhere.
+    """Sweeps a few scenarios that stand for all, and times a portfolio of configs chosen there everywhere.
 
-    With the time that is left, it sweeps the scenarios farthest from the swept ones, and the portfolio grows.
-    It ends early if no config is left that might win.
+    With the time that is left, it sweeps those of the other scenarios that stand for most, and the portfolio
+    grows. It ends early if no config is left that might win. Whenever a budget ends, what was measured
+    compares configs: a scenario has all those that are not hopeless, or the portfolio, or no time at all.
     """
 
     def __init__(self, problem: SearchProblem, rules: RaceRules | None = None) -> None:
@@ -56,21 +63,22 @@ class Race:
         self._distances = Distances(problem)
         self._between = self._distances.matrix(self._scenarios, self._scenarios)
         self._families = self._nearest_of_families()
-        self._first, self._second = self._sweeps()
+        spread = self._distances.representatives(self._scenarios, self._rules.explore[1])
+        self._first = [self._numbers[scenario] for scenario in spread]
 
     def next_round(self, times: Times, spent: float) -> Round | None:
         rules, seen = self._rules, self._seen
         seen.update(times)
         untried = seen.candidates & (seen.repeats == 0)
-        if spent < rules.explore_share:
-            tasks = self._visits(times, untried, "families", self._first)
-            if tasks:
-                return Round("explore families", tasks, rules.explore_share)
         promising = untried & ~self._hopeless(untried)
-        if spent < rules.explore_share:
-            tasks = self._visits(times, promising, "shapes", self._second)
-            if tasks:
-                return Round("explore shapes", tasks, rules.explore_share)
+        fresh = promising & ((seen.repeats > 0).sum(axis=1, keepdims=True) <= CHECKED_CONFIGS)
+        begin, end = 0, FIRST_ROUND
+        while begin < len(self._first):
+            share = 1.0 if end <= rules.explore[0] else rules.explore_share
+            tasks = self._visits(times, fresh, "explore", self._first[begin:end])
+            if tasks and spent < share:
+                return Round(f"explore {end}", tasks, share)
+            begin, end = end, 2 * end
         swept = np.flatnonzero((seen.repeats > 0).any(axis=1) & ~promising.any(axis=1))
         portfolio = self._portfolio(swept)
         for repeat in range(1, REPEATS + 1):
@@ -81,7 +89,7 @@ class Race:
         # Where no config has a time yet, hopeless configs are tried, too.
         left = np.where(seen.has_time[:, None], promising, untried)
         unsure = left.any(axis=1)
-        chosen = self._distances.farthest_first(
+        chosen = self._distances.representatives(
             self._names(np.flatnonzero(unsure)), rules.refine, self._names(swept[~unsure[swept]])
         )
         tasks = self._visits(times, left, f"refine/{len(swept)}", [self._numbers[s] for s in chosen])
@@ -90,14 +98,19 @@ class Race:
     def _visits(
         self, times: Times, due: Mask, shuffle: str, among: Iterable[int] | None = None
     ) -> tuple[PlannedVisit, ...]:
-        configs = np.array(self._seen.configs, dtype=object)
-        configs_of = {}
+        """A visit for each scenario with cells that are due, in an order that the seed `shuffle` gives."""
+        columns = {config: column for column, config in enumerate(self._seen.configs)}
+        tried, tasks = self._seen.repeats > 0, []
         for number in range(len(due)) if among is None else among:
             if due[number].any():
-                wanted = set(configs[due[number]])
+                alone = (due[number] | tried[number]).sum() < 2
+                # A single config compares nothing.
+                wanted = np.where(alone, due[number] | ~tried[number], due[number])
                 scenario = self._scenarios[number]
-                configs_of[scenario] = [c for c in self._problem.candidates[scenario] if c in wanted]
-        return visits(self._problem, times, configs_of, shuffle)
+                configs = (c for c in self._problem.candidates[scenario] if wanted[columns[c]])
+                tasks.append(PlannedVisit(scenario, times.next_repeat(scenario), tuple(configs)))
+        random.Random(f"{self._problem.seed}/{shuffle}").shuffle(tasks)
+        return tuple(tasks)
 
     def _portfolio(self, swept: Rows) -> Mask:
         """The configs to time everywhere: a cover of the swept scenarios, and each variant's best config."""
@@ -105,10 +118,12 @@ class Race:
         slowdowns, weights = seen.slowdowns[swept], self._weights(swept)
         possible = np.array(list(problem.configs.values()), dtype=np.int64)
         everywhere = np.flatnonzero((seen.repeats > 0).sum(axis=0) == possible)  # the portfolio so far
-        start, loss, most = everywhere.tolist(), rules.portfolio_loss, rules.portfolio_most
+        start, loss, (least, most) = everywhere.tolist(), rules.portfolio_loss, rules.portfolio_size
         chosen = list(cover(slowdowns, weights, start=start, loss=loss, most=most))
         variants = [problem.variants[config] for config in seen.configs]
         lost = weights @ np.log(np.minimum(slowdowns, ABSENT))
+        others = [column for column in lost.argsort(kind="stable").tolist() if column not in chosen]
+        chosen += others[: max(0, least - len(chosen))]
         for variant in dict.fromkeys(variants):
             columns = [column for column, other in enumerate(variants) if other == variant]
             if not set(columns) & set(chosen):
@@ -117,37 +132,15 @@ class Race:
         portfolio[chosen] = True
         return portfolio
 
-    def _sweeps(self) -> tuple[list[int], list[int]]:
-        """The scenarios to sweep first: those with all candidates, and those without hopeless configs."""
-        problem = self._problem
-        shapes: dict[ShapeKey, list[str]] = {}
-        for scenario in self._scenarios:
-            shapes.setdefault(problem.shape(scenario), []).append(scenario)
-        families = Counter(problem.family(scenario) for scenario in self._scenarios)
-        main, other, rest = self._rules.explore
-        first: list[str] = []
-        second: list[str] = []
-        begun: set[ShapeKey] = set()
-        for scenarios in sorted(shapes.values(), key=len, reverse=True):
-            family = problem.family(scenarios[0])
-            if family in begun:
-                second += self._distances.farthest_first(scenarios, rest)
-                continue
-            count = main if family == families.most_common(1)[0][0] else other
-            begun.add(family)
-            first += self._distances.farthest_first(scenarios, count)
-        return [self._numbers[s] for s in first], [self._numbers[s] for s in second]
-
     def _nearest_of_families(self) -> list[tuple[Rows, Rows]]:
-        """For each family its scenarios, and for each of these the others [scenario, rank], nearest first."""
+        """For each family its scenarios, and for each of these all [scenario, rank], nearest first."""
         families: dict[ShapeKey, list[int]] = {}
         for number, scenario in enumerate(self._scenarios):
             families.setdefault(self._problem.family(scenario), []).append(number)
         found = []
         for members in map(np.array, families.values()):
             between = self._between[np.ix_(members, members)]
-            np.fill_diagonal(between, -1.0)  # each is the first of its own row
-            found.append((members, members[between.argsort(axis=1, kind="stable")[:, 1:]]))
+            found.append((members, members[between.argsort(axis=1, kind="stable")]))
         return found
 
     def _hopeless(self, untried: Mask) -> Mask:
@@ -155,8 +148,10 @@ class Race:
         enough = self._rules.neighbours
         tried = self._seen.repeats > 0
         fast = tried & (self._seen.slowdowns <= self._rules.hopeless)
+        visited = np.asarray(tried.any(axis=1))
         hopeless = np.zeros_like(untried)
-        for members, nearest in self._families:
+        for members, everyone in self._families:
+            nearest = everyone[visited[everyone]].reshape(len(members), -1)
             rows, configs = np.nonzero(untried[members])  # the cells that ask the neighbours
             found = np.zeros(len(rows), dtype=np.intp)  # neighbours that tried the config
             for rank in range(0, nearest.shape[1], ASKED_AT_ONCE):
@@ -178,7 +173,7 @@ class Race:
     def _due(self, portfolio: Mask, repeat: int) -> Mask:
         """The cells to time for this repeat: of the portfolio, and of others that may be the best."""
         seen, rules = self._seen, self._rules
-        limits = np.where(portfolio, rules.again, rules.hopeless)
+        limits = np.where(portfolio, rules.again, min(rules.again, rules.hopeless))
         wanted = portfolio if repeat == 1 else seen.slowdowns <= limits
         due: Mask = seen.candidates & wanted & (seen.repeats == repeat - 1)
         return due

@@ -1,17 +1,15 @@
-"""Search strategies: the interface, and the plain sweep; `race.py` has the race.
+"""Search strategies: the interface, and the names; `race.py` has them.
 
 A strategy plans rounds of visits from the table alone. So it goes on after a kill, or in another run.
 """
 
-import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 
-REPEATS = 2
-SWEPT_AGAIN = 1.15  # a sweep times configs up to this slowdown again
+CHECKED_CONFIGS = 2  # that the first check times in a scenario
 
 
 @dataclass(frozen=True)
@@ -30,46 +28,18 @@ class Strategy(Protocol):
         """The next round; None if nothing is left to measure. spent: the used share of the budget."""
 
 
-def visits(
-    problem: SearchProblem, times: Times, configs_of: Mapping[str, Iterable[str]], shuffle: str
-) -> tuple[PlannedVisit, ...]:
-    """A visit for each scenario with configs to measure, in an order that the seed `shuffle` gives."""
-    tasks = [
-        PlannedVisit(scenario, times.next_repeat(scenario), tuple(configs))
-        for scenario, configs in configs_of.items()
-        if configs
-    ]
-    random.Random(f"{problem.seed}/{shuffle}").shuffle(tasks)
-    return tuple(tasks)
-
-
-class Full:
-    """Times every candidate in every scenario, and those near the best a second time."""
-
-    def __init__(self, problem: SearchProblem) -> None:
-        self._problem = problem
-
-    def next_round(self, times: Times, spent: float) -> Round | None:
-        for repeat in range(1, REPEATS + 1):
-            configs_of: dict[str, list[str]] = {}
-            for scenario, configs in self._problem.candidates.items():
-                tried, slowdowns = times.measured(scenario), times.slowdowns(scenario)
-                configs_of[scenario] = [
-                    config
-                    for config in configs
-                    if len(tried.get(config, ())) < repeat
-                    and (repeat == 1 or slowdowns.get(config, SWEPT_AGAIN + 1) <= SWEPT_AGAIN)
-                ]
-            tasks = visits(self._problem, times, configs_of, f"full/{repeat}")
-            if tasks:
-                return Round(f"sweep, repeat {repeat}", tasks)
-        return None
-
-
-def _race(problem: SearchProblem) -> Strategy:
+def race(problem: SearchProblem) -> Strategy:
+    """Times promising configs in more and more scenarios."""
     from triton_tune.search.race import Race  # needs NumPy, which the help of commands does without
 
     return Race(problem)
 
 
-STRATEGIES: dict[str, Callable[[SearchProblem], Strategy]] = {"race": _race, "full": Full}
+def full(problem: SearchProblem) -> Strategy:
+    """Times every candidate in every scenario, and those near the best a second time."""
+    from triton_tune.search.race import FULL, Race
+
+    return Race(problem, FULL)
+
+
+STRATEGIES: dict[str, Callable[[SearchProblem], Strategy]] = {"race": race, "full": full}

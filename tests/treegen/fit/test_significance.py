@@ -18,7 +18,7 @@ from treegen_strategies import examples
 from treegen.core.problem import UNIT
 from treegen.fit.costs import FAILED, table_noise
 from treegen.fit.evidence import Evidence
-from treegen.fit.fit import Z_SMALL
+from treegen.fit.regime import Z_SMALL
 from treegen.read.problem import read_table
 
 LINE: list[Row] = [(i + 1, 5, 2) for i in range(150)]

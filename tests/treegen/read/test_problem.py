@@ -21,6 +21,7 @@ from treegen_builders import (
     write_winners,
 )
 
+from treegen.core.errors import InputError
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
@@ -54,6 +55,20 @@ def test_cost_is_log_slowdown(tmp_path: Path) -> None:
 def test_the_best_time_is_the_best_of_what_may_be_chosen(tmp_path: Path) -> None:
     built = problem(tmp_path, shapes=[(1, 8, 20)])  # block 16 is below 20 heads
     assert built.cost.tolist() == [[FORBIDDEN, 0, round(math.log(2) * UNIT)]]
+
+
+def test_a_scenario_without_a_comparison_does_not_count(tmp_path: Path) -> None:
+    """One time alone, a time beside a failure, and two times."""
+    cells = {1: [10, "", ""], 2: [10, "inf", ""], 4: [10, 20, ""]}
+    shapes = [(rows, 8, 2) for rows in cells]
+    built = problem(tmp_path, shapes=shapes, times=lambda shape: cells[shape[0]])
+    assert sorted(built.column("rows").tolist()) == [2, 4]
+    assert (built.left_out, built.uncompared) == (1, 1)
+
+
+def test_a_table_without_any_comparison_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="h100"):
+        problem(tmp_path, shapes=SHAPES, times=lambda shape: [10, "", ""])
 
 
 @pytest.mark.parametrize(("cell", "cost"), [("inf", FORBIDDEN), ("", UNTIMED)])

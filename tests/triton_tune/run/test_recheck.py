@@ -18,7 +18,7 @@ from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.run.recheck import SECONDS, recheck
 from triton_tune.run.shards import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.search.loop import tune
-from triton_tune.search.strategies import Full
+from triton_tune.search.strategies import full
 from tuning_table import read_run
 from tuning_table.table import Cell, Failure, RecordedRun, Visit
 
@@ -31,7 +31,7 @@ PROBLEM = THERE.problem
 
 def swept() -> RecordedRun:
     visits: list[Visit] = []
-    tune(Full(PROBLEM), SurfaceBench(THERE), Times(), visits.append, Silent(), budget=1e6)
+    tune(full(PROBLEM), SurfaceBench(THERE), Times(), visits.append, Silent(), budget=1e6)
     return recorded_of(PROBLEM, visits)
 
 

@@ -1,10 +1,17 @@
 """How a run is summed up."""
 
+import random
+from dataclasses import replace
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tuning_builders import surface
 
-from triton_tune.core.problem import SearchProblem, Times
-from triton_tune.run.fill import lines_about_failing, lines_of, summarise
+from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.run.fill import lines_about_failing, lines_about_worth, lines_of, summarise
+from triton_tune.search.worth import estimated, worth
 from tuning_table.table import Failure, Visit
 
 PROBLEM = SearchProblem(
@@ -36,6 +43,39 @@ def test_the_summary_counts_cells_once_and_failures_by_their_first_reason() -> N
         "seconds": 12.3, "finished": False, "scenarios": 2, "rows": 5,
         "cells_measured": 6, "cells_possible": 7, "cells_failed": 2, "failures": {"crashed": 1, "wrong": 1},
     }  # fmt: skip
+
+
+def test_scenarios_with_a_single_config_are_named_and_an_unfinished_run_is_judged() -> None:
+    there = surface(scenarios=24, configs=12)
+    tasks = [PlannedVisit(s, 1, row) for s, row in there.problem.candidates.items()]
+    times = Times(map(there.visit, [*tasks[:-1], replace(tasks[-1], configs=("c0",))]))
+
+    def lines(finished: bool) -> list[str]:
+        return lines_about_worth(summarise(there.problem, times, 10.0, finished), there.problem, times)
+
+    (alone,) = lines(True)
+    assert "s23" in alone
+    same, module, half = lines(False)
+    found = worth(there.problem, times)
+    assert same == alone and found is not None and found.compared == 23
+    assert (
+        f"{found.choice:.2f}x" in module
+        and f"{found.single:.2f}x" in module
+        and f"{found.by_half:.2f}x" in half
+    )
+    assert 1 <= found.choice < found.by_half < found.single
+    assert worth(there.problem, Times(map(there.visit, tasks[:3]))) is None
+
+
+@given(st.integers(2, 6), st.integers(2, 6), st.randoms(use_true_random=False))
+def test_an_untimed_config_is_estimated_by_factors_of_scenario_and_config(
+    scenarios: int, configs: int, rng: random.Random
+) -> None:
+    factors = [[rng.uniform(0.5, 1.0) for _ in range(count)] for count in (scenarios, configs)]
+    logs = np.add.outer(*map(np.array, factors))
+    tried = np.ones_like(logs, dtype=bool)
+    tried[rng.randrange(scenarios), rng.randrange(configs)] = False
+    assert estimated(np.where(tried, logs, 9.0), tried) == pytest.approx(logs, abs=1e-2)
 
 
 def test_a_scenario_counts_as_hopeless_only_once_every_config_has_failed() -> None:

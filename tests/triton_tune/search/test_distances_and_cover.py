@@ -29,9 +29,9 @@ scenarios = st.lists(
 ).map(lambda rows: SearchProblem({f"s{i}": row for i, row in enumerate(rows)}, {}, {}))
 
 
-def radius(distances: Distances, names: Sequence[str], centers: Sequence[str]) -> float:
-    """The farthest that a scenario is from its nearest center."""
-    return float(distances.matrix(names, centers).min(axis=1).max())
+def gaps(distances: Distances, names: Sequence[str], centers: Sequence[str]) -> float:
+    """The distances of all scenarios to the nearest center, summed."""
+    return float(distances.matrix(names, centers).min(axis=1).sum())
 
 
 def test_factors_count_not_differences() -> None:
@@ -42,20 +42,20 @@ def test_factors_count_not_differences() -> None:
 
 @quiet
 @given(scenarios, st.integers(0, 8), st.integers(0, 2))
-def test_farthest_first_spreads_as_k_centers_do(problem: SearchProblem, count: int, num_known: int) -> None:
+def test_representatives_are_near_all_and_more_of_them_begin_with_the_same(
+    problem: SearchProblem, count: int, num_known: int
+) -> None:
     names = problem.scenarios
     known, distances = names[:num_known], Distances(problem)
-    chosen = distances.farthest_first(names, count, known)
-    assert chosen == Distances(problem).farthest_first(names, count, known)
+    chosen = distances.representatives(names, count, known)
     assert len(chosen) == len(set(chosen)) == min(count, len(names) - len(known))
     assert not set(chosen) & set(known)
-    for shorter in range(count):  # a longer choice begins with the shorter ones
-        assert chosen[:shorter] == distances.farthest_first(names, shorter, known)
-    if not chosen:
-        return
     others = [name for name in names if name not in known]
-    best = min(radius(distances, names, (*known, *centers)) for centers in combinations(others, len(chosen)))
-    assert radius(distances, names, (*known, *chosen)) <= 2 * best + 1e-9
+    for shorter, name in enumerate(chosen):  # each is the best one to add
+        assert chosen[:shorter] == distances.representatives(names, shorter, known)
+        before = [*known, *chosen[:shorter]]
+        best = min(gaps(distances, others, [*before, other]) for other in others)
+        assert not before or gaps(distances, others, [*before, name]) == pytest.approx(best, abs=1e-9)
 
 
 CONFIGS = "abcdefg"

@@ -7,7 +7,7 @@ from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, Times
 from triton_tune.search.loop import COMPILE_SHARE, tune
 from triton_tune.search.race import Race
-from triton_tune.search.strategies import Full, Round, Strategy
+from triton_tune.search.strategies import Round, Strategy, full
 from tuning_table.table import Visit
 
 THERE = surface(noise=0.05)
@@ -86,7 +86,7 @@ def test_a_round_without_compiled_kernels_is_an_error(rounds: list[Round]) -> No
 @pytest.mark.parametrize("when", [1, 30])
 def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: int) -> None:
     undisturbed: list[Visit] = []
-    assert run(Full(THERE.problem), SurfaceBench(THERE), undisturbed, PLENTY)
+    assert run(full(THERE.problem), SurfaceBench(THERE), undisturbed, PLENTY)
 
     def interrupt(count: int) -> None:
         if count == when:
@@ -96,18 +96,18 @@ def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: in
     bench = SurfaceBench(THERE)
     bench.on_visit = interrupt
     with pytest.raises(KeyboardInterrupt):
-        run(Full(THERE.problem), bench, visits, PLENTY)
+        run(full(THERE.problem), bench, visits, PLENTY)
     assert visits == undisturbed[: when - 1]
-    assert run(Full(THERE.problem), SurfaceBench(THERE), visits, PLENTY)
+    assert run(full(THERE.problem), SurfaceBench(THERE), visits, PLENTY)
     by_name = [sorted(some, key=lambda v: (v.scenario, v.repeat)) for some in (visits, undisturbed)]
     assert by_name[0] == by_name[1]
 
 
 def test_a_visit_that_could_not_be_recorded_does_not_count() -> None:
-    def full(visit: Visit) -> None:
+    def refused(visit: Visit) -> None:
         raise TuningError("no space left")
 
     times = Times()
     with pytest.raises(TuningError, match="no space left"):
-        tune(Full(THERE.problem), SurfaceBench(THERE), times, full, Silent(), budget=PLENTY)
+        tune(full(THERE.problem), SurfaceBench(THERE), times, refused, Silent(), budget=PLENTY)
     assert times.num_visits == 0

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from statistics import geometric_mean
 
 import pytest
@@ -10,11 +11,12 @@ from tuning_builders import Silent, Surface, SurfaceBench, rounds_of, surface
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.search.loop import tune
 from triton_tune.search.neighbours import Distances
-from triton_tune.search.race import Race, RaceRules
-from triton_tune.search.strategies import REPEATS, SWEPT_AGAIN, Full
+from triton_tune.search.race import FULL, REPEATS, Race, RaceRules
+from triton_tune.search.strategies import Strategy, full
 from tuning_table.table import Visit
 
-QUICK = RaceRules(explore=(3, 2, 1), refine=2, neighbours=2, portfolio_most=4)
+QUICK = RaceRules(explore=(2, 8), refine=2, neighbours=2, portfolio_size=(2, 4))
+Make = Callable[[SearchProblem], Strategy]
 
 
 def quick_race(problem: SearchProblem) -> Race:
@@ -45,16 +47,16 @@ def there(request: pytest.FixtureRequest) -> Surface:
     return SURFACES[request.param]
 
 
-def finished(there: Surface, strategy: Race | Full, spent: float = 0.0) -> Times:
+def finished(there: Surface, strategy: Strategy, spent: float = 0.0) -> Times:
     visits: list[Visit] = []
     for _ in rounds_of(strategy, there, visits, spent=spent):
         assert len(visits) < 1000
     return Times(visits)
 
 
-@pytest.mark.parametrize("make", [Full, quick_race, Race])
+@pytest.mark.parametrize("make", [full, quick_race, Race])
 @pytest.mark.parametrize("spent", [0.0, 0.7])
-def test_rounds_plan_candidates_each_at_most_twice(there: Surface, make: type[Full], spent: float) -> None:
+def test_rounds_plan_candidates_each_at_most_twice(there: Surface, make: Make, spent: float) -> None:
     problem, cells = there.problem, Counter[tuple[str, str]]()
     repeats = Counter[str]()
     for planned in rounds_of(make(problem), there, [], spent=spent):
@@ -69,9 +71,9 @@ def test_rounds_plan_candidates_each_at_most_twice(there: Surface, make: type[Fu
     assert not cells or max(cells.values()) <= REPEATS
 
 
-@pytest.mark.parametrize("make", [Full, quick_race])
+@pytest.mark.parametrize("make", [full, quick_race])
 @pytest.mark.parametrize("name", ["noisy", "holes", "failures"])
-def test_the_next_round_follows_from_the_table_alone(name: str, make: type[Full]) -> None:
+def test_the_next_round_follows_from_the_table_alone(name: str, make: Make) -> None:
     there = SURFACES[name]
     one = make(there.problem)
     visits: list[Visit] = []
@@ -89,12 +91,12 @@ def test_the_next_round_follows_from_the_table_alone(name: str, make: type[Full]
 
 def test_full_sweeps_everything_and_times_the_best_again() -> None:
     there = SURFACES["noisy"]
-    times = finished(there, Full(there.problem))
+    times = finished(there, full(there.problem))
     assert times.num_measured() == there.problem.possible
     for scenario in there.problem.scenarios:
         once = {c: there.cell(scenario, c, 1) for c in there.problem.candidates[scenario]}
         best = min(once.values())
-        expected = {c for c, cell in once.items() if cell <= SWEPT_AGAIN * best}
+        expected = {c for c, cell in once.items() if cell <= FULL.again * best}
         twice = {c for c, cells in times.measured(scenario).items() if len(cells) == 2}
         assert expected <= twice  # with whatever came near when the best proved slower than at first
         assert all(once[c] <= 1.5 * best for c in twice)
@@ -103,28 +105,28 @@ def test_full_sweeps_everything_and_times_the_best_again() -> None:
 def test_a_race_measures_less_loses_little_and_is_the_same_each_time() -> None:
     there = surface(scenarios=72, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
 
-    def measured(make: type[Full] | type[Race], budget: float) -> tuple[Times, float]:
+    def measured(make: Make, budget: float) -> tuple[Times, float]:
         bench, times = SurfaceBench(there, visit_s=0.02, cell_s=0.02), Times()
         start = bench.clock()
         tune(make(there.problem), bench, times, lambda visit: None, Silent(), budget=budget)
         return times, bench.clock() - start
 
-    full, full_seconds = measured(Full, 1e6)
+    swept, full_seconds = measured(full, 1e6)
     race, seconds = measured(Race, 1e6)
 
     def loss(found: Times) -> float:
         """Of the configs found best, by the times of the full sweep; the slowest counts where none is."""
         ratios = []
         for scenario in there.problem.scenarios:
-            slowdowns, medians = full.slowdowns(scenario), found.medians(scenario)
+            slowdowns, medians = swept.slowdowns(scenario), found.medians(scenario)
             best = min(medians, key=medians.__getitem__, default="")
             ratios.append(slowdowns.get(best, max(slowdowns.values())))
         return geometric_mean(ratios)
 
-    assert race.num_measured() < 0.75 * full.num_measured() and seconds < full_seconds
-    assert loss(full) == 1.0 <= loss(race) < 1.02
+    assert race.num_measured() < 0.75 * swept.num_measured() and seconds < full_seconds
+    assert loss(swept) == 1.0 <= loss(race) < 1.02
     half = full_seconds / 2
-    assert loss(measured(Race, half)[0]) < loss(measured(Full, half)[0])
+    assert loss(measured(Race, half)[0]) < loss(measured(full, half)[0])
     assert measured(Race, 5.0)[0]._cells == measured(Race, 5.0)[0]._cells
 
 

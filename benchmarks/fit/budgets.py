@@ -1,0 +1,144 @@
+"""How good is a module if the budget of its run ends early?
+
+    python -m benchmarks.fit.budgets treegen.yaml
+    python -m benchmarks.fit.budgets SPEC --table examples/matmul/untuned_data/matmul/nvidia_h200
+
+Of each table, groups such as models are held out in folds; single scenarios, where there are no groups. A run
+over the other scenarios is replayed from the table until a share of its cells is timed, repeats included. A
+module is fitted to that, and judged by all times of the held-out scenarios. A figure is the geometric mean of
+its choices' times over the best ones; `single` is that of the best single config by all times. Needs no GPU.
+"""
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from attn_kernels.tuning.space.space import ATTENTION
+from treegen.build import read_problems
+from treegen.core.problem import UNIT, Problem
+from treegen.core.table import Cells
+from treegen.crossval.choices import costs_of, penalise_untimed
+from treegen.crossval.folds import folds_of, group_folds
+from treegen.fit.fit import fit
+from treegen.read.problem import as_table, build_problem, read_table
+from treegen.read.spec import read_spec
+from triton_tune.core.bench import Advance
+from triton_tune.core.problem import ANY_FEATURES, PlannedVisit, SearchProblem, Times
+from triton_tune.search.check import CheckFirst
+from triton_tune.search.loop import tune
+from triton_tune.search.strategies import STRATEGIES
+from tuning_table import read_run
+from tuning_table.table import Cell, RecordedRun, RecordedTable, TimesRow, Visit
+
+SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+
+
+@dataclass
+class Replay:
+    """A bench on which a cell takes a second, and its time comes from a table."""
+
+    times: Times
+    now: float = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
+    ) -> tuple[PlannedVisit, ...]:
+        return tuple(tasks)
+
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+        for task in tasks:
+            if self.now >= until:
+                return
+            self.now += len(task.configs)
+            row = self.times.measured(task.scenario)
+            cells = {config: row[config][(task.repeat - 1) % len(row[config])] for config in task.configs}
+            yield Visit(task.scenario, task.repeat, cells)
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def begin(self, what: str, total: int) -> None: ...
+
+    def advance(self, done: int) -> None: ...
+
+
+def early(recorded: RecordedRun, scenarios: Sequence[str], share: float, seed: int) -> RecordedTable:
+    """What a table of some scenarios holds once a share of its cells is timed.
+
+    Only what the whole table holds can be timed. Scenarios with one config are left out, as a build does.
+    """
+    names, all_times = recorded.header.features, Times(recorded.visits)
+    configs = [config.id for config in recorded.header.configs]
+    problem = SearchProblem(
+        features={s: dict(zip(names, recorded.scenarios[s], strict=True)) for s in scenarios},
+        candidates={s: tuple(c for c in configs if c in all_times.measured(s)) for s in scenarios},
+        variants={config.id: config.variant or "" for config in recorded.header.configs},
+        seed=seed,
+        likeness=ATTENTION if set(ATTENTION.shape) <= set(names) else ANY_FEATURES,
+    )
+    visits: list[Visit] = []
+    search, bench = CheckFirst(STRATEGIES["race"](problem), problem), Replay(all_times)
+    tune(search, bench, Times(), visits.append, Silent(), budget=share * problem.possible)
+    found = Times(visits)
+    rows = [
+        TimesRow(
+            visit.scenario, visit.repeat, [_time(visit.cells.get(config, math.nan)) for config in configs]
+        )
+        for visit in visits
+        if len(found.measured(visit.scenario)) > 1
+    ]
+    return RecordedTable(recorded.header, recorded.scenarios, tuple(rows))
+
+
+def _time(cell: Cell) -> float:
+    return cell if isinstance(cell, float) else math.inf
+
+
+def slowdown(problem: Problem, share: float, seed: int) -> float:
+    """The held-out mean of modules whose tables hold a share of the cells."""
+    recorded, costs = read_run(problem.table.folder), []
+    for fold in group_folds(problem) or folds_of(problem):
+        table = early(recorded, [problem.scenarios[row] for row in fold.train], share, seed)
+        known = build_problem(problem.kernel, problem.device, as_table(problem.table.folder, table))
+        costs.append(penalise_untimed(costs_of(fit(known), problem.rows(fold.test))))
+    return math.exp(float(np.concatenate(costs).mean()) / UNIT)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a line per table: the mean of several runs at each share, and the least and the greatest."""
+    parser = argparse.ArgumentParser(description="Judge modules of runs whose budgets end early.")
+    parser.add_argument("spec", type=Path)
+    parser.add_argument(
+        "--table", type=Path, help="of a kernel of the spec (default: all tables that it names)"
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="runs (default: 3)")
+    options = parser.parse_args(arguments)
+    spec = read_spec(options.spec)
+    if options.table:
+        table = read_table(options.table)
+        kernel = spec.kernels[table.kernel]
+        problems = [build_problem(kernel, spec.devices[next(iter(kernel.tables))], table)]
+    else:
+        found = {(p.kernel.name, p.table.folder): p for p in reversed(read_problems(spec))}
+        problems = [p for p in reversed(found.values()) if p.table.cells is Cells.MEASURED]
+    print(f"{'table':32}{'single':>8}" + "".join(f"{share:>20.0%}" for share in SHARES))
+    for problem in problems:
+        single = math.exp(float(penalise_untimed(problem.cost).mean(axis=0).min()) / UNIT)
+        print(f"{problem.kernel.name} {problem.table.folder.name}"[:31].ljust(32) + f"{single:8.3f}", end="")
+        for share in SHARES:
+            runs = [slowdown(problem, share, seed) for seed in range(options.seeds)]
+            mean = math.exp(float(np.log(runs).mean()))
+            print(f"{f'{mean:.3f} ({min(runs):.3f}-{max(runs):.3f})':>20}", end="", flush=True)
+        print(flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""The search for the rows of one regime, over some of a problem's configs, and what its rows must pay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from treegen.core.heuristic import RegimeRows, Row, Split, StepTree, depth, split_features
+from treegen.core.problem import UNIT
+from treegen.core.spec import Config, Regime
+from treegen.fit.costs import copies, groups_of
+from treegen.fit.decide import Scenarios
+from treegen.fit.evidence import Evidence
+from treegen.fit.search import NONE, Leaf, Node, RowTree, Training, changed_search, local_search
+from treegen.fit.splits import CandidateSplit, candidate_splits, low_sides
+
+Ints = npt.NDArray[np.int64]
+
+_ENOUGH = 12
+"""Scenarios of a row, or an eighth of the regime's, whose gain needs no agreement of models."""
+
+Z_SMALL = 1.85
+"""Standard errors over models by which a smaller row must pay: as many as three models that agree have."""
+
+Z_NOISE = 3.0
+"""Standard errors, by the noise of the repeats alone, by which every row and cell must pay. So a table of
+nothing but noise gets one row."""
+
+Z_CHANGE = 3.0
+"""Standard errors by which a change of an earlier row or bound must pay: P = 0.0013."""
+
+Z_CONFIGS = 4.5
+"""Standard errors, by the noise of the repeats alone, by which such a change must pay: P = 3e-6. A cell gets
+the best of all configs, so that thousands of cells with configs are tried."""
+
+WORTH = round(math.log(1.005) * UNIT)
+"""What a change must save where it changes something, and what a module may lose at most beside a fresh fit:
+0.5% of the time, in cost steps."""
+
+
+def change_evidence(noise: int) -> Evidence:
+    """What a change of earlier rows must pay. noise: of a table, in cost steps."""
+    return Evidence(Z_CHANGE, WORTH, Z_CONFIGS * noise)
+
+
+class RegimeSearch:
+    """The tree of a regime over some columns of the problem's configs."""
+
+    def __init__(
+        self,
+        known: Scenarios,
+        place: int,
+        loss: Ints,
+        columns: Ints,
+        noise: int,
+        start: RegimeRows | None,
+    ) -> None:
+        problem, budget = known.problem, known.problem.kernel.budget
+        self.regime: Regime = problem.kernel.regimes[place]
+        self.scenarios = known.regimes[place] if len(known.regimes[place]) else np.arange(len(loss))
+        self._known, self._place, self._problem, self.columns = known, place, problem, columns
+        own = problem.features[self.scenarios]
+        copy = copies(own)  # copies of a scenario are one piece of evidence
+        _, chosen = np.unique(copy, return_index=True)
+        self._loss = np.zeros((len(chosen), len(columns)), dtype=np.int64)
+        np.add.at(self._loss, copy, loss[np.ix_(self.scenarios, columns)])
+        self._features = [name for name in self.regime.split_on if name in problem.names]
+        values = own[chosen][:, [problem.names.index(name) for name in self._features]]
+        groups = groups_of(problem)
+        cluster = groups if groups.any() else np.arange(len(loss))
+        tree, bounds = self._start(start)
+        self._splits: tuple[CandidateSplit, ...] = candidate_splits(values, bounds)
+        self.training = Training(
+            is_low=low_sides(self._splits, values),
+            loss=self._loss.astype(np.float64),
+            group=known.group[self.scenarios][chosen],
+            classes=len(problem.kernel.classes),
+            max_depth=budget.max_depth,
+            max_leaves=self.regime.max_rows or budget.max_rows,
+            leaf_price=round(budget.row_price * UNIT * len(self.scenarios)),
+            cluster=cluster[self.scenarios][chosen],
+            enough=min(_ENOUGH, max(1, len(self.scenarios) // 8)),
+            row=Evidence(0.0, noise=Z_NOISE * noise),
+            small=Evidence(Z_SMALL),
+            change=change_evidence(noise),
+        )
+        self._cell_price = round(budget.cell_price * UNIT * len(self.scenarios))
+        self._before = start.rows if tree is not None and start is not None else ()
+        self.tree: RowTree = (
+            local_search(self.training)
+            if tree is None
+            else changed_search(self.training, self._numbered(tree, iter(range(len(bounds)))))
+        )
+
+    def _start(self, start: RegimeRows | None) -> tuple[StepTree | None, list[CandidateSplit]]:
+        """An earlier tree and its bounds, low sides last, if this search may ask its questions."""
+        if start is None or not set(split_features(start.tree)) <= set(self._features):
+            return None, []
+        if depth(start.tree) > self._problem.kernel.budget.max_depth:
+            return None, []
+        bounds: list[CandidateSplit] = []
+
+        def collect(node: StepTree) -> None:
+            if isinstance(node, Split):
+                bounds.append(CandidateSplit(self._features.index(node.feature), node.threshold))
+                collect(node.low)
+                collect(node.high)
+
+        collect(start.tree)
+        return start.tree, bounds
+
+    def _numbered(self, tree: StepTree, number: Iterator[int]) -> RowTree:
+        """An earlier tree over this search's columns; its bounds are the first splits, in order."""
+        if isinstance(tree, Split):
+            split = next(number)
+            return Node(split, self._numbered(tree.low, number), self._numbered(tree.high, number), split)
+        row = self._before[tree]
+        column = {self._config(place): place for place in range(len(self.columns))}
+        names = [entry.name for entry in self._problem.kernel.classes]
+        cells = tuple(column.get(row.others.get(name, row.config), NONE) for name in names)
+        return Leaf(cells, cells, tree)
+
+    def _leaves(self) -> list[tuple[Leaf, Ints]]:
+        """The rows of the tree, low sides first, each with its scenarios by their place in the training."""
+        nodes = self.training.nodes(self.tree)
+        return [(node, rows) for _, node, rows in nodes if isinstance(node, Leaf)]
+
+    def scenarios_of_rows(self) -> list[Ints]:
+        """For each row of the tree, low sides first, its scenarios of the problem."""
+        return [rows for _, rows in self._known.rows_of(self.step_tree(), self.scenarios)]
+
+    def step_tree(self) -> StepTree:
+        count = iter(range(len(self._leaves())))
+
+        def numbered(node: RowTree) -> StepTree:
+            if isinstance(node, Leaf):
+                return next(count)
+            split = self._splits[node.split]
+            low = numbered(node.low)
+            return Split(self._features[split.feature], split.threshold, low, numbered(node.high))
+
+        return numbered(self.tree)
+
+    def class_sums(self) -> list[tuple[int, Ints]]:
+        """Of each cell, the number of scenarios and [columns] their losses, with one of its row's mean."""
+        return [
+            (1 + int((self.training.group[rows] == k).sum()), sums)
+            for _, rows in self._leaves()
+            for k, sums in self._by_class(rows)[1].items()
+        ]
+
+    def rows(self) -> list[Row]:
+        """The rows of the tree, low sides first, without runners-up other than an earlier row's."""
+        return [
+            self._row(rows) if leaf.row == NONE else self._changed_row(leaf, rows)
+            for leaf, rows in self._leaves()
+        ]
+
+    def _row(self, rows: Ints) -> Row:
+        """The config of most classes, and the classes that gain their price by another one, evidently."""
+        names = [entry.name for entry in self._problem.kernel.classes]
+        mean, own = self._by_class(rows)
+        best = {k: int(sums.argmin()) for k, sums in own.items()}
+        total = mean.copy()  # [columns] of the row if the column is its main config
+        for k, sums in own.items():
+            total += np.minimum(sums, int(sums[best[k]]) + self._cell_price)
+        main, others = int(total.argmin()), {}
+        for k, inside in self.training.by_class(rows):
+            saved = self.training.loss[inside, main] - self.training.loss[inside, best[k]]
+            if own[k][main] - own[k][best[k]] > self._cell_price and self.training.row.pays(saved):
+                others[names[k]] = self._config(best[k])
+        return Row(self._config(main), others)
+
+    def _changed_row(self, leaf: Leaf, rows: Ints) -> Row:
+        """An earlier row with the cells that changed."""
+        old, names = self._before[leaf.row], [entry.name for entry in self._problem.kernel.classes]
+        count = {k: len(inside) for k, inside in self.training.by_class(rows)}
+        shared = [k for k in count if names[k] not in old.others] or list(count)
+        main = old.config
+        if main not in self._known.column or (
+            shared and all(leaf.cells[k] != leaf.before[k] for k in shared)
+        ):
+            most = max(shared, key=lambda k: count[k], default=0)
+            main = self._config(leaf.cells[most])
+        others = {n: c for n, c in old.others.items() if n in names and c in self._known.column}
+        others |= {names[k]: self._config(leaf.cells[k]) for k in count}
+        others = {name: config for name, config in others.items() if config != main}
+        return Row(main, others, old.then)
+
+    def _by_class(self, rows: Ints) -> tuple[Ints, dict[int, Ints]]:
+        """[columns] the mean loss of a row, and by class the sum with one such mean on top."""
+        mean = self._loss[rows].sum(axis=0) // max(1, len(rows))
+        return mean, {k: self._loss[inside].sum(axis=0) + mean for k, inside in self.training.by_class(rows)}
+
+    def _config(self, column: int) -> Config:
+        return self._problem.configs[int(self.columns[column])]
