@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from treegen_builders import DEVICE, KERNEL, build, contents, spec, write_project, write_table
+from treegen_builders import DEVICE, KERNEL, build, contents, spec, time_rows, write_project, write_table
 
 from treegen.cli.build import CHECKS
 from treegen.cli.main import main
@@ -108,10 +108,12 @@ def test_what_a_table_lacks_is_noted_or_refused(project: Path, check: Check) -> 
     """A run wrote no row of a scenario in which every config failed."""
     shapes = [(rows, 8, 2) for rows in range(1, 13)]
     content = spec(fallback={"variant": "plain", "block": 256, "warps": 4})
-    build(write_project(project, content, shapes=shapes, summary={"scenarios": 13}))
+    rows = time_rows(shapes)
+    shapes += [(13, 8, 2), (14, 8, 2)]
+    build(write_project(project, content, shapes=shapes, rows=rows, summary={"scenarios": 13}))
     notes = section(check(FINE), "tables")[1:]
     assert ["no config" in line for line in notes] == [True, False] and "PLAIN_B256_W4" in notes[1]
-    write_project(project, content, shapes=shapes, summary={"scenarios": 14})
+    write_project(project, content, shapes=shapes, rows=rows, summary={"scenarios": 14})
     found = section(check(FOUND), "tables")
     assert found[0].endswith("1 problem") and "2 of 14" in found[1]
 

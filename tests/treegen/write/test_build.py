@@ -82,7 +82,8 @@ def _failing(folder: Path, failed: int) -> Path:
     rows = time_rows(TWELVE)
     rows[12][2:] = ["inf", 15.0, ""]
     rows[0][2:] = [10.0, "inf", "inf"]
-    return write_project(folder, shapes=TWELVE, rows=rows, summary={"scenarios": 12 + failed})
+    shapes = [*TWELVE, *((99, 99 + k, 2) for k in range(failed))]
+    return write_project(folder, shapes=shapes, rows=rows, summary={"scenarios": 12 + failed})
 
 
 def test_scenarios_without_a_working_config_are_counted_and_many_are_refused(

@@ -263,10 +263,7 @@ NO_ROWS: list[tuple[Callable[[Path], object], str]] = [
     *((_edit_module("<=", "<= 1 +"), f"{DEVICE}.py"), (_edit_module("choose", "choose_"), f"{DEVICE}.py")),
     (_edit_module("<=", "<= \u00e9"), f"{DEVICE}.py"),
     (lambda folder: _edit_lock(folder, lambda lock: lock.pop("rows")), "treegen.lock"),
-    *(
-        (_write_lock(text), "treegen.lock")
-        for text in ("[]", '{"rows": 3}', '{"trees": {}}')
-    ),
+    *((_write_lock(text), "treegen.lock") for text in ("[]", '{"rows": 3}', '{"trees": {}}')),
 ]
 
 
