@@ -184,8 +184,8 @@ class _Comparison:
         problem = self.problem(self.new, key)
         assert problem is not None  # the spec names its table, as it has a module
         found = self.priced(before, after, problem)
-        told = {f"{place}: {line.old} -> {line.new}" for line in found.lines for place in line.places}
-        found = replace(found, text=tuple(words for words in text if words not in told))
+        told = {place for line in found.lines for place in line.places}
+        found = replace(found, text=tuple(words for words in text if words.split(":")[0] not in told))
         if not found.changed:
             example = None if data_same else difference(before, after, problem)
             found = replace(found, kind=Kind.ELSEWHERE if example else same_text, example=example)
