@@ -128,7 +128,7 @@ def numbers(module: Module) -> set[int]:
     tests = [*filter(None, whens), *(rule.test for rule in kernel.constraints)]
     texts = [expr.to_text(one) for one in (*tests, *kernel.derived.values())]
     texts += [answer for regime in regimes for _, path in paths(regime.tree) for answer in path]
-    found = {int(number) for text in texts for number in re.findall(r"\d+(?:_\d+)*", text)}
+    found = {int(number) for text in texts for number in re.findall(r"-?\d+(?:_\d+)*", text)}
     values = {value for config in module.heuristic.configs for _, value in config.parameters}
     return {1} | found | values | set(module.device.limits.values())
 

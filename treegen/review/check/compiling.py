@@ -106,7 +106,7 @@ def largest_sizes(module: Module, sizes: Sequence[str]) -> Iterator[tuple[Config
         configs = {c for row in rows for c in ([row] if isinstance(row, printed["Config"]) else row)}
         return {config for config in configs if _config_of(config, kernel) != kernel.fallback}
 
-    draw, near = random.Random(0), sorted({n + more for n in numbers(module) for more in (0, 1)})
+    draw, near = random.Random(0), sorted({max(0, n) + more for n in numbers(module) for more in (0, 1)})
     found: dict[Any, dict[tuple[int, ...], dict[str, int]]] = {}
     for _ in range(_TRIES):
         point = {name: draw.choice(draw.choice((_SIZES, near))) for name in kernel.constants}
