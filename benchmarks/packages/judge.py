@@ -1,6 +1,6 @@
 """A step of `benchmarks.packages.measure`, in a process that can import the package and the module.
 
-python -m benchmarks.packages.judge {judge,first_module,first_autotuner} FOLDER TUNED UNTUNED
+python -m benchmarks.packages.judge {choices,launches,first_module,first_autotuner} FOLDER TUNED UNTUNED
 """
 
 import importlib
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from triton.runtime.autotuner import Autotuner
 
+from benchmarks.common.environment import stop
 from benchmarks.common.table import spread_text
 from benchmarks.launch.timing import cpu_us, synchronise
 from triton_tune import Tuned, Tuning, tuned
@@ -47,31 +48,27 @@ def spread(values: Iterable[float]) -> str:
     return spread_text(found) if found else "-"
 
 
-def judge(tuning: Tuning, table: Path, untuned: Path, device: torch.device) -> dict[str, Any]:
-    """The figures of choices and of launches."""
-    judged = read_run(untuned)
-    times = Times(judged.visits)
-    slowdowns = {s: found for s in judged.scenarios if (found := times.slowdowns(s))}
+def choices(tuning: Tuning, folder: Path, table: Path, untuned: Path, device: torch.device) -> dict[str, Any]:
+    """The figures of what is chosen, by the times of the judged shapes."""
+    seen, judged = read_run(table), read_run(untuned)
+    times, tuned_times = Times(judged.visits), Times(seen.visits)
+    whole_rows = (s for s in judged.scenarios if len(times.measured(s)) == len(judged.header.configs))
+    slowdowns = {s: found for s in whole_rows if (found := times.slowdowns(s))}
     best = {s: min(row, key=row.__getitem__) for s, row in slowdowns.items()}
-    shortest = min(best, key=lambda s: times.medians(s)[best[s]])
+    if not best:
+        stop(f"{untuned}: all configs were tried for none of the shapes; a longer --judging is needed")
 
     def over_best(scenario: str, config: str | None) -> float:
         return slowdowns[scenario].get(config or "", math.nan)
 
-    own, ours, whole = install(tuning)
+    own, _, whole = install(tuning)
     kernel = AutotunedKernel(whole)
     module = {}
     for scenario, shape in zip(judged.scenarios, tuning.shapes, strict=True):
-        launch = first_launch(kernel, tuning, make(tuning, shape, device))
-        assert launch is not None
-        chosen = kernel.chosen(launch)
-        module[scenario] = over_best(scenario, chosen) if scenario in best else math.nan
-        if scenario == shortest:  # the queue never fills
-            call, on_gpu = {"grid": launch.grid, "warmup": False, **launch.kwargs}, device.type == "cuda"
-            ways = [partial(run, *launch.args, **call) for run in (ours.run, own.run)[: 1 + on_gpu]]
-            config = kernel.configs[chosen or best[scenario]].config
-            ways.append(partial(own.fn.run, *launch.args, **call, **config.all_kwargs()))
-            cpu = [cpu_us(way, device, 60 if on_gpu else 1) for way in ways]
+        if scenario in best:
+            launch = first_launch(kernel, tuning, make(tuning, shape, device))
+            assert launch is not None
+            module[scenario] = over_best(scenario, kernel.chosen(launch))
     # The autotuner launches what is best for the first shape with its keys; here, each is the first once.
     names = enumerate(judged.header.features)
     places = [place for place, name in names if name in own.keys or name.endswith(OF_DTYPE)]
@@ -79,17 +76,52 @@ def judge(tuning: Tuning, table: Path, untuned: Path, device: torch.device) -> d
     alike = {s: [over_best(s, best[first]) for first in best if key[first] == key[s]] for s in best}
     warm = {s: geometric_mean(x for x in found if not math.isnan(x)) for s, found in alike.items()}
     again = times.differences()
+    cells = len(seen.scenarios) * len(seen.header.configs)
+    lock = json.loads((folder / "heuristics/treegen.lock").read_text())
+    (built,) = lock["heuristics"][tuning.name].values()
+    held_out = [built.get(name) for name in ("held_out", "groups_held_out")]
+    single, hindsight = single_best(tuned_times, seen.scenarios), single_best(times, best)
     return {
         "kernel": tuning.name,
         "device": judged.header.device_name,
-        "sizes": f"{len(read_run(table).scenarios)}, {len(best)}, {len(judged.header.configs)}",
+        "sizes": f"{len(seen.scenarios)}, {len(best)}, {len(judged.header.configs)}",
+        "measured": f"{tuned_times.num_measured() / cells:.0%}; {built['rows']}",
         "module": spread(module.values()),
+        "held_out": ", ".join(f"{found['slowdown']:.3f}" if found else "-" for found in held_out),
+        "single": spread(over_best(s, single) for s in best),
+        "hindsight": spread(over_best(s, hindsight) for s in best),
+        "random": spread(geometric_mean(row.values()) for row in slowdowns.values()),
         "autotuner": spread(warm.values()),
         "ratio": spread(module[s] / warm[s] for s in best),
         "untimed": sum(map(math.isnan, module.values())),
         "noise": f"{median(again):.1%}" if again else "-",
-        "launch_us": " ".join(f"{value:.1f}" for value in cpu),
     }
+
+
+def single_best(times: Times, scenarios: Iterable[str]) -> str:
+    """The config of least geometric mean where most configs were measured, which fails in none of these."""
+    rows = {scenario: len(times.measured(scenario)) for scenario in scenarios}
+    whole = [times.slowdowns(scenario) for scenario, number in rows.items() if number == max(rows.values())]
+    common = set.intersection(*map(set, whole))
+    return min(sorted(common), key=lambda config: geometric_mean(row[config] for row in whole), default="")
+
+
+def launches(tuning: Tuning, untuned: Path, device: torch.device) -> str:
+    """CPU microseconds of a launch of the shortest judged shape: module, autotuner, Triton with a config."""
+    judged = read_run(untuned)
+    times = Times(judged.visits)
+    least = {s: min(found.values()) for s in judged.scenarios if (found := times.medians(s))}
+    shortest = min(least, key=least.__getitem__)  # the queue never fills
+    shape = tuning.shapes[list(judged.scenarios).index(shortest)]
+    own, ours, whole = install(tuning)
+    kernel = AutotunedKernel(whole)
+    launch = first_launch(kernel, tuning, make(tuning, shape, device))
+    assert launch is not None
+    call, on_gpu = {"grid": launch.grid, "warmup": False, **launch.kwargs}, device.type == "cuda"
+    ways = [partial(run, *launch.args, **call) for run in (ours.run, own.run)[: 1 + on_gpu]]
+    config = kernel.configs[kernel.chosen(launch) or min(times.medians(shortest))].config
+    ways.append(partial(own.fn.run, *launch.args, **call, **config.all_kwargs()))
+    return " ".join(f"{cpu_us(way, device, 60 if on_gpu else 1):.1f}" for way in ways)
 
 
 def first_call(tuning: Tuning, device: torch.device) -> str:
@@ -107,8 +139,10 @@ def main(what: str, folder: str, table: str, untuned: str) -> None:
     tuning = importlib.import_module("untuned").UNTUNED
     path = Path(folder) / "figures.json"
     found = json.loads(path.read_text()) if path.exists() else {}
-    if what == "judge":
-        found |= judge(tuning, Path(table), Path(untuned), device)
+    if what == "choices":
+        found |= choices(tuning, Path(folder), Path(table), Path(untuned), device)
+    elif what == "launches":
+        found[what] = launches(tuning, Path(untuned), device)
     else:
         if what == "first_module":
             install(tuning)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.packages import measure, models
+from benchmarks.packages import judge, measure, models
+from triton_tune.core.problem import Times
+from tuning_table.table import Failure, Visit
 
 TUNE = """
 import fla.modules.l2norm as package
@@ -65,8 +67,26 @@ def test_a_kernel_is_tuned_and_judged_without_a_gpu(
     monkeypatch.setenv("PYTHONPATH", str(measure.HERE.parents[1]))
     monkeypatch.setattr(measure, "HERE", root)
     out = tmp_path / "out"
-    assert measure.main(["--packages", str(tmp_path), "--out", str(out), "--budget", "60"]) == 0
-    figures = json.loads((out / "l2norm/figures.json").read_text())
-    assert figures["sizes"].startswith("2, 2, ")
-    assert float(figures["module"].split()[0]) >= 1 <= float(figures["autotuner"].split()[0])
-    assert figures["module"] in capsys.readouterr().out
+    budget = ["--tuning", "40", "30", "--judging", "30", "--launches"]
+    assert measure.main(["--packages", str(tmp_path), "--out", str(out), *budget]) == 0
+    capsys.readouterr()
+    assert measure.main(["--kernels", "--out", str(out)]) == 0  # prints the tables alone
+    printed = capsys.readouterr().out
+    for tuning in ("40s", "30s"):
+        figures = json.loads((out / "l2norm" / tuning / "figures.json").read_text())
+        assert figures["sizes"].startswith("2, 2, ")
+        means = {
+            name: float(figures[name].split()[0]) for name in ("module", "autotuner", "single", "random")
+        }
+        best = float(figures["hindsight"].split()[0])
+        assert 1 <= best <= min(means["single"], means["random"]) and min(means.values()) >= 1
+        assert figures["module"] in printed and f"Tuned in {tuning}" in printed
+    assert "launches" in figures and "first_module" in figures
+
+
+def test_the_single_best_config_is_chosen_where_all_were_measured() -> None:
+    def visit(scenario: str, *cells: float | Failure) -> Visit:
+        return Visit(scenario, 1, dict(zip("abc", cells, strict=False)))
+
+    visits = [visit("x", 1.0, 2.0, 1.2), visit("y", 3.0, Failure("memory"), 1.0), visit("z", 1.0, 9.0)]
+    assert judge.single_best(Times(visits), "xyz") == "c"  # z lacks it, and b fails
