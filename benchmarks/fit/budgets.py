@@ -21,7 +21,7 @@ from attn_kernels.tuning.space.space import ATTENTION
 from treegen.build import read_problems
 from treegen.core.problem import UNIT, Problem
 from treegen.core.table import Cells
-from treegen.crossval.choices import costs_of, penalise_untimed
+from treegen.crossval.score import Score, penalised
 from treegen.crossval.folds import folds_of, group_folds
 from treegen.fit.fit import fit
 from treegen.read.problem import as_table, build_problem, read_table
@@ -108,7 +108,7 @@ def slowdown(problem: Problem, share: float, seed: int) -> float:
     for fold in group_folds(problem) or folds_of(problem):
         table = early(recorded, [problem.scenarios[row] for row in fold.train], share, seed)
         known = build_problem(problem.kernel, problem.device, as_table(problem.table.folder, table))
-        costs.append(penalise_untimed(costs_of(fit(known), problem.rows(fold.test))))
+        costs.append(penalised(Score.of(problem.rows(fold.test), fit(known)).cost))
     return math.exp(float(np.concatenate(costs).mean()) / UNIT)
 
 
