@@ -152,7 +152,8 @@ class _Comparison:
             if (now := new.kernels.get(name)) is None:
                 gone.append(f"the kernel {name} is gone")
                 continue
-            gone += [f"the module {name}.{key} is gone" for key in kernel.tables if key not in now.tables]
+            left = (key for key in self.old.modules if key[0] == name and key not in self.new.modules)
+            gone += [f"the module {'.'.join(key)} is gone" for key in left]
             gone += [f"{name}: {words}" for words in signature_changes(kernel, now)]
             fields += [f"{name}: {new}" for new in now.parameters if new not in kernel.parameters]
         paths = {f"{kernel}/{device}.py" for kernel, device in keys}
@@ -191,12 +192,12 @@ class _Comparison:
             found = replace(found, kind=Kind.ELSEWHERE if example else same_text, example=example)
         try:
             past = self.problem(self.old, key)
-            world = None
-            if past is not None:
-                world = world_of((before, after), (past, problem), self.threshold)
+            modules = before, after
+            return replace(
+                found, world=None if past is None else world_of(modules, (past, problem), self.threshold)
+            )
         except InputError as error:
             return replace(found, note=f"the old table cannot be read: {error}")
-        return replace(found, world=world)
 
     def problem(self, snapshot: Snapshot, key: ModuleKey) -> Problem | None:
         """A snapshot's table of a device as its spec reads it, with no config forbidden; None without one."""
