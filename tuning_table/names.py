@@ -3,14 +3,16 @@
 import builtins
 import keyword
 import re
-from collections.abc import Iterable
-from itertools import product
+from collections.abc import Container, Iterable, Mapping
+from itertools import count, product
 from string import ascii_uppercase
+from typing import Any
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")
 _VARIANT = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 _.%/+-]{0,198}[A-Za-z0-9%]|[A-Za-z0-9]")
+_WORD = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9 _.%/+-]{0,198}[A-Za-z0-9%]|[A-Za-z0-9]|-[0-9]{1,9}")
+_LITERALS = {"absent": ..., "none": None, "false": False, "true": True}
 _VENDORS = {"nvidia", "amd", "intel"}
 _NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
 
@@ -52,6 +54,41 @@ def is_word(text: str) -> bool:
     return _WORD.fullmatch(text) is not None
 
 
+def literal(word: str) -> Any:
+    """What a parameter's word stands for at a launch; `...` says that the config does not set it.
+
+    >>> [literal(word) for word in ("absent", "none", "true", "0.5", "-1", "tf32", "256")]
+    [Ellipsis, None, True, 0.5, -1, 'tf32', '256']
+    """
+    if re.fullmatch(r"-[0-9]+", word):
+        return int(word)
+    return float(word) if re.fullmatch(r"[0-9]+\.[0-9]+", word) else _LITERALS.get(word, word)
+
+
+def word_for(value: Any) -> str:
+    """The word of which `literal` makes the value again. Raises ValueError for a text that would be another.
+
+    >>> [word_for(value) for value in (..., None, True, 0.5, "tf32")]
+    ['absent', 'none', 'true', '0.5', 'tf32']
+    """
+    named = (word for word, known in _LITERALS.items() if value is known)
+    word = next(named, str(value))
+    if not is_word(word) or type(literal(word)) is not type(value) or literal(word) != value:
+        raise ValueError(f"{value!r:.60} cannot be a word of a table")
+    return word
+
+
+def numbered(words: Iterable[str], taken: Container[int] = ()) -> dict[int, str]:
+    """The integer that stands for each word: the smallest ones that no other value of the column takes."""
+    return dict(zip((n for n in count() if n not in taken), words, strict=False))
+
+
+def listed(words: Mapping[int, str]) -> list[str] | dict[str, int]:
+    """Words as `values` has them: a list for the integers 0, 1, ..., else by word."""
+    in_order = [*words] == [*range(len(words))]
+    return [*words.values()] if in_order else {word: number for number, word in words.items()}
+
+
 def device_key(device_name: str) -> str:
     """The key of a GPU, vendor and model, from the name that its driver reports.
 
@@ -65,6 +102,18 @@ def device_key(device_name: str) -> str:
     if vendor is None or numbered is None:
         return "_".join(words)[:64] or "unknown"
     return "_".join([vendor, *rest[: numbered + 1]])[:64]
+
+
+def device_keys(names: Iterable[str]) -> dict[str, str]:
+    """The key of each GPU, which is its whole name where two models would share the short one.
+
+    >>> device_keys(["NVIDIA H100", "NVIDIA H100 80GB HBM3"])
+    {'NVIDIA H100': 'nvidia_h100', 'NVIDIA H100 80GB HBM3': 'nvidia_h100_80gb_hbm3'}
+    """
+    short = {name: device_key(name) for name in names}
+    shared = [key for key in short.values() if list(short.values()).count(key) > 1]
+    whole = {name: "_".join(re.findall("[a-z0-9]+", name.lower()))[:64] for name in short}
+    return {name: whole[name] if key in shared else key for name, key in short.items()}
 
 
 _LETTERS = {"num_warps": "W", "num_stages": "S", "num_ctas": "C", "maxnreg": "R"}

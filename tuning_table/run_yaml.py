@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from tuning_table.errors import TableError, shown
-from tuning_table.names import is_id, is_word, problem_with_name
+from tuning_table.names import is_id, problem_with_name
 from tuning_table.section import Section
 from tuning_table.strict_yaml import Lines, parse, pyyaml
-from tuning_table.table import FORMAT, LARGEST, Cells, TableConfig, TableHeader
+from tuning_table.table import FORMAT, LARGEST, LOOKUPS, Cells, TableConfig, TableHeader
 
 _REQUIRED = ("format", "kernel", "device", "cells", "timing", "features", "configs")
 _FACTS = ("source_hash", "date")  # required as well, but an imported table has `origin` instead
 _COURSE = ("scenario_set", "seed", "strategy", "summary")
-_DEVICE = ("name", "arch", "multiprocessors", "memory_bytes", "cache_bytes")
+_DEVICE = ("name", "key", "arch", "multiprocessors", "memory_bytes", "cache_bytes")
 _COUNTS = ("scenarios", "rows", "cells_measured", "cells_failed", "cells_possible")
 _SUMMARY = ("seconds", *_COUNTS, "noise_median", "noise_p90", "noise_p99", "finished", "failures")
 
@@ -35,7 +35,20 @@ def run_text(path: Path, run: Mapping[str, Any]) -> str:
 def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeader:
     """Check what a run.yaml holds. Raises TableError with the line, where `lines` has it."""
     run = Section(path, values, lines)
-    run.only((*_REQUIRED, "driver", "torch", "triton", *_FACTS, *_COURSE, "origin", "values", "constants"))
+    run.only(
+        (
+            *_REQUIRED,
+            "driver",
+            "torch",
+            "triton",
+            *_FACTS,
+            *_COURSE,
+            "origin",
+            "values",
+            "constants",
+            "lookup",
+        )
+    )
     if run.get_as("format", int) != FORMAT:
         raise run.error("format", f"must be {FORMAT}, the only format that there is")
     if run.get_as("cells", str) not in list(Cells):
@@ -54,14 +67,16 @@ def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeade
     device = run.section("device")
     device.only(_DEVICE)
     device.number("cache_bytes", int, 0, LARGEST, 0)
+    if problem := problem_with_name(device.get_as("key", str, "key")):
+        raise device.error("key", f"{shown(device['key'])} {problem}")
     words = run.section("values", optional=True)
     words.only((*features, *configs[0].parameters))
-    stand_for = {name: tuple(words.names(name)) for name in words}
-    for name, listed in stand_for.items():
-        for word in listed:
-            if not is_word(word):
-                what = f"{shown(word)} is no word (letters, digits, spaces and _ . % / + -)"
-                raise words.error(name, what)
+    stand_for = {name: words.by_number(name) for name in words}
+    lookup = run.section("lookup", optional=True)
+    lookup.only(features)
+    for name, rule in lookup.items():
+        if rule not in LOOKUPS:
+            raise lookup.error(name, f"must be {' or '.join(LOOKUPS)}, not {shown(rule)}")
     cells = Cells(values["cells"])
     return TableHeader(
         kernel=run.get_as("kernel", str),

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from tuning_table.errors import TableError, shown
+from tuning_table.names import is_word
 from tuning_table.strict_yaml import Lines, Place
+from tuning_table.table import LARGEST
 
 T = TypeVar("T", int, float)
 _KINDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
@@ -73,6 +75,20 @@ class Section(dict[str, Any]):
         if not least <= value <= most:  # NaN is in no range
             raise self.error(key, f"must be between {least} and {most}, not {shown(value)}")
         return kind(value)
+
+    def by_number(self, key: str) -> dict[int, str]:
+        """The words of a list by their places from 0, or those of `{word: integer}` by their integers."""
+        listed = self.get_as(key, (list, dict))
+        words = self.names(key) if isinstance(listed, list) else list(listed)
+        for word in words:
+            if not is_word(word):
+                raise self.error(key, f"{shown(word)} is no word (letters, digits, spaces and _ . % / + -)")
+        numbers = [*range(len(words))]
+        if not isinstance(listed, list):
+            numbers = [listed.number(word, int, -LARGEST, LARGEST) for word in words]
+        if len(set(numbers)) < len(words) or not words:
+            raise self.error(key, "needs words with different integers")
+        return dict(zip(numbers, words, strict=True))
 
     def names(self, key: str, *, optional: bool = False) -> list[str]:
         """The list of different strings under `key`, at least one; if optional, none or no list will do."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 FORMAT = 1
 LARGEST = 1 << 62  # of a feature, either way, and of other integers
 RUN, SCENARIOS, TIMES, FAILURES = "run.yaml", "scenarios.csv", "times.csv", "failures.csv"
+LOOKUPS = ("nearest", "at_most")  # rules by which a source's entry serves the sizes between its keys
 MOST_WITHOUT = (
     0.1  # the share of scenarios that may be without a config that works; more, and the run was wrong
 )
@@ -39,8 +40,8 @@ class TableHeader:
     features: tuple[str, ...]
     configs: tuple[TableConfig, ...]
     provenance: Mapping[str, Any]  # all of run.yaml
-    # What the integers 0, 1, ... of a feature or parameter stand for, such as data types.
-    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # What integers of a feature or parameter stand for, such as data types.
+    words: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     constants: tuple[str, ...] = ()  # the features that are fixed for a running program, if the run knew
 
     @property

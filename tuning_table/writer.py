@@ -249,11 +249,11 @@ def table_texts(
 def _without_words(folder: Path, header: TableHeader, values: Sequence[int | str]) -> Iterator[int | str]:
     """The values of a scenario, with the integers of its words."""
     for name, value in zip_longest(header.features, values):
-        words = header.words.get(name, ())
-        if isinstance(value, str) and value not in words:
-            known = ", ".join(words) or "none"
+        numbers = {word: number for number, word in header.words.get(name, {}).items()}
+        if isinstance(value, str) and value not in numbers:
+            known = ", ".join(numbers) or "none"
             raise TableError(folder, f"{name} has the word {shown(value)}; `values` lists: {known}")
-        yield words.index(value) if isinstance(value, str) else value
+        yield numbers[value] if isinstance(value, str) else value
 
 
 def _refuse_foreign_files(folder: Path) -> None:

@@ -11,6 +11,7 @@ from attn_kernels.choose.mixed import KERNEL as MIXED
 from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL, mixed_lengths, needs_parts
 from attn_kernels.choose.overrides import CONFIG, DEVICE, logged, overrides
 from attn_kernels.choose.packages import heuristics_package, kernel_package
+from attn_kernels.core.checks import check_device
 from attn_kernels.core.config import Config, LaunchConfig, complete
 from attn_kernels.core.errors import brief, warn_if_untuned, warn_user
 from attn_kernels.core.lengths import Lengths, Parts
@@ -53,6 +54,7 @@ class Choices:
     """
 
     def __init__(self, model: Model, device: torch.device, device_key: str | None = None) -> None:
+        check_device("device", device)
         self.model, self.device, self.device_key = model, device, device_key
         self._launches: dict[tuple[Config, bool], dict[Hashable, Any]] = {}
         self._failed: list[Config] = []  # what does not fit the device

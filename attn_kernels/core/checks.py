@@ -4,9 +4,11 @@ import torch
 from torch import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16)
+DEVICE_TYPES = ("cuda", "cpu")  # as torch calls them; AMD's GPUs are "cuda", too
 FP8 = torch.float8_e4m3fn
 MAX_HEAD_SIZE = 512
 INT32_LIMIT = 2**31
+MAX_TOKENS = 2**30 - 256  # of a batch, and keys of a sequence: two such numbers and a tile are below 2^31
 
 
 def check_int(name: str, value: object, minimum: int) -> None:
@@ -20,12 +22,18 @@ def check_int(name: str, value: object, minimum: int) -> None:
 def check_index_tensors(cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor) -> None:
     """Demand int32, one device, a last stride of 1, and shapes that agree."""
     device = cu_seqlens_q.device if isinstance(cu_seqlens_q, Tensor) else torch.device("cpu")
+    check_device("cu_seqlens_q", device)
     _check_index_tensor("cu_seqlens_q", cu_seqlens_q, (-1,), device)
     num_seqs = cu_seqlens_q.shape[0] - 1
     if num_seqs < 0:
         raise ValueError("cu_seqlens_q is empty, but num_seqs + 1 entries are needed")
     _check_index_tensor("seqused_k", seqused_k, (num_seqs,), device)
     _check_index_tensor("block_table", block_table, (num_seqs, -1), device)
+
+
+def check_device(name: str, device: torch.device) -> None:
+    if device.type not in DEVICE_TYPES:
+        raise ValueError(f"{name} is on {device}, but a GPU is needed")
 
 
 def _check_index_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
@@ -42,6 +50,11 @@ def _check_index_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], devic
         raise ValueError(f"{name} is on {tensor.device}, but cu_seqlens_q is on {device}")
     if got[-1] > 1 and tensor.stride(-1) != 1:
         raise ValueError(f"{name} has stride {tensor.stride(-1)} in its last dimension, but 1 is needed")
+
+
+def check_causal(causal: object) -> None:
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal is a {type(causal).__name__}, but a bool is needed")
 
 
 def check_heads(num_query_heads: int, num_kv_heads: int, head_size: int) -> None:
@@ -73,6 +86,7 @@ def check_lengths(
     num_query_tokens: int,
     max_query_len: int,
     max_seq_len: int,
+    causal: bool,
 ) -> None:
     """Check the lengths that the host states against each other."""
     check_int("num_query_tokens", num_query_tokens, 0)
@@ -83,9 +97,12 @@ def check_lengths(
             f"max_seq_len is {max_seq_len}, but block_table holds {blocks_per_seq} blocks of {block_size} "
             f"tokens a sequence, so at most {blocks_per_seq * block_size} is possible"
         )
+    for name, value in (("num_query_tokens", num_query_tokens), ("max_seq_len", max_seq_len)):
+        if value > MAX_TOKENS:
+            raise ValueError(f"{name} is {value}, but at most {MAX_TOKENS} is supported")
     if max_query_len > num_query_tokens:
         raise ValueError(f"max_query_len is {max_query_len}, but num_query_tokens is only {num_query_tokens}")
-    if max_query_len > max_seq_len:
+    if causal and max_query_len > max_seq_len:
         raise ValueError(f"max_query_len is {max_query_len}, but max_seq_len is only {max_seq_len}")
     if num_query_tokens > num_seqs * max_query_len:
         raise ValueError(
@@ -103,6 +120,7 @@ def check_contents(
     max_query_len: int,
     max_seq_len: int,
     block_size: int,
+    causal: bool,
 ) -> int:
     """Check the contents of the index tensors and return the largest page id in use, -1 if there is none.
 
@@ -123,7 +141,7 @@ def check_contents(
             f"cu_seqlens_q gives sequence {i} {query_lens[i]} query tokens, "
             f"but max_query_len is {max_query_len}"
         )
-    for i in (context_lens < query_lens).nonzero().flatten().tolist():
+    for i in (causal & (context_lens < query_lens)).nonzero().flatten().tolist():
         raise ValueError(
             f"seqused_k is {context_lens[i]} for sequence {i}, but it has {query_lens[i]} query tokens"
         )

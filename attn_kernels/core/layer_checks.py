@@ -1,9 +1,11 @@
 """Validation of one layer's tensors and score options; host-only, never synchronises."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
-from attn_kernels.core.checks import FP8, INT32_LIMIT, check_int
+from attn_kernels.core.checks import FP8, INT32_LIMIT, check_causal, check_int
 from attn_kernels.core.structures import Plan
 
 FLOAT32_LIMIT = 3.4e38
@@ -70,6 +72,8 @@ def check_scoring(
     softmax_scale: float | None,
     sliding_window: int | None,
     softcap: float,
+    causal: bool,
+    keys_after: int | None,
     alibi_slopes: Tensor | None,
     sinks: Tensor | None,
     k_scale: float | Tensor,
@@ -82,8 +86,11 @@ def check_scoring(
         _check_positive("softmax_scale", softmax_scale)
     if sliding_window is not None:
         check_int("sliding_window", sliding_window, 1)
-        if sliding_window >= INT32_LIMIT:
-            raise ValueError(f"sliding_window is {sliding_window}, but less than 2^31 is needed")
+    check_causal(causal)
+    if keys_after is not None:
+        check_int("keys_after", keys_after, 0)
+        if causal and keys_after:
+            raise ValueError(f"keys_after is {keys_after}, but causal is True: no query sees a later key")
     if softcap != 0.0:
         _check_positive("softcap", softcap)
         if softcap > MAX_SOFTCAP:
@@ -128,3 +135,48 @@ def check_own_memory(name: str, tensor: Tensor) -> None:
 def check_tensor(name: str, tensor: object) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, but a torch.Tensor is needed")
+
+
+def check_no_gradient(tensors: Iterable[object], names: Iterable[str]) -> None:
+    """Refuse tensors that require a gradient, because none is computed."""
+    for tensor, name in zip(tensors, names, strict=True):
+        if isinstance(tensor, Tensor) and tensor.requires_grad:
+            raise NotImplementedError(f"{name} requires a gradient, but torch.no_grad() is needed")
+
+
+def check_apart(name: str, written: Tensor, other_name: str, other: Tensor) -> None:
+    """Refuse an output that overlaps another tensor in memory, if it has any."""
+    if written.data_ptr() and _meet(written.data_ptr() - other.data_ptr(), _steps(written), _steps(other)):
+        raise ValueError(f"{name} overlaps {other_name} in memory, but memory of its own is needed")
+
+
+def bytes_reached(tensor: Tensor) -> int:
+    """Bytes from the beginning of a tensor to its end."""
+    return _length(_steps(tensor))
+
+
+Steps = list[tuple[int, int]]  # distances in bytes, the largest first, and how many places are so far apart
+
+
+def _steps(tensor: Tensor) -> Steps:
+    size = tensor.element_size()
+    steps = zip(tensor.stride(), tensor.shape, strict=True)
+    return sorted([(1, size), *((size * step, count) for step, count in steps if count != 1)], reverse=True)
+
+
+def _length(steps: Steps) -> int:
+    return 1 + sum(step * (count - 1) for step, count in steps) if all(count for _, count in steps) else 0
+
+
+def _meet(offset: int, steps: Steps, others: Steps) -> bool:
+    """Whether bytes that begin at ``offset`` of others overlap them.
+
+    Rows that are equally far apart may lie between each other. Else one begins where the other has ended.
+    """
+    if not -_length(steps) < offset < _length(others):
+        return False
+    (step, _), *row = steps or [(0, 1)]
+    (other_step, _), *other_row = others or [(0, 1)]
+    if step != other_step or step < max(_length(row), _length(other_row)):
+        return True
+    return any(_meet(place, row, other_row) for place in (offset % step, offset % step - step))

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 import torch
 
-from attn_kernels.core.checks import check_cache_dtype, check_dtype, check_heads, check_int
+from attn_kernels.core.checks import (
+    MAX_TOKENS,
+    check_cache_dtype,
+    check_causal,
+    check_dtype,
+    check_heads,
+    check_int,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,7 @@ class Model:
     sliding_window: int | None = None  # keys that a query of these layers sees; None: all
     fp8_queries: bool = False  # prompts over fp8 caches may round queries to e4m3, each row by its own scale
     batch_invariant: bool = False  # a sequence's results have the same bits whatever else is in the batch
+    causal: bool = True  # False: queries also see later keys, and a sequence may have more queries than keys
 
     def __post_init__(self) -> None:
         check_heads(self.num_query_heads, self.num_kv_heads, self.head_size)
@@ -34,6 +42,8 @@ class Model:
         check_int("block_size", self.block_size, 1)
         if self.sliding_window is not None:
             check_int("sliding_window", self.sliding_window, 1)
+            object.__setattr__(self, "sliding_window", min(self.sliding_window, MAX_TOKENS))
+        check_causal(self.causal)
         if self.fp8_queries and self.kv_element_size > 1:
             raise ValueError(
                 f"fp8_queries is True, but cache_dtype is {self.cache_dtype}: fp8 caches are needed"

@@ -11,7 +11,8 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.model import Model
 
 
-@dataclass(slots=True, eq=False)  # not frozen: that would take three times as long to make, at every step
+# Not frozen: that would take three times as long to make, at every step.
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Plan:
     """The data that all layers of one step share; nothing changes it but a config that does not fit."""
 
@@ -43,6 +44,7 @@ class Plan:
     # Plans the batch again without a config that raised an error; None where the caller chose the config.
     again: Callable[[Config, Exception], "Plan"] | None = field(default=None, repr=False)
     replacement: "Plan | None" = field(default=None, repr=False)  # what that made: launched in place of this
+    handle: Tensor | None = field(default=None, init=False, repr=False)  # by which an operator finds the plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +64,7 @@ class Layer:
     v_scale: float | Tensor
     lse: Tensor | None = None
     bidirectional_ranges: Tensor | None = None
+    ahead: int | None = None  # keys that a query sees behind its own; None in causal attention
 
 
 class OfLayer(NamedTuple):

@@ -33,6 +33,7 @@ class StepMetadata:
     plans: dict[Any, Any] = field(default_factory=dict)  # by kind, made by the first layer's forward
     # ``bidirectional_ranges`` of ``run``; models of vLLM clear it by this name for layers without ranges.
     mm_prefix_range_tensor: Tensor | None = None
+    causal: bool = True
 
     def plan_for(self, kind: Any) -> Any:
         """Plan the step for layers of a kind, at their first call."""
@@ -44,11 +45,17 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
     """Return a step's lengths, and those of its parts if decodes stand before prompts.
 
     Reads no tensor of the device. Bounds that contradict each other, as those of dummy batches may, are
-    widened. No sequence is longer than the block table.
+    widened. No sequence is longer than the block table. Raises ValueError about a longer query.
     """
     num_seqs, pages = step.block_table.shape
     num_tokens, max_query_len = int(step.num_actual_tokens), int(step.max_query_len)  # may be NumPy's
-    max_seq_len = min(max(int(step.max_seq_len), max_query_len), pages * block_size)
+    max_seq_len, room = int(step.max_seq_len), pages * block_size
+    if step.causal and max_query_len > room:
+        raise ValueError(
+            f"max_query_len is {max_query_len}, but block_table holds {pages} blocks of {block_size} tokens "
+            f"a sequence, so at most {room} is possible"
+        )
+    max_seq_len = min(max(max_seq_len, max_query_len) if step.causal else max_seq_len, room)
     total = num_seqs * max_seq_len
     contexts = None
     if step.seq_lens_cpu_upper_bound is not None and not step.for_capture:
@@ -75,6 +82,24 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
     return lengths, Parts(decodes, prompts)
 
 
+def with_own_keys(step: StepMetadata) -> StepMetadata:
+    """Return the step over the keys of its own tokens alone, one a page."""
+    lens, longest = step.query_start_loc.diff(), int(step.max_query_len)
+    return replace(
+        step,
+        seq_lens=lens,
+        seq_lens_cpu_upper_bound=step.query_start_loc_cpu[: len(lens) + 1].diff(),
+        block_table=step.query_start_loc[:-1, None]
+        + torch.arange(longest, dtype=torch.int32, device=lens.device),
+        max_seq_len=longest,
+    )
+
+
+def over_own_keys(model: Model) -> Model:
+    """Return the model of layers that attend to what ``with_own_keys`` has for keys."""
+    return replace(model, block_size=1, cache_dtype=None)
+
+
 _workspaces: WeakValueDictionary[Hashable, Workspace] = WeakValueDictionary()
 
 
@@ -85,8 +110,9 @@ def shared_workspace(
 
     ``engine``: whatever is the same for all plans that run one after another.
     """
-    # Pages, types of caches and windows change nothing, so groups that differ in them share one.
-    unique = {replace(model, block_size=16, cache_dtype=None, sliding_window=None) for model in models}
+    # Pages, types of caches and what a mask hides change nothing, so groups that differ in them share one.
+    alike: dict[str, Any] = {"block_size": 16, "cache_dtype": None, "sliding_window": None, "causal": True}
+    unique = {replace(model, **alike) for model in models}
     key = (engine, device, frozenset(unique), max_num_seqs, max_tokens)
     workspace = _workspaces.get(key)
     if workspace is None:
@@ -97,25 +123,35 @@ def shared_workspace(
 
 
 class Planner:
-    """Plans steps for layers of one model and one group of vLLM's caches."""
+    """Plans steps for layers of one model and one group of vLLM's caches.
 
-    def __init__(self, model: Model, shared: Workspace) -> None:
-        self.model = model
+    ``own_keys``: layers have no cache and attend to the step's own keys, one a page.
+    """
+
+    def __init__(self, model: Model, shared: Workspace, *, own_keys: bool = False) -> None:
+        self.model = over_own_keys(model) if own_keys else model
+        self.own_keys = own_keys
         self.shared = shared  # keeps it alive
         # Layers of several groups take turns within a step, so what a plan computes once is each one's own.
         self.workspace = shared.sibling()
 
     def plan(self, step: StepMetadata) -> Plan:
         """Plan a step; never waits for the device. Raises as ``attn_kernels.plan``."""
-        lengths, parts = step_lengths(step, self.model.block_size)
+        step = with_own_keys(step) if self.own_keys else step
+        model = self.model if step.causal else replace(self.model, causal=False)
+        lengths, parts = step_lengths(step, model.block_size)
+        seq_lens, bounds = step.seq_lens, step.seq_lens_cpu_upper_bound
+        stated = int(step.max_seq_len) if bounds is None else max(int(step.max_seq_len), *bounds.tolist())
+        if stated > lengths.max_seq_len:  # dummy batches may have more keys than the block table
+            seq_lens = seq_lens.clamp(max=lengths.max_seq_len)
         workspace: Workspace | None = self.workspace
         if lengths.num_seqs > self.workspace.max_num_seqs:  # local attention makes sequences of chunks
             workspace = None
         return plan(
             step.query_start_loc,
-            step.seq_lens,
+            seq_lens,
             step.block_table,
-            self.model,
+            model,
             num_query_tokens=lengths.num_query_tokens,
             max_query_len=lengths.max_query_len,
             max_seq_len=lengths.max_seq_len,

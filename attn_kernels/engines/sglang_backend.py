@@ -34,6 +34,8 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         self._page = int(runner.page_size)
         self._pool = runner.token_to_kv_pool
         self._slots: Tensor = runner.req_to_token_pool.req_to_token  # int32 [requests, positions]
+        # Whether layers with windows have a cache of their own; the pool finds its slots by the other's.
+        self._two_caches = bool(getattr(self._pool, "swa_layer_nums", 0))
         layers = [layer for layer in runner.model.modules() if isinstance(layer, RadixAttention)]
         check_runner(runner, self._pool)
         for layer in layers:
@@ -48,9 +50,9 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         # Where the query tokens of decodes begin, on the device and on the host.
         self._starts = torch.arange(max_seqs + 1, dtype=torch.int32, device=self.device)
         self._starts_cpu = torch.arange(max_seqs + 1, dtype=torch.int32)
-        self._captured: dict[int, StepMetadata] = {}  # by sequences
+        self._captured: dict[int, list[StepMetadata]] = {}  # by sequences
         self._kept: list[Any] = []  # plans, which must live as long as their graphs
-        self.forward_metadata: StepMetadata | None = None
+        self.forward_metadata: list[StepMetadata] = []  # of each cache
         if self.device.type == "cuda":
             features = {features_of(layer, self._scaled) for layer in layers}
             done = compile_ahead(self.device, models.values(), features=features, for_capture=True)
@@ -71,7 +73,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         """Make the batch of a pass that no graph holds."""
         mode = forward_batch.forward_mode
         if mode.is_idle():
-            self.forward_metadata = None
+            self.forward_metadata = []
             return
         seqs = forward_batch.batch_size
         if mode.is_decode():
@@ -85,10 +87,10 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         else:
             raise NotImplementedError(f"attn_kernels: forward mode {mode} is not supported")
         lens, lens_cpu = forward_batch.seq_lens.to(torch.int32), forward_batch.seq_lens_cpu
-        table = self._table(forward_batch, self._pages(forward_batch))
-        self.forward_metadata = self._step(
-            starts, starts_cpu, lens, table, lens_cpu=lens_cpu, max_query_len=longest
-        )
+        self.forward_metadata = [
+            self._step(starts, starts_cpu, lens, table, lens_cpu=lens_cpu, max_query_len=longest)
+            for table in self._page_tables(forward_batch, self._pages(forward_batch))
+        ]
 
     def _pages(self, forward_batch: Any) -> int:
         """Pages of the longest sequence, at most; the host may not know it."""
@@ -96,11 +98,14 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         longest = self._slots.shape[1] if known is None else int(known.max())
         return max(1, -(-longest // self._page))
 
-    def _table(self, forward_batch: Any, pages: int) -> Tensor:
-        """Page ids, int32 [sequences, pages]: a page's slots lie one behind the other."""
+    def _page_tables(self, forward_batch: Any, pages: int) -> list[Tensor]:
+        """Page ids of each cache, int32 [sequences, pages]: a page's slots lie one behind the other."""
         places = torch.arange(0, pages * self._page, self._page, device=self.device)
         places.clamp_(max=self._slots.shape[1] - 1)
-        return self._slots[forward_batch.req_pool_indices[:, None], places].to(torch.int32) // self._page
+        slots = [self._slots[forward_batch.req_pool_indices[:, None], places]]
+        if self._two_caches:
+            slots.append(self._pool.translate_loc_from_full_to_swa(slots[0]))
+        return [own.to(torch.int32) // self._page for own in slots]
 
     def _step(
         self, *of_batch: Tensor, lens_cpu: Tensor | None, max_query_len: int, for_capture: bool = False
@@ -125,7 +130,8 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         """Allocate what graphs of decodes read."""
         pages = -(-self._slots.shape[1] // self._page)
         self._lens = torch.ones(max_bs, dtype=torch.int32, device=self.device)
-        self._tables = torch.zeros(max_bs, pages, dtype=torch.int32, device=self.device)
+        shape = (1 + self._two_caches, max_bs, pages)
+        self._tables = torch.zeros(shape, dtype=torch.int32, device=self.device)
 
     def init_forward_metadata_out_graph(self, forward_batch: Any, in_capture: bool = False) -> None:
         """Fill what a graph reads, before its replay; make its batch before its capture."""
@@ -136,19 +142,27 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
             )
         if in_capture:
             starts, starts_cpu = self._starts[: seqs + 1], self._starts_cpu[: seqs + 1]
-            batch = starts, starts_cpu, self._lens[:seqs], self._tables[:seqs]
-            self._captured[seqs] = self._step(*batch, lens_cpu=None, max_query_len=1, for_capture=True)
+            self._captured[seqs] = [
+                self._step(
+                    *(starts, starts_cpu, self._lens[:seqs], table[:seqs]),
+                    lens_cpu=None,
+                    max_query_len=1,
+                    for_capture=True,
+                )
+                for table in self._tables
+            ]
         pages = self._pages(forward_batch)
         self._lens[:seqs].copy_(forward_batch.seq_lens)
-        self._tables[:seqs, :pages].copy_(self._table(forward_batch, pages))
+        for table, filled in zip(self._tables, self._page_tables(forward_batch, pages), strict=True):
+            table[:seqs, :pages].copy_(filled)
         self.forward_metadata = self._captured[seqs]
 
     def init_forward_metadata_in_graph(self, forward_batch: Any) -> None:
         """Forget the plans of a warm-up: a graph must hold the kernels that a plan launches."""
-        step = self.forward_metadata
-        if step is not None and step.for_capture:
-            step.plans = {}
-            self._kept.append(step.plans)
+        for step in self.forward_metadata:
+            if step.for_capture:
+                step.plans = {}
+                self._kept.append(step.plans)
 
     def get_cuda_graph_seq_len_fill_value(self) -> int:
         return 1
@@ -174,17 +188,20 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         for name, value in others.items():
             if isinstance(value, Tensor) or value not in (None, False):
                 raise NotImplementedError(f"attn_kernels: {name} is given, but it is not supported")
-        scales = {}
+        scales: dict[str, Any] = {}
         if self._scaled:
             scales = {
                 name: self._one if scale is None else scale.reshape(1)
                 for name, scale in (("k_scale", layer.k_scale), ("v_scale", layer.v_scale))
             }
+        own_cache = self._two_caches and self._pool.layers_mapping[layer.layer_id][1]
         if save_kv_cache and k is not None and v is not None:
-            self._pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v, *scales.values())
-        step = self.forward_metadata
-        if step is None:
+            slots = forward_batch.out_cache_loc
+            of_window = self._pool.translate_loc_from_full_to_swa(slots) if own_cache else None
+            self._pool.set_kv_buffer(layer, KVWriteLoc(slots, swa_loc=of_window), k, v, *scales.values())
+        if not self.forward_metadata:
             raise RuntimeError("attn_kernels: init_forward_metadata was not called")
+        step = self.forward_metadata[own_cache]
         heads, window = kind = kind_of(layer)
         plan = step.plans.get(kind) or step.plan_for(kind)
         tokens = plan.num_query_tokens

@@ -21,12 +21,9 @@ def check_runner(runner: Any, pool: Any) -> None:
     if pool.dtype not in (runner.dtype, FP8):
         needed = f"{runner.dtype} or {FP8}"
         raise ValueError(f"attn_kernels: the cache's dtype is {pool.dtype}, but {needed} is needed")
-    if runner.page_size % PAGE_MULTIPLE:
-        needed = f"a multiple of {PAGE_MULTIPLE} is needed (--page-size {PAGE_MULTIPLE})"
+    if runner.page_size > 1 and runner.page_size % PAGE_MULTIPLE:
+        needed = f"1 or a multiple of {PAGE_MULTIPLE} is needed (--page-size {PAGE_MULTIPLE})"
         raise ValueError(f"attn_kernels: page_size is {runner.page_size}, but {needed}")
-    if getattr(pool, "swa_layer_nums", 0):
-        needed = "one cache for all layers is needed (--disable-hybrid-swa-memory)"
-        raise ValueError(f"attn_kernels: layers with windows have a cache of their own, but {needed}")
 
 
 def check_layer(layer: Any) -> None:

@@ -49,7 +49,7 @@ def store_kernel(
     values = tl.load(values_ptr + from_rows * stride_values + columns[None, :], mask=present)
     present &= (slots >= 0)[:, None]
     places = (slots // BLOCK_SIZE) * stride_page + (slots % BLOCK_SIZE) * stride_slot
-    inside = (columns // HEAD_SIZE) * stride_head + columns % HEAD_SIZE
+    inside = (columns // HEAD_SIZE).to(tl.int64) * stride_head + columns % HEAD_SIZE
     to = places[:, None] + inside[None, :]
     tl.store(k_cache_ptr + to, keys, mask=present)
     tl.store(v_cache_ptr + to, values, mask=present)

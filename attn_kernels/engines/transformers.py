@@ -22,6 +22,7 @@ from attn_kernels.core.structures import Plan
 from attn_kernels.engines import transformers_paged as transformers_paged  # registers itself
 from attn_kernels.engines.transformers_masks import image_ranges, read_rule
 from attn_kernels.engines.transformers_paged import NAME
+from attn_kernels.engines.transformers_sequences import STARTS, Sequences, check_known, packed_sequences
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
@@ -38,6 +39,8 @@ class Step:
     padded_queries: tuple[int, ...]  # leading queries of each sequence that are padding; empty without
     window: int | None  # keys that a query sees, its own included
     ranges: Tensor | None = None  # ``bidirectional_ranges`` of ``run``
+    causal: bool = True
+    sequences: Sequences | None = None  # where they are packed, or end before the key tensors do
     plans: dict[tuple[Model, int], Plan] = field(default_factory=dict)  # by model and pages a sequence apart
     indices: dict[str, Tensor] = field(default_factory=dict)  # of copies, made by the first layer
 
@@ -52,12 +55,17 @@ class Step:
 _steps: MutableMapping[Tensor, Step] = WeakTensorKeyDictionary()
 
 
-def step_of(mask: Tensor | None) -> Step:
-    """The step that a result of ``step_mask`` stands for; NotImplementedError for any other mask."""
+def step_of(mask: Tensor | None, whole: Step | None = None) -> Step:
+    """The step that a result of ``step_mask`` stands for; NotImplementedError for any other mask.
+
+    ``whole``: the step of no mask, if there may be none.
+    """
+    if mask is None and whole is not None:
+        return whole
     step = None if mask is None else _steps.get(mask)
     if step is None:
         got = "None" if mask is None else f"a tensor of shape {tuple(mask.shape)}"
-        needed = "what transformers makes of a 2D mask for causal attention, on one device, is needed"
+        needed = "what transformers makes of a 2D mask, on one device, is needed"
         raise NotImplementedError(f"attention_mask is {got}, but {needed}")
     return step
 
@@ -77,15 +85,25 @@ def step_mask(
     """Return a tensor that stands for the step; the signature is that of transformers' ``sdpa_mask``.
 
     Synchronises with the device if there is an ``attention_mask`` [batch_size, tokens], False or 0 where a
-    token is padding, or if there are images, because these decide what is launched. ``q_offset``,
-    ``kv_offset``: positions of the first query and of the first slot.
+    token is padding, or if there are images or packed sequences, because these decide what is launched.
+    ``q_offset``, ``kv_offset``: positions of the first query and of the first slot.
 
     Raises:
-        NotImplementedError: a ``mask_function`` that is not causal with or without a window and images;
-            padding between tokens.
+        NotImplementedError: a ``mask_function`` that is none of ``transformers_masks.RULES``; padding between
+            tokens.
         ValueError: an ``attention_mask`` that ends before the queries.
     """
     rule = read_rule(mask_function)
+    mask = torch.empty((batch_size, 1, 1, 1), dtype=torch.bool, device=device)
+    if not rule.causal or rule.sequences is not None:
+        sequences = None
+        if rule.sequences is not None:
+            sequences = Sequences.of_indices(rule.sequences.expand(batch_size, -1))
+        elif attention_mask is not None:
+            sequences = _padded(attention_mask, q_length, kv_length, rule.window)
+        shape = batch_size, q_length, kv_length, kv_length
+        _steps[mask] = Step(*shape, (), (), rule.window, None, rule.causal, sequences)
+        return mask
     first_slots: tuple[int, ...] = ()
     padded_queries: tuple[int, ...] = ()
     if attention_mask is not None:
@@ -97,7 +115,6 @@ def step_mask(
         if any(first > q_offset for first in firsts):
             padded_queries = tuple(max(0, first - q_offset) for first in firsts)
     end = q_offset + q_length - kv_offset
-    mask = torch.empty((batch_size, 1, 1, 1), dtype=torch.bool, device=device)
     firsts = [kv_offset + slot for slot in first_slots or [0] * batch_size]
     ranges = image_ranges(rule, firsts, 0 if isinstance(q_offset, Tensor) else q_offset)
     if ranges is not None:
@@ -108,10 +125,35 @@ def step_mask(
     return mask
 
 
+def _padded(attention_mask: Tensor, q_length: int, kv_length: int, window: int | None) -> Sequences | None:
+    """The sequences of queries that see keys on both sides; None without padding.
+
+    With a window, queries are the tokens of the keys, and of padding there are none.
+    """
+    spans = _tokens_of(attention_mask, kv_length)
+    if all(span == (0, kv_length) for span in spans):
+        return None
+    keys = tuple((i * kv_length + first, count) for i, (first, count) in enumerate(spans))
+    return Sequences(keys if window else tuple((i * q_length, q_length) for i in range(len(spans))), keys)
+
+
 def _first_tokens(attention_mask: Tensor, q_offset: int, stop: int) -> list[int]:
     """The position of each sequence's first token that is no padding.
 
     Padding behind the last token is allowed among the queries: no other query sees it.
+    """
+    spans = _tokens_of(attention_mask, stop)
+    for i, (first, count) in enumerate(spans):
+        if count and first + count <= q_offset:
+            needed = "padding is only supported on the left, and on the right of the newest tokens"
+            raise NotImplementedError(f"attention_mask has zeros behind tokens of sequence {i}, but {needed}")
+    return [first if count else stop for first, count in spans]
+
+
+def _tokens_of(attention_mask: Tensor, stop: int) -> list[tuple[int, int]]:
+    """The position of each sequence's first token that is no padding, and how many there are. Synchronises.
+
+    Raises NotImplementedError about padding between tokens.
     """
     if attention_mask.ndim != 2 or attention_mask.shape[1] < stop:
         needed = f"(batch_size, {stop}) is needed: a column for each token so far"
@@ -121,13 +163,13 @@ def _first_tokens(attention_mask: Tensor, q_offset: int, stop: int) -> list[int]
     first = torch.where(tokens, positions, stop).amin(1)
     last = torch.where(tokens, positions, -1).amax(1)
     count = tokens.sum(1)
-    firsts = []
+    spans = []
     for i, (begin, end, total) in enumerate(torch.stack((first, last, count), 1).tolist()):
-        if total and (end - begin + 1 != total or end < q_offset):
+        if total and end - begin + 1 != total:
             needed = "padding is only supported on the left, and on the right of the newest tokens"
             raise NotImplementedError(f"attention_mask has zeros behind tokens of sequence {i}, but {needed}")
-        firsts.append(begin)
-    return firsts
+        spans.append((begin, total))
+    return spans
 
 
 PAGE_SIZE = 16  # kernels compile for it, so it must not depend on the number of keys
@@ -155,8 +197,10 @@ def attention(
     Args:
         query: [num_seqs, num_query_heads, queries, head_size], float16 or bfloat16.
         key, value: [num_seqs, num_kv_heads, slots, head_size] of the same dtype.
-        attention_mask: the result of ``step_mask`` for this step.
+        attention_mask: the result of ``step_mask`` for this step. None of attention that is not causal.
         scaling, softcap, s_aux: ``softmax_scale``, ``softcap`` and ``sinks`` of ``run``.
+        is_causal: that of the module if None.
+        kwargs: ``cu_seq_lens_q`` and ``cu_seq_lens_k`` say where packed sequences begin.
 
     Returns:
         The output [num_seqs, queries, num_query_heads, head_size], and None in place of weights.
@@ -165,16 +209,34 @@ def attention(
         NotImplementedError: a mask or an argument that is not supported.
         TypeError, ValueError: as ``plan`` and ``run``; or keys that do not belong to the step.
     """
-    _check_supported(dropout, is_causal, kwargs)
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):
-        raise NotImplementedError("query, key or value requires a gradient, but torch.no_grad() is needed")
-    step = step_of(attention_mask)
+    _check_supported(dropout, kwargs)
     num_seqs, num_heads, queries, head_size = query.shape
+    whole = None
+    if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+        slots = key.shape[2]
+        whole = Step(num_seqs, queries, slots, slots, (), (), None, causal=False)
+    step = step_of(attention_mask, whole)
+    if is_causal is False and step.causal:
+        raise NotImplementedError("is_causal is False, but attention_mask is causal")
     got = (num_seqs, queries, *(tensor.shape[2] for tensor in (key, value)))
     needed = (step.num_seqs, step.query_len, step.key_len, step.key_len)
     if got != needed:
         raise ValueError(f"sequences, queries, keys and values are {got}, but the mask is of {needed}")
-    model = Model(num_heads, key.shape[1], head_size, PAGE_SIZE, query.dtype, None, step.window)
+    sizes = (num_heads, key.shape[1], head_size, PAGE_SIZE)
+    model = Model(*sizes, query.dtype, None, step.window, causal=step.causal)
+    options: dict[str, Any] = {
+        "softmax_scale": scaling,
+        "sliding_window": step.window,
+        "softcap": softcap or 0.0,
+        "sinks": s_aux,
+        "causal": step.causal,
+    }
+    packed = packed_sequences(kwargs)
+    if packed is not None and (num_seqs > 1 or step.first_slots or step.ranges is not None):
+        raise NotImplementedError("cu_seq_lens_q is given, but not of one row without padding and images")
+    sequences = packed or step.sequences
+    if sequences is not None:
+        return sequences.attend(model, PAGE_SIZE, query, key, value, options), None
 
     pages_apart = 0 if step.first_slots else _pages_apart(key)
     if pages_apart and pages_apart == _pages_apart(value):
@@ -198,25 +260,18 @@ def attention(
         k_cache,
         v_cache,
         out=result,
-        softmax_scale=scaling,
-        sliding_window=step.window,
-        softcap=softcap or 0.0,
-        sinks=s_aux,
         bidirectional_ranges=step.ranges,
+        **options,
     )
     if step.padded_queries:
         out.zero_()[tokens] = result
     return out.view(num_seqs, queries, num_heads, head_size), None
 
 
-def _check_supported(dropout: float, is_causal: bool | None, others: dict[str, Any]) -> None:
+def _check_supported(dropout: float, others: dict[str, Any]) -> None:
     if dropout:
         raise NotImplementedError(f"dropout is {dropout}, but 0 is needed")
-    if is_causal is False:
-        raise NotImplementedError("is_causal is False, but only causal attention is supported")
-    for name in ("position_bias", "cache", "output_attentions"):
-        if others.get(name) is not None and others[name] is not False:
-            raise NotImplementedError(f"{name} is given, but it is not supported")
+    check_known(others, STARTS)
 
 
 def _pages_apart(keys: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""What a mask function of transformers lets a query see: earlier keys, those of a window, those of an image.
+"""What a mask function of transformers lets a query see: earlier keys or all, of a window, image or sequence.
 
 A function's code tells which of transformers' own it is, and its closure what it was made of.
 """
@@ -11,23 +11,36 @@ import torch
 from torch import Tensor
 from transformers.masking_utils import (
     and_masks,
+    bidirectional_mask_function,
     blockwise_overlay,
     causal_mask_function,
     or_masks,
+    packed_sequence_mask_function,
+    remap_positions_for_packed_sequence,
+    sliding_window_bidirectional_overlay,
     sliding_window_overlay,
 )
 
+_NAMED = {causal_mask_function: "causal", bidirectional_mask_function: "bidirectional"}
 _COMBINED = {and_masks().__code__: "all", or_masks().__code__: "any"}
 _OVERLAYS = {
     sliding_window_overlay(1).__code__: "window",
+    sliding_window_bidirectional_overlay(1).__code__: "both sides",
     blockwise_overlay(torch.empty(0)).__code__: "images",
+    packed_sequence_mask_function(torch.empty(0)).__code__: "sequences",
 }
+# Counts positions from the beginning of each packed sequence.
+_REMAPPED = remap_positions_for_packed_sequence(causal_mask_function, torch.empty(0)).__code__
 _UNION = "any(all(causal, window), images)"
 RULES = (
     "causal",
     "all(causal, window)",
     "any(causal, images)",
     "all(any(causal, images), window)",  # Gemma 3: ``create_masks_for_vision_model``
+    "all(causal, sequences)",
+    "all(all(causal, window), sequences)",
+    "bidirectional",
+    "all(bidirectional, both sides)",
     _UNION,  # ``create_sliding_window_causal_mask`` with ``block_sequence_ids``
 )
 
@@ -38,6 +51,8 @@ class MaskRule(NamedTuple):
     window: int | None  # the last ones up to its own; None for all
     groups: Tensor | None  # [num_seqs, tokens], the image of each token, or -1
     whole_images: bool = False  # it also sees keys of its image that lie before the window
+    sequences: Tensor | None = None  # [num_seqs, tokens], the packed sequence of each token
+    causal: bool = True
 
 
 def read_rule(function: Callable[..., Any]) -> MaskRule:
@@ -46,16 +61,25 @@ def read_rule(function: Callable[..., Any]) -> MaskRule:
     rule = _describe(function, values)
     if rule not in RULES:
         name = getattr(function, "__qualname__", repr(function))
-        needed = "only causal attention, with or without a sliding window and images, is supported"
+        needed = (
+            "causal or bidirectional attention, of sliding windows, images or packed sequences, is needed"
+        )
         raise NotImplementedError(f"mask_function is {name}, but {needed}")
-    return MaskRule(values.get("window"), values.get("images"), rule == _UNION)
+    window = values.get("window")
+    if "both sides" in values:
+        window = values["both sides"] + 1  # transformers counts keys on one side
+    causal = "bidirectional" not in rule
+    return MaskRule(window, values.get("images"), rule == _UNION, values.get("sequences"), causal)
 
 
 def _describe(function: Any, values: dict[str, Any]) -> str:
     """Name what a function is made of, and note the window and the images."""
     code = getattr(function, "__code__", None)
-    if function is causal_mask_function or code not in _COMBINED | _OVERLAYS:
-        return "causal" if function is causal_mask_function else "another"
+    if code == _REMAPPED:
+        names = code.co_freevars
+        return _describe(function.__closure__[names.index("mask_function")].cell_contents, values)
+    if function in _NAMED or code not in _COMBINED | _OVERLAYS:
+        return _NAMED.get(function, "another")
     (value,) = (cell.cell_contents for cell in function.__closure__)
     if code in _OVERLAYS:
         values[_OVERLAYS[code]] = value

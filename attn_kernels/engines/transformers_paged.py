@@ -23,9 +23,17 @@ from transformers.generation.continuous_batching import ContinuousBatchingManage
 
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
+from attn_kernels.engines.transformers_sequences import STARTS, check_known
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
+# What continuous batching passes to each layer.
+PASSED = frozenset(
+    {
+        *(*STARTS, "max_seqlen_q", "max_seqlen_k", "is_causal"),
+        *("cache", "read_index", "write_index", "logits_indices", "logits_processor_args"),
+    }
+)
 NAME = "attn_kernels"
 PAGED = "attn_kernels_paged"  # what ``NAME`` becomes while batches are generated
 PREFIXED = "paged|attn_kernels"  # a name of its own up to transformers 5.18
@@ -151,7 +159,7 @@ def paged_attention(
         The output [1, tokens, num_query_heads, head_size], and None in place of weights.
 
     Raises:
-        NotImplementedError: a mask or dropout; a call outside of continuous batching.
+        NotImplementedError: a mask, dropout or an unknown argument; a call outside of continuous batching.
         TypeError, ValueError: as ``plan`` and ``run``.
     """
     cache = kwargs.get("cache")
@@ -160,6 +168,7 @@ def paged_attention(
     if dropout or attention_mask is not None:
         what = f"dropout is {dropout}" if dropout else "attention_mask is given"
         raise NotImplementedError(f"{what}, but continuous batching supports neither dropout nor masks")
+    check_known(kwargs, PASSED)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     group, window, page_size, tensors = paged_layer(cache, layer)
     _, num_heads, tokens, head_size = query.shape

@@ -15,6 +15,7 @@ from vllm.v1.attention.backend import (
     AttentionBackend,
     AttentionCGSupport,
     AttentionMetadataBuilder,
+    AttentionType,
     CommonAttentionMetadata,
     MultipleOf,
 )
@@ -25,7 +26,7 @@ from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines.planner import Planner, StepMetadata, shared_workspace, step_lengths
 from attn_kernels.engines.two_passes import SharePlanner
-from attn_kernels.engines.vllm_kernels import launches_of_layers, logger, model_of, warnings_logged
+from attn_kernels.engines.vllm_kernels import kinds_of, launches_of_layers, logger, model_of, warnings_logged
 from attn_kernels.engines.vllm_layer import AttnKernelsImpl
 from attn_kernels.engines.vllm_supported import (
     CACHE_DTYPES,
@@ -84,7 +85,13 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         self._shares: tuple[int, ...] = ()
         if ranks > 1:
             for impl in own:
-                check_shares(ranks, impl, is_mm_prefix_lm=images, VLLM_BATCH_INVARIANT=invariant)
+                check_shares(
+                    ranks,
+                    impl,
+                    encoder=not impl.causal,
+                    is_mm_prefix_lm=images,
+                    VLLM_BATCH_INVARIANT=invariant,
+                )
             self._shares = ranks, own[0].dcp_rank, parallel.cp_kv_cache_interleave_size
             every |= {replace(model, num_query_heads=model.num_query_heads * ranks) for model in every}
         with warnings_logged():
@@ -96,12 +103,16 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
                 max(scheduler.max_num_seqs, captured),
                 scheduler.max_num_batched_tokens,
             )
-            planner_of: Any = SharePlanner if self._shares else Planner
-            self._planners = {
-                heads: planner_of(model, shared, *self._shares) for heads, model in models.items()
+            self._planners: dict[int, Any] = {
+                heads: SharePlanner(model, shared, *self._shares)
+                if self._shares
+                else Planner(model, shared, own_keys=own[0].own_keys)
+                for heads, model in models.items()
             }
-            self._compile({impl.features for impl in own}, ranks, images)
+            kinds = {kind for impl in own for kind in kinds_of(impl, vllm_config)}
+            self._compile(kinds, ranks, images)
         self._captured: list[StepMetadata] = []  # plans must live as long as their graphs
+        self._capturing = False
         self._last: tuple[StepMetadata | None, list[tuple[Model, tuple[Lengths, Parts | None]]]] = None, []
 
     def _compile(self, features: set[frozenset[str]], ranks: int, images: bool) -> None:
@@ -117,15 +128,20 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False
     ) -> StepMetadata:
         """Return the metadata of one step; reads no tensor."""
-        metadata = self._metadata(common_attn_metadata, for_capture=False)
-        self._record_replay_before(metadata)
+        metadata = self._metadata(common_attn_metadata, self._capturing)
+        if self._capturing:
+            self._captured.append(metadata)
+        else:
+            self._record_replay_before(metadata)
         return metadata
 
     def build_for_cudagraph_capture(self, common_attn_metadata: Any) -> StepMetadata:
         """Return the metadata of a graph that is captured for the lengths given here as maxima."""
-        metadata = self._metadata(common_attn_metadata, for_capture=True)
-        self._captured.append(metadata)
-        return metadata
+        self._capturing = True
+        try:
+            return self.build(0, common_attn_metadata)  # which vLLM changes for encoders and cross-attention
+        finally:
+            self._capturing = False
 
     def update_block_table(
         self, metadata: StepMetadata, blk_table: Tensor, slot_mapping: Tensor
@@ -149,8 +165,9 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
         self._last = metadata, [(model, step_lengths(metadata, model.block_size)) for model in models]
 
     def _metadata(self, common: Any, for_capture: bool) -> StepMetadata:
-        if common.causal is not True:
-            raise NotImplementedError("attn_kernels: a step is not causal, but causal attention is needed")
+        if not isinstance(common.causal, bool):
+            needed = "True or False for all of them is needed"
+            raise NotImplementedError(f"attn_kernels: causal is a tensor of requests, but {needed}")
         same = {name: getattr(common, name) for name in SAME_NAMES}
         table, planners = common.block_table_tensor, self._planners
         metadata = StepMetadata(block_table=table, for_capture=for_capture, planners=planners, **same)
@@ -165,7 +182,7 @@ class MetadataBuilder(AttentionMetadataBuilder):  # type: ignore[misc, type-arg,
 
 
 class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
-    """Causal self-attention over paged caches; see docs/vllm.md."""
+    """Attention over paged caches, and of encoders without a cache; see docs/vllm.md."""
 
     supported_dtypes: ClassVar[list[torch.dtype]] = list(DTYPES)
     supported_kv_cache_dtypes: ClassVar[list[str]] = list(CACHE_DTYPES)
@@ -220,6 +237,14 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
     @classmethod
     def supports_sink(cls) -> bool:
         return True
+
+    @classmethod
+    def supports_non_causal(cls) -> bool:
+        return True
+
+    @classmethod
+    def supports_attn_type(cls, attn_type: str) -> bool:
+        return attn_type in set(AttentionType)
 
     @classmethod
     def supports_sliding_window(cls) -> bool:

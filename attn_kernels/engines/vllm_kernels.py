@@ -14,6 +14,7 @@ from vllm.logger import init_logger
 from attn_kernels.core.checks import FP8
 from attn_kernels.core.errors import AttnKernelsWarning
 from attn_kernels.core.model import Model
+from attn_kernels.engines.planner import over_own_keys
 from attn_kernels.engines.store import StoreLaunch
 from attn_kernels.engines.two_passes import passes_of
 from attn_kernels.warmup.compile_ahead import begin_compiling, launches_of
@@ -36,12 +37,18 @@ def model_of(impl: Any, config: Any, block_size: int) -> Model:
     )
 
 
+def kinds_of(impl: Any, config: Any) -> set[frozenset[str]]:
+    """The features of a layer, also in steps that are not causal, where there are such."""
+    both = getattr(getattr(config, "attention_config", None), "use_non_causal", False)
+    return {impl.features, impl.features | {"noncausal"}} if both else {impl.features}
+
+
 def launches_of_layers(
     device: torch.device, model: Model, features: Iterable[frozenset[str]], ranks: int, images: bool
 ) -> list[Job]:
     """What layers with these features can launch, if so many ranks share keys, and with images or without."""
     kinds = {kind | words for kind in features for words in ([set(), {"ranges"}] if images else [set()])}
-    launches: list[Job] = [StoreLaunch(model)]
+    launches: list[Job] = [StoreLaunch(model)] if model.block_size > 1 else []
     for of_pass, kinds_of_pass in passes_of(model, ranks, kinds) if ranks > 1 else ((model, kinds),):
         launches += launches_of(device, of_pass, features=kinds_of_pass, for_capture=True)
     return launches
@@ -58,14 +65,16 @@ def begin_for(impl: Any) -> None:
     with warnings_logged(), contextlib.suppress(Exception):  # the builder will raise it
         if not config.model_config.is_hybrid:  # vLLM finds the pages of those later
             model = model_of(impl, config, config.cache_config.block_size)
-            _begin(model, impl.features, impl.dcp_world_size, config.model_config.is_mm_prefix_lm)
+            model = over_own_keys(model) if impl.own_keys else model
+            images = config.model_config.is_mm_prefix_lm
+            _begin(model, frozenset(kinds_of(impl, config)), impl.dcp_world_size, images)
 
 
 @cache
-def _begin(model: Model, features: frozenset[str], ranks: int, images: bool) -> None:
+def _begin(model: Model, features: frozenset[frozenset[str]], ranks: int, images: bool) -> None:
     device = torch.device("cuda", torch.cuda.current_device())
     with torch.device("cpu"):  # vLLM makes the layers' tensors on the GPU by default
-        begin_compiling(launches_of_layers(device, model, [features], ranks, images), device)
+        begin_compiling(launches_of_layers(device, model, features, ranks, images), device)
 
 
 @contextlib.contextmanager

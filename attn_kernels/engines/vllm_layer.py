@@ -27,7 +27,7 @@ except ImportError:  # vLLM 0.24
 class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
     """The implementation of one layer; arguments and methods are vLLM's.
 
-    Raises ValueError about a kind of attention that is not supported.
+    Raises ValueError about an option that is not supported.
     """
 
     # What vLLM 0.24 and later versions ask for decode context parallelism.
@@ -48,8 +48,6 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         sinks: Tensor | None = None,
         **others: Any,
     ) -> None:
-        if attn_type != AttentionType.DECODER:
-            raise ValueError(f"attn_kernels: attention type is {attn_type}, but decoder is needed")
         for name, value in others.items():
             if isinstance(value, Tensor) or value not in (None, False, -1):  # -1: no ``chunk_lookback``
                 raise ValueError(f"attn_kernels: {name} is {value!r}, but it is not supported")
@@ -63,8 +61,12 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
         self.alibi_slopes = None if alibi_slopes is None else torch.tensor(alibi_slopes, dtype=torch.float32)
         self.sinks = sinks
-        self._scaled = kv_cache_dtype in FP8_WORDS
-        self._stores = kv_sharing_target_layer_name is None
+        # Encoders have no cache. Cross-attention has one, whose slots stand in the metadata alone.
+        self.own_keys = attn_type in (AttentionType.ENCODER, AttentionType.ENCODER_ONLY)
+        self._scaled = kv_cache_dtype in FP8_WORDS and not self.own_keys
+        self._stores = kv_sharing_target_layer_name is None and not self.own_keys
+        self._crosses = attn_type == AttentionType.ENCODER_DECODER
+        self.causal = attn_type == AttentionType.DECODER
         self.forget_cache()
         begin_for(self)
 
@@ -73,6 +75,7 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         """The layer's features, as ``compile_ahead`` names them."""
         words = {
             "window": self.sliding_window is not None,
+            "noncausal": not self.causal,
             "softcap": self.logits_soft_cap != 0.0,
             "alibi": self.alibi_slopes is not None,
             "sinks": self.sinks is not None and self.sinks.dtype != torch.float32,
@@ -106,12 +109,18 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         if attn_metadata is None:
             return output.zero_()
         if kv_cache is not self._kv_cache:
-            self._bind(layer, kv_cache)
+            self._bind(layer, kv_cache, query.device)
         if output_scale is not None or output_block_scale is not None:
             raise NotImplementedError("attn_kernels: output_scale is given, but outputs are not quantised")
-        k_store, v_store, k_cache, v_cache = self._views
+        if self.own_keys:
+            assert key is not None and value is not None
+            k_cache, v_cache = one_a_page(key), one_a_page(value)
+        else:
+            k_store, v_store, k_cache, v_cache = self._views
         if self._stores and key is not None and value is not None:
-            slots = get_forward_context().slot_mapping.get(layer.layer_name)
+            slots = attn_metadata.slot_mapping
+            if not self._crosses:
+                slots = get_forward_context().slot_mapping.get(layer.layer_name)
             if slots is not None and (self._store is None or not self._store(key, value, slots)):
                 dtype = self.kv_cache_dtype
                 reshape_and_cache_flash(key, value, k_store, v_store, slots, dtype, *self._scales)
@@ -122,8 +131,17 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         if isinstance(plan, TwoPlans):
             self._run_twice(plan, query, key, value, out)
             return output
-        ranges = attn_metadata.mm_prefix_range_tensor
-        run(plan, query, k_cache, v_cache, out=out, bidirectional_ranges=ranges, **self._options)
+        ranges, causal = attn_metadata.mm_prefix_range_tensor, attn_metadata.causal
+        run(
+            plan,
+            query,
+            k_cache,
+            v_cache,
+            out=out,
+            bidirectional_ranges=ranges,
+            causal=causal,
+            **self._options,
+        )
         return output
 
     def _run_twice(
@@ -136,13 +154,13 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
             torch.empty(rows.shape[1::-1], dtype=torch.float32, device=rows.device)
             for rows in (gathered, query)
         )
-        every_key = options | {"sinks": None, "bidirectional_ranges": plan.ranges}
+        every_key = options | {"sinks": None, "causal": plan.first_is_causal}
         first = run(plan.first, gathered, *self._views[2:], lse=first_lse, **every_key)
         first, of_ranks = cp_lse_ag_out_rs(first, first_lse.t(), group, return_lse=True)
         assert key is not None and value is not None  # no layer shares another's cache
-        # The step's own keys, one a page; contiguous, as kernels are compiled ahead for.
-        own = [new[: len(query)].contiguous().unsqueeze(1) for new in (key, value)]
-        second = run(plan.second, query, *own, lse=second_lse, **(options | {"k_scale": 1.0, "v_scale": 1.0}))
+        own = [one_a_page(new[: len(query)]) for new in (key, value)]
+        options = options | {"k_scale": 1.0, "v_scale": 1.0, "causal": plan.second.model.causal}
+        second = run(plan.second, query, *own, lse=second_lse, **options)
         merge_attention_states(first, of_ranks.t().contiguous(), second, second_lse, out=out, lse=second_lse)
 
     def forget_cache(self) -> None:
@@ -152,14 +170,14 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         self._store: Store | None = None  # None for fp8, which vLLM's own kernel stores
         self._options: dict[str, Any] = {}  # of ``run``, the same at each call
 
-    def _bind(self, layer: Any, kv_cache: Tensor) -> None:
+    def _bind(self, layer: Any, kv_cache: Tensor, device: torch.device) -> None:
         """Make the views of a cache that vLLM passes for the first time, and keep them for later steps."""
-        device = kv_cache.device
         if self.alibi_slopes is not None:
             self.alibi_slopes = self.alibi_slopes.to(device)
-        stored = cache_views(kv_cache, self.head_size)
-        self._views = *stored, *(cache_views(kv_cache, self.head_size, FP8) if self._scaled else stored)
-        self._store = None if self._scaled else Store(*stored)
+        if not self.own_keys:
+            stored = cache_views(kv_cache, self.head_size)
+            self._views = *stored, *(cache_views(kv_cache, self.head_size, FP8) if self._scaled else stored)
+            self._store = None if self._scaled else Store(*stored)
         self._scales = layer._k_scale, layer._v_scale  # vLLM only ever fills them in place
         self._options = {
             "softmax_scale": self.scale,
@@ -171,3 +189,8 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
         if self._scaled:
             self._options |= {"k_scale": layer._k_scale, "v_scale": layer._v_scale}
         self._kv_cache = kv_cache
+
+
+def one_a_page(new: Tensor) -> Tensor:
+    """The step's own keys or values as a cache; contiguous, as kernels are compiled ahead for."""
+    return new.contiguous().unsqueeze(1)

@@ -29,6 +29,8 @@ LEAST_HALVED = 64  # rows of these: a thread of a usual config has no registers 
 # in units of query_unit or cache_unit elements, which is all that a wide load must know of them.
 RUNTIME_INTS = (
     "window",
+    "ahead",
+    "causal",
     "num_seqs",
     "num_decodes",
     "num_decode_tokens",
@@ -281,6 +283,7 @@ def common_arguments(
         k_scale,
         v_scale,
         layer.sliding_window or 0,
+        layer.ahead,
         NUM_SEQS,
         *in_query_units,
         lse_stride,

@@ -84,7 +84,8 @@ class Scoring(NamedTuple):
 
     factor: Any
     cap: Any
-    window: Any  # keys that a query sees
+    window: Any  # keys that a query sees up to its own
+    ahead: Any  # keys that it sees behind its own; None in causal attention
     slopes_ptr: Any
     sinks_ptr: Any
     ranges: Any  # the pointer to ``bidirectional_ranges``, and how many a sequence has; None for none

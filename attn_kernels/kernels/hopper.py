@@ -74,6 +74,7 @@ def hopper_kernel(
     factor,
     cap,
     window,
+    ahead,
     v_scale,
     num_splits,
     num_seqs,
@@ -113,9 +114,9 @@ def hopper_kernel(
     if k_scale_ptr is not None:
         factor *= gl.load(k_scale_ptr)
     if v_scale_ptr is not None:
-        scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr, gl.load(v_scale_ptr))
+        scoring = Scoring(factor, cap, window, ahead, slopes_ptr, sinks_ptr, gl.load(v_scale_ptr))
     else:
-        scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr, v_scale)
+        scoring = Scoring(factor, cap, window, ahead, slopes_ptr, sinks_ptr, v_scale)
     rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring)
     k_steps = (k_page_rows, k_head_rows, k_head_columns)
     v_steps = (v_page_rows, v_head_rows, v_head_columns)
@@ -137,12 +138,12 @@ def hopper_kernel(
         signals = (mail, allocate_repeats())
         num_q_blocks, longest = gl.load(schedule_ptr + 2), gl.load(schedule_ptr + 4)
         tickets = (schedule_ptr, schedule_ptr + 6, num_q_blocks, gl.load(schedule_ptr + 5), longest)
-        prompts = (tickets, num_kv_heads, None)
+        prompts = (tickets, num_kv_heads, None, ahead)
         prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, None)
         if num_splits is not None:
             partials = (partial_ptr, max_ptr, sum_ptr, num_splits, num_kv_heads * HEADS)
             splits = (gl.load(schedule_ptr + 3), num_splits)
-            prompts = (tickets, num_kv_heads, splits)  # type: ignore[assignment]
+            prompts = (tickets, num_kv_heads, splits, ahead)  # type: ignore[assignment]
             prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, partials)  # type: ignore[assignment]
     if RAW_STAGES > 0:
         raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
@@ -254,7 +255,7 @@ def bind(
     schedule: OfPlan,
     cu_decodes: OfPlan,
     fragments: Sequence[OfPlan | None],
-    num_splits: OfPlan | None,
+    num_splits: OfPlan | int | None,
 ) -> Launch:
     """The launch for layers like this one, for which ``unsupported_reason`` returns None.
 
@@ -302,13 +303,12 @@ def descriptors(cache: Tensor, rows: int) -> tuple[Described | None, ...]:
     return tuple(describe(name, n) for n in columns for name in ("k_cache", "v_cache"))
 
 
-def score_numbers(layer: Layer) -> tuple[float, float | None, int | None, float | None]:
-    """The arguments ``factor``, ``cap``, ``window`` and ``v_scale``. An option that is absent is None."""
+def score_numbers(layer: Layer) -> tuple[float, float | None, int | None, int | None, float | None]:
+    """The arguments ``factor`` to ``v_scale``. An option that is absent is None."""
     scale = layer.softmax_scale * (1.0 if isinstance(layer.k_scale, Tensor) else layer.k_scale)
     v_scale = None if isinstance(layer.v_scale, Tensor) or layer.v_scale == 1.0 else layer.v_scale
-    if layer.softcap:
-        return scale / layer.softcap, layer.softcap * LOG2_E, layer.sliding_window, v_scale
-    return scale * LOG2_E, None, layer.sliding_window, v_scale
+    factor, cap = (scale / layer.softcap, layer.softcap * LOG2_E) if layer.softcap else (scale * LOG2_E, None)
+    return factor, cap, layer.sliding_window, layer.ahead, v_scale
 
 
 @cache

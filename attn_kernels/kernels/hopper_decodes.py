@@ -23,6 +23,7 @@ from attn_kernels.kernels.hopper_device import (
     LOG2_E,
     UNIT,
     exp2,
+    last_seen,
     powers_of,
     receive,
     row_offsets,
@@ -110,7 +111,10 @@ def bias_scores(scores, start, first_limit, scoring, slopes, powers, HEADS: gl.c
         layout: gl.constexpr = scores.type.layout
         keys = start + gl.arange(0, scores.shape[0], gl.SliceLayout(1, layout))
         limits = first_limit + gl.arange(0, scores.shape[1], gl.SliceLayout(0, layout)) // HEADS
-        bias = slopes[None, :] * (keys[:, None] - limits[None, :]).to(gl.float32)
+        distances = (keys[:, None] - limits[None, :]).to(gl.float32)
+        if scoring.ahead is not None:
+            distances = -gl.abs(distances)
+        bias = slopes[None, :] * distances
         factor = scoring.factor if scoring.cap is None else scoring.cap
         scores = scores * factor + bias
     return scores
@@ -158,13 +162,13 @@ def attend_share(smems, n, block, scoring, slopes, powers, HEADS: gl.constexpr, 
             mbarrier.arrive(empty.index((n + part) % SLOTS), count=1)
         n += SIDE
         scores = bias_scores(scores, i * TILE_SIZE, first_limit, scoring, slopes, powers, HEADS)
-        masked = (i + 1) * TILE_SIZE > first_limit + 1
+        masked = (i + 1) * TILE_SIZE > last_seen(first_limit, num_keys, scoring.ahead) + 1
         if window is not None:
             masked = masked | (i * TILE_SIZE <= first_limit + num_queries - 1 - window)
         if masked:
             keys = i * TILE_SIZE + gl.arange(0, TILE_SIZE, gl.SliceLayout(1, layout))
             limits = first_limit + gl.arange(0, ROWS, row_layout) // HEADS
-            visible = keys[:, None] <= limits[None, :]
+            visible = keys[:, None] <= last_seen(limits, num_keys, scoring.ahead)[None, :]
             if window is not None:
                 visible = visible & (keys[:, None] > (limits - window)[None, :])
             scores = gl.where(visible, scores, float("-inf"))
@@ -307,8 +311,8 @@ def consume_decodes(
             if scoring.sinks_ptr is not None:
                 sinks = gl.load(scoring.sinks_ptr + kv_head * HEADS + rows % HEADS).to(gl.float32) * LOG2_E
                 total += exp2(sinks - row_max)
+            total = gl.where(total == 0.0, 1.0, total)  # of rows that see no key
             if lse[0] is not None:
-                total = gl.where(total == 0.0, 1.0, total)  # of rows that see no key
                 first_head = kv_head * HEADS
                 store_lse(lse, block.first_token, first_head, rows, num_rows, row_max, row_sum, sinks, HEADS)
             if scoring.v_scale is not None:

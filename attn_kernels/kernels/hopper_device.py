@@ -29,7 +29,8 @@ class Scoring(NamedTuple):
 
     factor: Any  # with the keys' scale
     cap: Any
-    window: Any  # keys that a query sees
+    window: Any  # keys that a query sees up to its own
+    ahead: Any  # keys that it sees behind its own; causal attention without
     slopes_ptr: Any
     sinks_ptr: Any
     v_scale: Any
@@ -149,6 +150,14 @@ def view_memory(smem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.const
     else:
         view = smem.reinterpret(dtype, shape, layout)
     return view
+
+
+@gluon.jit
+def last_seen(limit, num_keys, ahead):
+    """The last key that a query sees, or each of several; ``limit`` is its own, of so many."""
+    if ahead is not None:
+        limit = gl.minimum(limit + ahead, num_keys - 1)
+    return limit
 
 
 @gluon.jit
@@ -283,13 +292,12 @@ def tanh(x):
 
 
 @gluon.jit
-def mask_scores(scores, row_limit, start, window):
+def mask_scores(scores, row_limit, row_last, start, window):
     """Scores of a tile that begins at key ``start``, -inf after each row's last key and before its window."""
     keys = gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
-    limits = (row_limit - start)[:, None]
-    visible = keys[None, :] <= limits
+    visible = keys[None, :] <= (row_last - start)[:, None]
     if window is not None:
-        visible = visible & (keys[None, :] > limits - window)
+        visible = visible & (keys[None, :] > (row_limit - start)[:, None] - window)
     return gl.where(visible, scores, float("-inf"))
 
 

@@ -37,6 +37,7 @@ def join_prompts_kernel(
     schedule_ptr,
     sinks_ptr,
     lse_ptr,
+    ahead,
     num_splits,
     num_kv_heads,
     stride_out_token,
@@ -55,7 +56,10 @@ def join_prompts_kernel(
     entry_ptr = schedule_ptr + 6 + 5 * tl.program_id(0)
     first_token = tl.load(entry_ptr + 1)
     num_queries = tl.load(entry_ptr + 2)
-    tiles = (tl.load(entry_ptr + 3) + num_queries - 1) // TILE_SIZE + 1
+    last = tl.load(entry_ptr + 3) + num_queries - 1
+    if ahead is not None:
+        last = tl.minimum(last + ahead, tl.load(entry_ptr + 4) - 1)
+    tiles = tl.maximum(last, 0) // TILE_SIZE + 1
     each = tiles_per_split(tiles, tl.load(schedule_ptr + 3), num_splits, TILE_SIZE)
     rows = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
     if (each >= tiles) | (tl.program_id(2) * ROWS >= num_queries * HEADS):
@@ -112,6 +116,7 @@ def bind_joins(plan: Plan, layer: Layer, partials: Sequence[OfPlan], schedule: O
         schedule,
         None if layer.sinks is None else OfLayer("sinks"),
         lse,
+        layer.ahead,
         NUM_SPLITS,
         model.num_kv_heads,
         *(stride // chosen["UNIT"] for stride in layer.out.stride()[:2]),

@@ -43,7 +43,7 @@ CONVERT_REGISTERS = (224, 24)  # of fp8 caches; those that convert have what rem
 POD_REGISTERS = (168, 40)
 
 # The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
-ALL = frozenset({"window", "softcap", "alibi", "sinks", "scales", "lse"})
+ALL = frozenset({"window", "noncausal", "softcap", "alibi", "sinks", "scales", "lse"})
 OPTIONS: dict[str, frozenset[str]] = {"qblock": ALL | {"fp8"}, "stream_k": ALL | {"fp8"}, "pod": ALL}
 
 
@@ -156,6 +156,7 @@ def options_of(layer: Layer) -> set[str]:
     """The names, as in ``OPTIONS``, of what a layer has beside q and the caches."""
     there = {
         "window": layer.sliding_window is not None,
+        "noncausal": layer.ahead is not None,
         "softcap": bool(layer.softcap),
         "alibi": layer.alibi_slopes is not None,
         "sinks": layer.sinks is not None,
@@ -260,7 +261,7 @@ def bind_hopper(
     *,
     cu_decodes: OfPlan = CU_SEQLENS_Q,
     fragments: Sequence[OfPlan | None] = (None,) * 4,
-    num_splits: OfPlan | None = None,
+    num_splits: OfPlan | int | None = None,
 ) -> tuple[Launch, ...]:
     """The launch for layers like this one; none if the kernel cannot compute them."""
     hopper = hopper_for(plan.device)

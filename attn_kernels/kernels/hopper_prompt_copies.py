@@ -14,6 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from attn_kernels.kernels.hopper_device import (
     UNIT,
     copy_tile,
+    last_seen,
     load_pages,
     padded,
     receive,
@@ -46,7 +47,7 @@ def load_q_block(batch, window, ticket, most_splits, exact, TILE_SIZE: gl.conste
     The splits of Q-Blocks that may have several come first, then the other Q-Blocks. Tickets of one split
     follow each other, because they read the same keys.
     """
-    tickets, num_kv_heads, splits = batch
+    tickets, num_kv_heads, splits, ahead = batch
     _, q_blocks_ptr, _, splittable, _ = tickets
     q_block = ticket // num_kv_heads
     split = ticket * 0
@@ -61,7 +62,8 @@ def load_q_block(batch, window, ticket, most_splits, exact, TILE_SIZE: gl.conste
     num_queries = gl.load(entry_ptr + 2)
     first_limit = gl.load(entry_ptr + 3)
     num_keys = gl.load(entry_ptr + 4)
-    num_tiles = (first_limit + num_queries - 1) // TILE_SIZE + 1
+    # At least one: rows that see no key are written, too.
+    num_tiles = gl.maximum(last_seen(first_limit + num_queries - 1, num_keys, ahead), 0) // TILE_SIZE + 1
     first_tile, num_tiles, split = tiles_of_split(splits, window, split, num_tiles, TILE_SIZE)
     limits = (num_queries, first_limit, num_keys, first_tile * TILE_SIZE, num_tiles)
     return PromptBlock(ticket % num_kv_heads, first_token, *limits, split, ticket, exact), seq
@@ -190,7 +192,8 @@ def produce_prompts(
         row_ptr = block_table_ptr + seq.to(gl.int64) * stride_table
         k_heads = (k_desc, k_tail, k_page_rows, block.kv_head * k_head_rows, block.kv_head * k_head_columns)
         v_heads = (v_desc, v_tail, v_page_rows, block.kv_head * v_head_rows, block.kv_head * v_head_columns)
-        visible = (first_box, (block.first_limit + block.num_queries - 1) // BOX)
+        last_key = last_seen(block.first_limit + block.num_queries - 1, block.num_keys, batch[3])
+        visible = (first_box, gl.maximum(last_key, 0) // BOX)
         last = block.num_tiles - 1
         # Two calls, because Triton takes two names of one tuple for one variable of the loop.
         pages = load_pages(row_ptr, last, visible, PAGE_SIZE, BOX, BOXES)

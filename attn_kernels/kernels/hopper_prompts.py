@@ -18,6 +18,7 @@ from attn_kernels.kernels.hopper_device import (
     UNIT,
     exp2,
     float_of,
+    last_seen,
     mask_scores,
     padded,
     receive,
@@ -92,8 +93,12 @@ def add_bias(scores, scoring, factor, slopes, row_limit, start, PER_ROW: gl.cons
         scores = tanh(scores * factor)
     if scoring.slopes_ptr is not None:
         keys = float_of(gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout)))
-        nearest = slopes * (start - row_limit).to(gl.float32)
-        bias = slopes[:, None] * keys[None, :] + nearest[:, None]
+        if scoring.ahead is not None:
+            distances = gl.abs(keys[None, :] + (start - row_limit).to(gl.float32)[:, None])
+            bias = slopes[:, None] * -distances
+        else:
+            nearest = slopes * (start - row_limit).to(gl.float32)
+            bias = slopes[:, None] * keys[None, :] + nearest[:, None]
         scores = scores * (scoring.cap if scoring.cap is not None else factor) + bias
     return scores
 
@@ -158,13 +163,15 @@ def consume_prompts(
             factor = product_factor
         block_rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, row_layout)
         row_limit = first_limit + block_rows // HEADS
+        row_last = last_seen(row_limit, num_keys, scoring.ahead)
+        first_last = last_seen(first_limit, num_keys, scoring.ahead)
         slopes = 0.0  # without ALiBi
         if scoring.slopes_ptr is not None:
             slopes = gl.load(scoring.slopes_ptr + first_head + block_rows % HEADS) * LOG2_E
         last = num_tiles - 1
         start = last * TILE_SIZE
         # Tiles from ``whole`` on are not seen by all rows, and neither are those before ``cut``.
-        whole = (first_limit + 1) // TILE_SIZE
+        whole = (first_last + 1) // TILE_SIZE
         cut = num_tiles * 0  # ``hidden`` keys come before the split, or before any window
         if window is not None:
             last_limit = first_limit + num_queries - 1
@@ -173,7 +180,7 @@ def consume_prompts(
         second = comes_second(hidden, dtype)
         # The tiles that hold the rows' last keys, and in fp16 one more; their maximum is computed.
         ONE_MORE: gl.constexpr = 1 if dtype == gl.float16 else 0
-        num_exact = gl.maximum(num_tiles - first_limit // TILE_SIZE, 1) + ONE_MORE
+        num_exact = gl.maximum(num_tiles - first_last // TILE_SIZE, 1) + ONE_MORE
         num_tiles -= hidden // TILE_SIZE
         hidden %= TILE_SIZE
         accs = ()
@@ -188,7 +195,7 @@ def consume_prompts(
         scores = warpgroup_mma_wait(0, [scores])
         mbarrier.arrive(empty.index(stage), count=1)
         scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
-        scores = mask_scores(scores, row_limit, start, window)
+        scores = mask_scores(scores, row_limit, row_last, start, window)
         weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)
         row_sum = sum_thread(weights)
         p = round_weights(weights, dtype, weight_layout)
@@ -199,7 +206,8 @@ def consume_prompts(
         if window is not None:
             # Where a window begins in the last box of keys, later boxes repeat the keys before the window.
             first_valid = gl.where(num_tiles == 1, hidden, 0)
-            stop_valid = gl.where(num_tiles == 1, first_limit + num_queries - start, stop_valid)
+            last_last = last_seen(first_limit + num_queries - 1, num_keys, scoring.ahead)
+            stop_valid = gl.where(num_tiles == 1, last_last + 1 - start, stop_valid)
         if (first_valid > 0) | (stop_valid < TILE_SIZE):
             for chunk in gl.static_range(CHUNKS):
                 zero_rows(v_smem[chunk], stage, first_valid, stop_valid)
@@ -207,7 +215,7 @@ def consume_prompts(
         num_exact = gl.where(exact > 0, num_tiles, gl.minimum(num_exact, num_tiles))
         smems = (q_smem, ring)
         tiles = (base, last, second, whole, cut)
-        block = (scoring, product_factor, factor, slopes, row_limit)
+        block = (scoring, product_factor, factor, slopes, row_limit, row_last)
         state = (p, accs, row_sum, row_max, rescale)
         for i in range(1, num_exact):
             state = next_tile(i, state, tiles, True, smems, block, GROUP, TERMS, HEAD_SIZE)
@@ -235,10 +243,9 @@ def consume_prompts(
         if scoring.sinks_ptr is not None:
             sinks = gl.load(scoring.sinks_ptr + first_head + block_rows % HEADS).to(gl.float32) * LOG2_E
             total += gl.convert_layout(exp2(sinks - row_max), total.type.layout)
-        row_factor = 1.0 / total
+        row_factor = 1.0 / gl.where(total > 0.0, total, 1.0)  # a row that sees no key has no weights
         out_rows = gl.where(split < 0, num_rows, 0)  # without a branch, which would delay the output
         if lse[0] is not None:
-            row_factor = gl.where(total == 0.0, 0.0, row_factor)  # of rows that see no key
             row_sums = gl.convert_layout(row_sums, row_layout)
             store_lse(lse, first_row, first_head, block_rows, out_rows, row_max, row_sums, sinks, HEADS)
         if scoring.v_scale is not None:
@@ -280,7 +287,7 @@ def next_tile(
     q_smem, ring = smems
     k_smem, v_smem, full, empty = ring
     base, last, second, whole, cut = tiles
-    scoring, product_factor, factor, slopes, row_limit = block
+    scoring, product_factor, factor, slopes, row_limit, row_last = block
     STAGES: gl.constexpr = full.shape[0]
     CHUNKS: gl.constexpr = len(v_smem)
     FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
@@ -301,7 +308,7 @@ def next_tile(
     scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
     if EXACT or scoring.window is not None:  # noqa: SIM102  # the compiler knows it
         if (tile >= whole) | (tile < cut):
-            scores = mask_scores(scores, row_limit, start, scoring.window)
+            scores = mask_scores(scores, row_limit, row_last, start, scoring.window)
     if EXACT:
         weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)
         row_sum = rescale_rows(row_sum, rescale) + sum_thread(weights)

@@ -40,11 +40,11 @@ from attn_kernels.kernels.compile_params import CompileParams, PagedCache, QBloc
 from attn_kernels.kernels.qblock import bind_group
 from attn_kernels.kernels.query_tile import (
     attend_cache,
+    end_of_keys,
     find_q_block,
     first_key,
     first_tile,
     initial_state,
-    last_key_seen,
     load_queries,
     load_scales,
     make_q_block,
@@ -61,14 +61,11 @@ JOIN_OPTIONS = {"num_warps": 1, "enable_fp_fusion": False}
 
 
 @triton.jit
-def find_ranges(block, images, window, split_keys, WINDOWED: tl.constexpr):
+def find_ranges(block, images, window, ahead, split_keys, WINDOWED: tl.constexpr):
     """The first range of keys that a QBlock sees, how many it sees, and where its keys end."""
     first_position = block.context_len + block.first_query
     first = first_key(first_position, window, WINDOWED) // split_keys
-    end = first_position + block.num_queries
-    if images[0] is not None:
-        last = last_key_seen(images, block.seq, first_position, end - 1, end - 1)
-        end = tl.minimum(last + 1, block.num_keys)
+    end = end_of_keys(block, ahead, images)
     return first, tl.cdiv(end, split_keys) - first, end
 
 
@@ -97,6 +94,7 @@ def invariant_kernel(
     k_scale,
     v_scale,
     window,
+    ahead,
     num_seqs,
     stride_q_token,
     stride_q_head,
@@ -130,11 +128,11 @@ def invariant_kernel(
     if block.num_queries < 1:
         return
     images = (ranges_ptr, max_ranges)
-    first, count, end = find_ranges(block, images, window, split_keys, const.windowed)
+    first, count, end = find_ranges(block, images, window, ahead, split_keys, const.windowed)
     whole = one_program(count, num_splits)
     if (split > 0) & (whole | (split >= count)):
         return
-    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr, images)
+    scoring = Scoring(factor, cap, window, ahead, slopes_ptr, sinks_ptr, images)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
     k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
     v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
@@ -168,6 +166,7 @@ def join_kernel(
     sinks_ptr,
     lse_ptr,
     window,
+    ahead,
     num_seqs,
     split_keys,
     num_splits,
@@ -189,7 +188,7 @@ def join_kernel(
     if query < 0 or query - block.first_query >= block.num_queries:  # a token of no sequence
         return
     images = (ranges_ptr, max_ranges)
-    _, count, _ = find_ranges(block, images, window, split_keys, const.windowed)
+    _, count, _ = find_ranges(block, images, window, ahead, split_keys, const.windowed)
     if one_program(count, num_splits):
         return
     places = (token.to(tl.int64) * tl.num_programs(1) + head) * num_splits + tl.arange(0, 1)
@@ -205,7 +204,7 @@ def join_kernel(
         seq, query, 1, token.to(tl.int64), block.context_len, head.to(tl.int64), 0, block.num_keys, 0
     )
     out = (out_ptr, stride_out_token, stride_out_head)
-    scoring = Scoring(0.0, 0.0, window, None, sinks_ptr, images)
+    scoring = Scoring(0.0, 0.0, window, ahead, None, sinks_ptr, images)
     store_normalised(out, (lse_ptr, stride_lse), row, scoring, acc, row_max, row_sum, const)
 
 
@@ -228,7 +227,7 @@ def find_invariant_splits(
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     group = bind_group(plan, layer)
     arguments, const, options = common_arguments(plan, layer)
-    num_splits = OfPlan(_bind_num_splits(layer.sliding_window, const.block_q))
+    num_splits = OfPlan(_bind_num_splits(layer, const.block_q))
 
     def programs(plan: Plan) -> tuple[int, int, int]:
         heads = group(plan)
@@ -252,6 +251,7 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         None if layer.sinks is None else OfLayer("sinks"),
         lse,
         layer.sliding_window or 0,
+        layer.ahead,
         NUM_SEQS,
         SPLIT_KEYS_OF_PLAN,
         num_splits,
@@ -267,11 +267,11 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     )
 
 
-def _bind_num_splits(window: int | None, block_q: int) -> Callable[[Plan], int]:
+def _bind_num_splits(layer: Layer, block_q: int) -> Callable[[Plan], int]:
     """A function from a plan to the programs of a Q-Block, of which few have keys within a window."""
-    if window is None:
+    if layer.sliding_window is None:
         return lambda plan: plan.num_splits
-    most = 1 + -(-(window + block_q - 1) // SPLIT_KEYS)
+    most = 1 + -(-(layer.sliding_window + (layer.ahead or 0) + block_q - 1) // SPLIT_KEYS)
     return lambda plan: min(plan.num_splits, most)
 
 

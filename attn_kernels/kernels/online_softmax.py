@@ -246,6 +246,8 @@ def compute_scores(queries, k, tile, scoring, ELEMENT: tl.constexpr, const: tl.c
         scores = scores * scoring.factor
     if const.alibi:
         distances = tl.arange(0, const.tile_size)[None, :] - (queries.positions - tile)[:, None]
+        if scoring.ahead is not None:
+            distances = -tl.abs(distances)
         scores += queries.slopes[:, None] * distances.to(tl.float32)
     return scores
 

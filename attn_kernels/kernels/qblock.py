@@ -69,6 +69,7 @@ def qblock_kernel(
     k_scale,
     v_scale,
     window,
+    ahead,
     num_seqs,
     stride_q_token,
     stride_q_head,
@@ -105,12 +106,12 @@ def qblock_kernel(
     split_keys = find_split_keys(split_keys_ptr, split_keys)
     ranges = (ranges_ptr, max_ranges)
     first, end, keys = split_range(
-        block, ranges, window, split_keys, num_splits, const.tile_size, const.windowed
+        block, ranges, window, ahead, split_keys, num_splits, const.tile_size, const.windowed
     )
     start = first + split * keys
     if (split > 0) & (start >= end):
         return
-    scoring = Scoring(factor, cap, window, slopes_ptr, sinks_ptr, ranges)
+    scoring = Scoring(factor, cap, window, ahead, slopes_ptr, sinks_ptr, ranges)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
     k = (k_ptr, stride_k_page, stride_k_slot, stride_k_head)
     v = (v_ptr, stride_v_page, stride_v_slot, stride_v_head)
@@ -169,8 +170,11 @@ def bind_once(plan: Plan) -> tuple[Launch, ...]:
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
-    by_hopper = bind_hopper(plan, layer, SCHEDULE, fragments=(None, *PARTIALS), num_splits=NUM_SPLITS)
-    if not by_hopper or layer.sliding_window:  # the Hopper kernel does not split what a window hides in part
+    counted = layer.ahead is None or not plan.model.causal  # whether the schedule counts all keys
+    num_splits = NUM_SPLITS if counted else 1
+    by_hopper = bind_hopper(plan, layer, SCHEDULE, fragments=(None, *PARTIALS), num_splits=num_splits)
+    # The Hopper kernel does not split what a window hides in part.
+    if not by_hopper or layer.sliding_window or not counted:
         return by_hopper or bind_with_pointers(plan, layer)
     return *by_hopper, bind_joins(plan, layer, PARTIALS, SCHEDULE)
 

@@ -81,6 +81,19 @@ def last_key_seen(ranges, seq, first, last, own):
 
 
 @triton.jit
+def end_of_keys(block, ahead, ranges):
+    """Where the keys end that a QBlock sees; it may see none."""
+    first = block.context_len + block.first_query
+    end = first + block.num_queries
+    if ahead is not None:
+        end = tl.minimum(end + ahead, block.num_keys)
+    if ranges[0] is not None:
+        last = last_key_seen(ranges, block.seq, first, first + block.num_queries - 1, end - 1)
+        end = tl.minimum(last, block.num_keys - 1) + 1
+    return end
+
+
+@triton.jit
 def make_q_block(
     cu_seqlens_q_ptr, seqused_k_ptr, seq, block_in_seq, kv_head, head_in_group, block_q, first_column=0
 ):
@@ -170,10 +183,13 @@ def load_queries(q, block, scoring, const: tl.constexpr):
     positions = first_position + tl.arange(0, const.block_m) // const.heads
     last_keys = positions
     shared_last = first_position
+    if scoring.ahead is not None:
+        last_keys += scoring.ahead
+        shared_last += scoring.ahead
     if scoring.ranges[0] is not None:
         column = positions[:, None]
-        last_keys = last_key_seen(scoring.ranges, block.seq, column, column, positions)
-        shared_last = tl.min(last_keys, 0)
+        last_keys = last_key_seen(scoring.ranges, block.seq, column, column, last_keys)
+        shared_last = tl.minimum(tl.min(last_keys, 0), block.num_keys)
     return QueryTile(
         rows,
         positions,
@@ -265,6 +281,7 @@ def attend_cache(block, queries, cache, scoring, scales, start, stop, const: tl.
         scoring.factor * scales.k,
         scoring.cap,
         scoring.window,
+        scoring.ahead,
         scoring.slopes_ptr,
         scoring.sinks_ptr,
         scoring.ranges,

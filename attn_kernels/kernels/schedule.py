@@ -67,10 +67,13 @@ class Roles(NamedTuple):
 
 
 @triton.jit
-def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_blocks, BLOCK_Q: tl.constexpr):
+def find_q_blocks(
+    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_blocks, causal, BLOCK_Q: tl.constexpr
+):
     """Q-Blocks by their numbers, as in ``find_sequence``: their cost, and the fields of the schedule.
 
-    The cost of a Q-Block is the number of keys that its last query sees, but at least 1; a number without a
+    The cost of a Q-Block is the number of keys that its last query sees (all of the sequence's, if attention
+    is not causal, whatever windows layers have), but at least 1; a number without a
     Q-Block, or from ``max_q_blocks`` on, costs 0. The fields are the sequence, the first token, the number of
     query tokens, the last key that the first of them sees, and the number of keys of the sequence.
     """
@@ -92,7 +95,8 @@ def find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_bloc
     first_limits = num_keys - query_lens + first_queries
     num_queries = tl.minimum(query_lens - first_queries, BLOCK_Q)
     exists = (numbers < max_q_blocks) & (num_queries > 0)
-    costs = tl.where(exists, tl.maximum(first_limits + num_queries, 1), 0)
+    seen = tl.where(causal > 0, first_limits + num_queries, num_keys)
+    costs = tl.where(exists, tl.maximum(seen, 1), 0)
     return costs, (seqs, seq_starts + first_queries, num_queries, first_limits, num_keys)
 
 
@@ -111,13 +115,16 @@ def rank_q_blocks(
     max_q_blocks,
     num_kv_heads,
     multiprocessors,
+    causal,
     BLOCK_Q: tl.constexpr,
     CHUNK: tl.constexpr,
     SPLIT_COST: tl.constexpr,
 ):
     """Write this program's CHUNK of Q-Blocks to their places; the first program writes what precedes them."""
     numbers = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
-    costs, fields = find_q_blocks(cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_blocks, BLOCK_Q)
+    costs, fields = find_q_blocks(
+        cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_blocks, causal, BLOCK_Q
+    )
     grades = grade_of(costs)
     ranks = tl.zeros([CHUNK], dtype=tl.int32)
     count = 0
@@ -126,7 +133,7 @@ def rank_q_blocks(
     for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
         others = first + tl.arange(0, CHUNK)
         other_costs, _ = find_q_blocks(
-            cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, max_q_blocks, BLOCK_Q
+            cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, max_q_blocks, causal, BLOCK_Q
         )
         other_grades = grade_of(other_costs)
         dearer = other_grades[:, None] > grades[None, :]
@@ -150,7 +157,7 @@ def rank_q_blocks(
             for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
                 others = first + tl.arange(0, CHUNK)
                 other_costs, _ = find_q_blocks(
-                    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, max_q_blocks, BLOCK_Q
+                    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, max_q_blocks, causal, BLOCK_Q
                 )
                 splittable += tl.sum((grade_of(other_costs) >= lowest).to(tl.int32), 0)
         tl.store(schedule_ptr + 5, splittable)
@@ -187,6 +194,7 @@ def schedule_kernel(
     tiles_at,
     num_kv_heads,
     multiprocessors,
+    causal,
     PROMPT_BLOCK_Q: tl.constexpr,
     DECODE_BLOCK_Q: tl.constexpr,
     DECODE_TILE: tl.constexpr,
@@ -203,6 +211,7 @@ def schedule_kernel(
             max_q_blocks,
             num_kv_heads,
             multiprocessors,
+            causal,
             PROMPT_BLOCK_Q,
             CHUNK,
             SPLIT_COST,
@@ -236,8 +245,11 @@ def bind_schedule(roles: Roles, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes
     arguments = (schedule, cu_prompts, cu_decodes, SEQUSED_K, NUM_SEQS)
     sizes = (OfPlan(q_blocks), tiles_at(roles), OfPlan(attrgetter("model.num_kv_heads")))
     gpu = OfPlan(lambda plan: multiprocessors(plan.device))
+    causal = OfPlan(lambda plan: int(plan.model.causal))
     constants = (*roles, CHUNK, SPLIT_COST)
-    return Launch(schedule_kernel, programs, (*arguments, *sizes, gpu, *constants), ONE_PROGRAM_OPTIONS)
+    return Launch(
+        schedule_kernel, programs, (*arguments, *sizes, gpu, causal, *constants), ONE_PROGRAM_OPTIONS
+    )
 
 
 def tiles_at(roles: Roles) -> OfPlan:

@@ -45,10 +45,10 @@ from attn_kernels.kernels.arguments import (
 )
 from attn_kernels.kernels.compile_params import CompileParams, ReduceParams
 from attn_kernels.kernels.query_tile import (
+    end_of_keys,
     first_tile,
     in_base_2,
     in_base_e,
-    last_key_seen,
     load_lengths,
     make_q_block,
     query_heads,
@@ -280,17 +280,14 @@ def find_split_keys(split_keys_ptr, split_keys):
 
 
 @triton.jit
-def split_range(block, ranges, window, split_keys, num_splits, tile_size, WINDOWED: tl.constexpr):
+def split_range(block, ranges, window, ahead, split_keys, num_splits, tile_size, WINDOWED: tl.constexpr):
     """The keys ``start .. stop - 1`` that a QBlock sees, and how many each split of them holds.
 
     Splits are even, in whole tiles: so many of about ``split_keys`` keys as fit, at most ``num_splits``.
     """
     first_position = block.context_len + block.first_query
     start = first_tile(first_position, window, tile_size, WINDOWED)
-    stop = first_position + block.num_queries
-    if ranges[0] is not None:
-        last = last_key_seen(ranges, block.seq, first_position, stop - 1, stop - 1)
-        stop = tl.minimum(last, block.num_keys - 1) + 1
+    stop = tl.maximum(end_of_keys(block, ahead, ranges), start)
     tiles = tl.cdiv(stop - start, tile_size)
     return start, stop, tiles_per_split(tiles, split_keys, num_splits, tile_size) * tile_size
 
@@ -355,6 +352,7 @@ def reduce_kernel(
     sinks_ptr,
     lse_ptr,
     window,
+    ahead,
     num_seqs,
     split_keys,
     num_splits,
@@ -383,7 +381,9 @@ def reduce_kernel(
         return
     split_keys = find_split_keys(split_keys_ptr, split_keys)
     ranges = (ranges_ptr, max_ranges)
-    start, stop, keys = split_range(block, ranges, window, split_keys, num_splits, tile_size, const.windowed)
+    start, stop, keys = split_range(
+        block, ranges, window, ahead, split_keys, num_splits, tile_size, const.windowed
+    )
     if stop - start <= keys:  # one split, or no key
         return
     count = tl.cdiv(stop - start, keys)
@@ -402,7 +402,8 @@ def reduce_kernel(
     columns = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     partial_ptrs = partial_ptr + ((first + splits) * const.head_padded)[:, None] + columns[None, :]
     partials = tl.load(partial_ptrs, mask=(splits < count)[:, None], other=0.0)
-    result = tl.sum(partials * tl.exp2(maxima - largest)[:, None], 0) / total
+    # A row that sees no key has no weights.
+    result = tl.sum(partials * tl.exp2(maxima - largest)[:, None], 0) / tl.where(total > 0.0, total, 1.0)
     unit: tl.constexpr = const.query_unit
     out_ptr += (token.to(tl.int64) * stride_out_token + head.to(tl.int64) * stride_out_head) * unit
     tl.store(out_ptr + columns, result.to(out_ptr.dtype.element_ty), mask=columns < const.head_size)
@@ -459,6 +460,7 @@ def bind_reduce(
         None if layer.sinks is None else OfLayer("sinks"),
         lse,
         layer.sliding_window or 0,
+        layer.ahead,
         NUM_SEQS,
         SPLIT_KEYS,
         NUM_SPLITS,

@@ -6,8 +6,8 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from attn_kernels.core.checks import DTYPES
-from attn_kernels.core.layer_checks import check_data, check_own_memory, check_tensor
+from attn_kernels.core import layer_checks
+from attn_kernels.core.checks import DTYPES, check_device
 from attn_kernels.kernels.arguments import VECTOR_BYTES, head_padded
 from attn_kernels.kernels.merge import OPTIONS, merge_kernel
 from attn_kernels.launch import direct
@@ -29,15 +29,18 @@ def merge_attention_states(
             dimension but the last.
         lse_a, lse_b: float32 [num_query_heads, num_query_tokens], as of ``run``. Heads may be strided. -inf
             or inf means that a query saw no key; then its output there is not read.
-        out, lse: likewise, written in place; allocated if None. They may be inputs.
+        out, lse: likewise, written in place; allocated if None. They may be inputs, but not other views of
+            their memory.
 
     Returns:
         out and lse. A query that saw no key of either has zeros and -inf.
 
     Raises:
-        TypeError: a wrong type or dtype. ValueError: a wrong shape, device or stride.
+        TypeError: a wrong type or dtype. ValueError: a wrong shape, device or stride; an output that overlaps
+        an input. NotImplementedError: a gradient that is required.
     """
-    check_tensor("out_a", out_a)
+    layer_checks.check_tensor("out_a", out_a)
+    check_device("out_a", out_a.device)
     if out_a.ndim != 3 or out_a.dtype not in DTYPES:
         needed = "[num_query_tokens, num_query_heads, head_size] of torch.float16 or torch.bfloat16"
         error = ValueError if out_a.ndim != 3 else TypeError
@@ -50,13 +53,22 @@ def merge_attention_states(
     outs = {"out_a": out_a, "out_b": out_b, "out": out}
     lses = {"lse_a": lse_a, "lse_b": lse_b, "lse": lse}
     for name, tensor in outs.items():
-        check_data(name, tensor, tuple(out_a.shape), (out_a.dtype,), out_a.device, "out_a is on")
+        layer_checks.check_data(name, tensor, tuple(out_a.shape), (out_a.dtype,), out_a.device, "out_a is on")
     for name, tensor in lses.items():
-        check_data(name, tensor, (num_heads, num_tokens), (torch.float32,), out_a.device, "out_a is on")
-    for name, tensor in (("out", out), ("lse", lse)):
-        check_own_memory(name, tensor)
+        layer_checks.check_data(
+            name, tensor, (num_heads, num_tokens), (torch.float32,), out_a.device, "out_a is on"
+        )
+    if torch.is_grad_enabled():
+        layer_checks.check_no_gradient((*outs.values(), *lses.values()), (*outs, *lses))
     if out.numel() == 0:
         return out, lse
+    inputs = {name: tensor for name, tensor in (outs | lses).items() if name not in ("out", "lse")}
+    for name, written in (("out", out), ("lse", lse)):
+        layer_checks.check_own_memory(name, written)
+        for other, tensor in inputs.items():
+            if (tensor.data_ptr(), tensor.stride()) != (written.data_ptr(), written.stride()):
+                layer_checks.check_apart(name, written, other, tensor)
+    layer_checks.check_apart("out", out, "lse", lse)
     strides = [stride for tensor in outs.values() for stride in tensor.stride()[:2]]
     unit = math.gcd(VECTOR_BYTES // out.element_size(), *strides)
     arguments = [

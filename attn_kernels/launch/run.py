@@ -4,19 +4,34 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
+from torch.compiler import is_compiling
 
 from attn_kernels.core import layer_checks
+from attn_kernels.core.checks import MAX_TOKENS
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import bind_divide
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_filled
+from attn_kernels.launch.operators import define, number_and_tensor, plan_of
 from triton_tune.launch.environment import DOES_NOT_FIT
 
 # A layer's tensors in the order of their addresses. The first four are always there.
 REQUIRED = ("out", "q", "k_cache", "v_cache")
 OPTIONAL = ("alibi_slopes", "sinks", "k_scale", "v_scale", "lse", "bidirectional_ranges")
+GRADIENT_NAMES = ("q", "k_cache", "v_cache", "out", *OPTIONAL)
+# Of the operator that stands for ``run`` in a graph; of a scale, its tensor counts if there is one.
+GRAPH_SCHEMA = (
+    "(Tensor plan, Tensor q, Tensor k_cache, Tensor v_cache, Tensor(a!) out, float k_number, "
+    "Tensor? k_scale, float v_number, Tensor? v_scale, float? softmax_scale, SymInt? sliding_window, "
+    "float softcap, bool causal, SymInt? keys_after, Tensor? alibi_slopes, Tensor? sinks, "
+    "Tensor(b!)? lse, Tensor? bidirectional_ranges) -> ()"
+)
+GRAPH_OPTIONS = (
+    *("softmax_scale", "sliding_window", "softcap", "causal", "keys_after"),
+    *("alibi_slopes", "sinks", "lse", "bidirectional_ranges"),
+)
 PARTS_BEGUN = "parts begun"  # a key of ``Plan.launches``
 PLACED = 6  # entries of a signature, its first, that must match the plan: shapes of rows, and devices
 
@@ -37,24 +52,30 @@ def run(
     v_scale: float | Tensor = 1.0,
     lse: Tensor | None = None,
     bidirectional_ranges: Tensor | None = None,
+    causal: bool = True,
+    keys_after: int | None = None,
 ) -> Tensor:
     """Attention of one layer over the paged KV cache, with exactly the plan's config.
 
-    Causal and aligned at the end: query i of a sequence with n queries and L keys sees keys 0 .. L - n + i,
-    or the last ``sliding_window`` of those. A score is ``softmax_scale * q @ k``, then soft-capped, then
-    biased.
+    Aligned at the end: query i of a sequence with n queries and L keys is at position L - n + i. In causal
+    attention it sees keys 0 .. L - n + i, or the last ``sliding_window`` of those; otherwise later keys, too.
+    A score is ``softmax_scale * q @ k``, then soft-capped, then biased. A query that sees no key gives zeros.
+
+    In a graph of ``torch.compile`` and ``torch.export`` this is the operator ``attn_kernels::run``. There, a
+    plan's ``handle`` may stand for the plan, as an input of the graph.
 
     Args:
         q: [num_query_tokens, num_query_heads, head_size] of the model's dtype. Like the caches and ``out``,
             it may be strided in any dimension but the last.
         k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], of q's dtype or
-            ``torch.float8_e4m3fn``; they hold the query tokens' keys and values as well.
-        out: like q, written in place; allocated if None.
+            ``torch.float8_e4m3fn``; they hold the query tokens' keys and values as well. Values are finite:
+            a weight of zero times an infinite one is NaN, in queries that do not see it, too.
+        out: like q, written in place, in memory that no input shares; allocated if None.
         softmax_scale: a positive factor of the scores; ``head_size ** -0.5`` if None.
-        sliding_window: number of keys that a query sees, its own included; None means all.
+        sliding_window: number of keys that a query sees up to its own, which counts; None means all.
         softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2); 0 means none; at most 1000.
         alibi_slopes: float32 [num_query_heads]; adds ``slope * (key position - query position)`` (Press et
-            al., arXiv 2108.12409).
+            al., arXiv 2108.12409), and subtracts as much for later keys if not ``causal``.
         sinks: [num_query_heads], float32 or of q's dtype: a score per head that takes part in the softmax
             without a value (attention sinks as in gpt-oss).
         k_scale, v_scale: positive factors of the cached keys and values: a number, or a float32 tensor of
@@ -68,18 +89,33 @@ def run(
             host: the first and the last position of spans of each sequence whose tokens also see each
             other's later keys, such as those of an image. A sequence with fewer spans is padded with
             (0, 0). Keys before the window stay unseen, and so do keys past the sequence's own.
+        causal: False if queries also see later keys; plans are told by ``Model.causal``.
+        keys_after: number of keys that a query sees behind its own if not ``causal``. None means all; with a
+            ``sliding_window``, as many as before its own.
 
     Returns:
         out.
 
     Raises:
         TypeError: a wrong type or dtype.
-        ValueError: a wrong shape, device, stride, page id or number.
+        ValueError: a wrong shape, device, stride, page id or number; an output that overlaps an input.
+        NotImplementedError: a gradient that is required.
     """
+    if is_compiling():
+        if out is None:
+            out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        handle = plan if isinstance(plan, Tensor) else plan.handle
+        scales = (*number_and_tensor(k_scale), *number_and_tensor(v_scale))
+        scoring = (softmax_scale, sliding_window, softcap, causal, keys_after)
+        others = (alibi_slopes, sinks, lse, bidirectional_ranges)
+        torch.ops.attn_kernels.run(handle, q, k_cache, v_cache, out, *scales, *scoring, *others)
+        return out
     # A server runs everything up to the first return 32 to 80 times a step.
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
     optional = (alibi_slopes, sinks, k_scale, v_scale, lse, bidirectional_ranges)
+    if is_grad_enabled():
+        layer_checks.check_no_gradient((q, k_cache, v_cache, out, *optional), GRADIENT_NAMES)
     tensors: tuple[Tensor, ...] = (out, q, k_cache, v_cache)
     try:
         a, b, c, d = out.data_ptr(), q.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr()
@@ -108,6 +144,8 @@ def run(
             softmax_scale,
             sliding_window,
             type(sliding_window),  # 1, 1.0 and True are equal, but only the first is a window
+            causal,
+            keys_after,
             softcap,
             k_scale,
             v_scale,
@@ -120,17 +158,57 @@ def run(
             tensors += present
             addresses += tuple(other.data_ptr() for other in present)
             signature = (*signature[:-2], *_optional_signature(plan, optional))
-        launches = plan.launches.get(signature)
+        found = plan.launches.get(signature)
     except (AttributeError, TypeError, RuntimeError):
         # Something is no tensor, has no memory or no hash. The checks raise an error that names it.
         layer_checks.check_run(plan, q, k_cache, v_cache, out)
-        layer_checks.check_scoring(plan, softmax_scale, sliding_window, softcap, *optional)
+        layer_checks.check_scoring(
+            plan, softmax_scale, sliding_window, softcap, causal, keys_after, *optional
+        )
         raise
-    if launches is not None and not hooked():
+    if found is not None and not hooked():
+        launches, reaches = found
+        for written, other, before, behind in reaches:
+            if before < addresses[written] - addresses[other] < behind:
+                _check_apart(tensors, optional)
         launch_filled(plan.device.index, launches, addresses, tensors)
         return out
-    _launch_first(plan, signature, addresses, tensors, optional, (softmax_scale, sliding_window, softcap))
+    scoring = (softmax_scale, sliding_window, softcap, causal, keys_after)
+    _launch_first(plan, signature, addresses, tensors, optional, scoring)
     return out
+
+
+def _run_in_graph(plan: Tensor, *arguments: Any) -> None:
+    """Run a layer; arguments are those of GRAPH_SCHEMA."""
+    *tensors, out, k_number, k_scale, v_number, v_scale = arguments[:8]
+    options = dict(zip(GRAPH_OPTIONS, arguments[8:], strict=True))
+    options["k_scale"] = k_number if k_scale is None else k_scale
+    options["v_scale"] = v_number if v_scale is None else v_scale
+    run(plan_of(plan), *tensors, out=out, **options)
+
+
+define("run", GRAPH_SCHEMA, _run_in_graph)
+
+
+def _names(optional: tuple[Any, ...]) -> list[str]:
+    """The names of a layer's tensors: REQUIRED, and what is given of OPTIONAL."""
+    given = zip(OPTIONAL, optional, strict=True)
+    return [*REQUIRED, *(name for name, other in given if isinstance(other, Tensor))]
+
+
+def _reaches(tensors: tuple[Tensor, ...], optional: tuple[Any, ...]) -> tuple[tuple[int, int, int, int], ...]:
+    """The places of an output and of another tensor; differences of addresses at which they may overlap."""
+    reached = [layer_checks.bytes_reached(tensor) for tensor in tensors]
+    written = [place for place, name in enumerate(_names(optional)) if name in ("out", "lse")]
+    pairs = ((place, other) for place in written for other in range(len(tensors)) if other != place)
+    return tuple((place, other, -reached[place], reached[other]) for place, other in pairs)
+
+
+def _check_apart(tensors: tuple[Tensor, ...], optional: tuple[Any, ...]) -> None:
+    """Refuse outputs that overlap other tensors: some programs read them when others have written."""
+    names = _names(optional)
+    for written, other, *_ in _reaches(tensors, optional):
+        layer_checks.check_apart(names[written], tensors[written], names[other], tensors[other])
 
 
 def _optional_signature(plan: Plan, optional: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -172,7 +250,7 @@ def _launch_first(
         addresses: of ``tensors``.
         tensors: those that were given, in the order of REQUIRED and OPTIONAL.
         optional: the arguments that OPTIONAL names.
-        scoring: softmax scale, window and soft cap.
+        scoring: softmax scale, window, soft cap, and what ``run`` calls ``causal`` and ``keys_after``.
     """
     while plan.replacement is not None:
         plan = plan.replacement
@@ -189,25 +267,28 @@ def _launch_first(
         layer_checks.check_scoring(plan, *scoring, *optional)
     if plan.num_query_tokens == 0:
         return
+    _check_apart(tensors, optional)
     filled = [
         None if launches is None else direct.fill(part, launches)
         for part, launches in zip(parts, bound, strict=True)
     ]
     if None not in filled:
         together = tuple(launch for launches in filled if launches is not None for launch in launches)
-        direct.remember(plan.launches, signature, together)
+        direct.remember(plan.launches, signature, (together, _reaches(tensors, optional)))
         launch_filled(plan.device.index, together, addresses, tensors)
         return
-    names = [name for name, other in zip(OPTIONAL, optional, strict=True) if isinstance(other, Tensor)]
-    named = dict(zip((*REQUIRED, *names), tensors, strict=True))
-    softmax_scale, sliding_window, softcap = scoring
+    named = dict(zip(_names(optional), tensors, strict=True))
+    softmax_scale, window, softcap, causal, ahead = scoring
+    if ahead is None:
+        ahead = MAX_TOKENS if window is None else window - 1
     layer = Layer(
         q=q,
         k_cache=k_cache,
         v_cache=v_cache,
         out=out,
         softmax_scale=model.head_size**-0.5 if softmax_scale is None else softmax_scale,
-        sliding_window=sliding_window,
+        sliding_window=None if window is None else min(window, MAX_TOKENS),
+        ahead=None if causal else min(ahead, MAX_TOKENS),
         softcap=softcap,
         **dict(zip(OPTIONAL, optional, strict=True)),
     )

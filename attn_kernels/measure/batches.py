@@ -56,11 +56,14 @@ class ScoreOptions:
     window: int | None = None  # keys that a query sees
     softcap: float = 0.0
     sinks: bool = False
+    causal: bool = True  # no window otherwise, because checks take some queries of a sequence alone
 
     def __str__(self) -> str:
         window = f"window {self.window}" if self.window else ""
         softcap = f"soft cap {self.softcap:g}" if self.softcap else ""
-        return "+".join(filter(None, (window, softcap, "sinks" * self.sinks)))
+        return "+".join(
+            filter(None, (window, softcap, "sinks" * self.sinks, "non-causal" * (not self.causal)))
+        )
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Batch:
         if not self.query_lens or len(self.query_lens) != len(self.context_lens):
             raise ValueError(f"{self.name}: query_lens and context_lens need one length for each sequence")
         lens = zip(self.query_lens, self.context_lens, strict=True)
-        if any(not 0 <= query <= context for query, context in lens):
+        if any(query < 0 or (query > context and self.scores.causal) for query, context in lens):
             raise ValueError(f"{self.name}: a query length must be at least 0 and at most its context length")
         if not any(self.query_lens):
             raise ValueError(f"{self.name}: at least one query token is needed")
@@ -138,7 +141,8 @@ class Batch:
     @cached_property
     def model(self) -> Model:
         """The layers' constants, as `attn_kernels.plan` takes them. Raises ValueError, TypeError."""
-        return self.layout.model(self.block_size, self.dtype, self.cache_dtype, self.scores.window)
+        model = self.layout.model(self.block_size, self.dtype, self.cache_dtype, self.scores.window)
+        return dataclasses.replace(model, causal=self.scores.causal)
 
     @property
     def dtype_name(self) -> str:

@@ -46,7 +46,10 @@ def work(batch: Batch) -> Work:
     """Count two matrix products over the visible pairs, and one access to each tensor of the launch."""
     layout = batch.layout
     lens = zip(batch.query_lens, batch.context_lens, strict=True)
-    pairs = sum(visible_keys(query, context, batch.scores.window) for query, context in lens)
+    pairs = sum(
+        visible_keys(query, context, batch.scores.window) if batch.scores.causal else query * context
+        for query, context in lens
+    )
     rows = batch.num_query_tokens * layout.num_query_heads * layout.head_size
     index_bytes = 4 * (2 * batch.num_seqs + 1 + sum(batch.blocks_per_seq))
     return Work(

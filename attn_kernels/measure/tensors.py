@@ -162,6 +162,8 @@ def score_options(batch: Batch, device: torch.device) -> dict[str, Any]:
     scores, heads = batch.scores, batch.layout.num_query_heads
     options: dict[str, Any] = {"sliding_window": scores.window, "softcap": scores.softcap}
     options = {name: value for name, value in options.items() if value}
+    if not scores.causal:
+        options["causal"] = False
     if scores.sinks:
         options["sinks"] = torch.linspace(-1.0, 3.0, heads, device=device).to(batch.dtype)
     return options

@@ -28,9 +28,10 @@ from attn_kernels.offline.resources import TARGETS
 
 # The options of a launch beside q and the caches. "scales" stands for scales in tensors on the device instead
 # of numbers.
-FEATURES = ("window", "softcap", "alibi", "sinks", "fp8", "scales", "lse", "ranges")
+FEATURES = ("window", "noncausal", "softcap", "alibi", "sinks", "fp8", "scales", "lse", "ranges")
 # Arguments that are there with a feature only; the second, of the Hopper kernel.
 ARGUMENTS_OF_FEATURES = {
+    "ahead": "noncausal",
     "slopes_ptr": "alibi",
     "sinks_ptr": "sinks",
     "k_scale_ptr": "scales",

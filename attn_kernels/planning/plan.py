@@ -19,6 +19,7 @@ from attn_kernels.kernels.hopper_limits import launches
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.splits import find_splits, most_hopper_splits
 from attn_kernels.kernels.variant import Fresh, Scratch, ScratchSizes
+from attn_kernels.launch.operators import take_handle
 from attn_kernels.launch.run import begin
 from attn_kernels.planning.workspace import Workspace
 
@@ -56,7 +57,8 @@ def plan(
         block_table: int32 [num_seqs, max_blocks_per_seq], page ids; entries past a sequence's keys are
             never read. Its rows may be strided.
         model: the constants of the layers. Only the choice of the config depends on its ``cache_dtype`` and
-            its ``sliding_window``. Layers of other windows may share the plan; ``run`` is given their own.
+            its ``sliding_window``, and only the order of the work on ``causal``. Layers of other windows, and
+            of the other kind of attention, may share the plan; ``run`` is given their own.
         num_query_tokens: of all sequences together.
         max_query_len, max_seq_len: the longest query and context, in tokens.
         num_kv_tokens: sum of ``seqused_k``; if None, and in a graph's plan, all contexts
@@ -85,7 +87,13 @@ def plan(
         raise TypeError(f"model is a {type(model).__name__}, but an attn_kernels.Model is needed")
     num_seqs, blocks_per_seq = block_table.shape
     checks.check_lengths(
-        num_seqs, blocks_per_seq, model.block_size, num_query_tokens, max_query_len, max_seq_len
+        num_seqs,
+        blocks_per_seq,
+        model.block_size,
+        num_query_tokens,
+        max_query_len,
+        max_seq_len,
+        model.causal,
     )
     is_known = num_kv_tokens is not None
     if num_kv_tokens is None:
@@ -112,6 +120,7 @@ def plan(
             max_query_len=max_query_len,
             max_seq_len=max_seq_len,
             block_size=model.block_size,
+            causal=model.causal,
         )
         if parts is not None and not for_capture:
             check_part_contents(cu_seqlens_q, seqused_k, parts)
@@ -136,6 +145,7 @@ def plan(
         if recorder is not None and given is None:
             recorder.record(model, lengths, parts, for_capture)
     begin(made)
+    take_handle(made)
     return made
 
 

@@ -151,7 +151,10 @@ def run_poisoned(batch: PoisonedBatch, batch_plan: Plan, **options: Any) -> Tens
 
 
 def relative_error(out: Tensor, reference: Tensor) -> float:
-    """Return the largest absolute difference over the largest absolute value; NaN if any output is NaN."""
+    """Return the largest absolute difference over the largest absolute value; NaN if any output is NaN.
+
+    The difference itself where all values are 0.
+    """
     if reference.numel() == 0:
         return 0.0
-    return float((out.double() - reference).abs().max() / reference.abs().max())
+    return float((out.double() - reference).abs().max()) / (float(reference.abs().max()) or 1.0)

@@ -23,25 +23,30 @@ def paged_attention_reference(
     v_scale: float | Tensor = 1.0,
     lse: Tensor | None = None,
     bidirectional_ranges: Tensor | None = None,
+    causal: bool = True,
+    keys_after: int | None = None,
     max_scores: int = 2**25,
 ) -> Tensor:
-    """Compute causal attention of one sequence after another, in float64, on the device of ``q``.
+    """Compute attention of one sequence after another, in float64, on the device of ``q``.
 
     Args:
         q: [num_query_tokens, num_query_heads, head_size], any floating dtype.
         k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], any floating dtype.
         cu_seqlens_q: [num_seqs + 1]. seqused_k: [num_seqs]. block_table: [num_seqs, max_blocks_per_seq].
         softmax_scale, sliding_window, softcap, alibi_slopes, sinks, k_scale, v_scale, lse,
-            bidirectional_ranges: as ``attn_kernels.run``; ``lse`` may be float64.
+            bidirectional_ranges, causal, keys_after: as ``attn_kernels.run``; ``lse`` may be float64.
         max_scores: scores held at a time. Queries are done in chunks, to bound the memory.
 
     Returns:
         float64, shaped as q. Query i of n, of a sequence with L keys, sees keys 0 .. L - n + i, or the last
-        ``sliding_window`` of those; and later keys of ranges that it lies in.
+        ``sliding_window`` of those; and later keys of ranges that it lies in, or all if not ``causal``.
     """
     num_heads = q.shape[1]
     scale = q.shape[2] ** -0.5 if softmax_scale is None else softmax_scale
     out = torch.full(q.shape, torch.nan, dtype=torch.float64, device=q.device)
+    ahead = 0 if causal else keys_after
+    if ahead is None:
+        ahead = 2**31 if sliding_window is None else sliding_window - 1
     ranges = [()] * len(seqused_k) if bidirectional_ranges is None else bidirectional_ranges.tolist()
     for seq, tokens, keys, values in _sequences(k_cache, v_cache, cu_seqlens_q, seqused_k, block_table):
         keys = (keys.double() * k_scale).permute(1, 2, 0)  # [kv heads, head size, keys]
@@ -59,8 +64,9 @@ def paged_attention_reference(
             if softcap:
                 scores = (scores / softcap).tanh_() * softcap
             if alibi_slopes is not None:
-                scores += alibi_slopes.double()[:, None, None] * distances
-            hidden = distances > 0
+                bias = distances if causal else -distances.abs()
+                scores += alibi_slopes.double()[:, None, None] * bias
+            hidden = distances > ahead
             for start, end in ranges[seq]:
                 inside = (query_positions >= start) & (query_positions <= end)
                 hidden &= ~(inside[:, None] & (positions >= start) & (positions <= end))
@@ -72,7 +78,8 @@ def paged_attention_reference(
                 scores = torch.cat([scores, column], -1)
             if lse is not None:
                 lse[:, first:last] = scores.logsumexp(-1)
-            weights = scores.softmax(-1)[:, :, :context_len].reshape(*queries.shape[:2], context_len)
+            weights = scores.softmax(-1).masked_fill(scores.isneginf().all(-1, keepdim=True), 0.0)
+            weights = weights[:, :, :context_len].reshape(*queries.shape[:2], context_len)
             attended = weights @ values
             out[first:last] = attended.view(num_heads, last - first, -1).transpose(0, 1)
     return out

@@ -33,7 +33,7 @@ from attn_kernels.planning.plan import plan
 
 # Keyword arguments of ``run`` that a kind of layer has. "sinks": of the queries' dtype;
 # "float32_sinks": of that; "scales": as tensors, not numbers.
-FEATURES = ("window", "softcap", "alibi", "sinks", "float32_sinks", "scales", "lse", "ranges")
+FEATURES = ("window", "noncausal", "softcap", "alibi", "sinks", "float32_sinks", "scales", "lse", "ranges")
 
 LENGTHS = (1, 2)  # a decode and a prompt
 # Of a context. No kernel depends on the lengths, but contexts have to be long to be split.
@@ -116,7 +116,8 @@ def _plan(launch: DummyLaunch, device: torch.device) -> Plan:
         indices([0, LENGTHS[0], sum(LENGTHS)]),
         indices(LENGTHS),
         indices([[0] * pages] * len(LENGTHS)),
-        dataclasses.replace(launch.model, sliding_window=None),  # whose contexts are split less
+        # With a window, or where queries see keys that the plan does not count, contexts are split less.
+        dataclasses.replace(launch.model, sliding_window=None, causal="noncausal" not in launch.features),
         num_query_tokens=sum(LENGTHS),
         num_kv_tokens=sum(LENGTHS),
         max_query_len=max(LENGTHS),
@@ -141,6 +142,8 @@ def _options(launch: DummyLaunch, device: torch.device) -> Iterator[dict[str, An
     options: dict[str, Any] = {}
     if "window" in features:
         options["sliding_window"] = 1
+    if "noncausal" in features:
+        options["causal"] = False
     if "softcap" in features:
         options["softcap"] = 1.0
     if "alibi" in features:

@@ -107,6 +107,17 @@ def models() -> list[Batch]:
     ]
 
 
+def noncausal() -> list[Batch]:
+    """Encoders, cross-attention, and drafts that see each other behind a cached context."""
+    layouts = (LLAMA_3_8B, MULTI_HEAD, SMALL_HEADS, LARGE_HEADS, QWEN_7B)
+    encoders = [prefill(1, 8 * K), prefill(4, 2 * K), prefill(32, 512), varlen(0)]
+    cross = Batch("cross 8x256@2K", "prefill", (256,) * 8, (2 * K,) * 8)
+    behind = [speculative(32, 4, 4 * K), chunked_prefill(8, 16, 8 * K), chunked_prefill(1, 512, 32 * K)]
+    heads = [prefill(2, 4 * K).at(layout) for layout in layouts]
+    every = [*encoders, *heads, cross, *behind, prefill(1, 8 * K).at(cache_dtype=torch.float8_e4m3fn)]
+    return [batch.at(scores=ScoreOptions(causal=False)) for batch in every]
+
+
 def heads_512() -> list[Batch]:
     """Heads of 512, as in the global layers of Gemma 4's E4B, 26B-A4B and 31B, and of 320."""
     small, medium, large = HeadLayout(8, 2, 512), HeadLayout(16, 2, 512), HeadLayout(32, 4, 512)
@@ -213,6 +224,7 @@ def tiny() -> list[Batch]:
 BATCH_SETS: dict[str, Callable[[], list[Batch]]] = {
     "core": core,
     "models": models,
+    "noncausal": noncausal,
     "heads_512": heads_512,
     "steps": steps,
     "tiny": tiny,

@@ -72,6 +72,7 @@ class Peer:
     score_options: bool = True  # whether it takes them, by the names of `attn_kernels.run`
     fp8_caches: bool = False
     fp8_queries: bool = False  # beside fp8 caches
+    non_causal: bool = False
     largest_head: int = 512
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
@@ -82,6 +83,8 @@ class Peer:
         limits = (batch.max_query_len, batch.max_seq_len, tensors.softmax_scale)
         if tensors.options and not self.score_options:
             raise NotApplicable("loaded without score options")
+        if not (batch.scores.causal or self.non_causal):
+            raise NotApplicable("loaded for causal attention")
         if batch.cache_dtype and not self.fp8_caches:
             raise NotApplicable("loaded without fp8 caches")
 
@@ -146,7 +149,9 @@ class Sdpa:
 # The peers of peers.py: its functions, and from what they return to an implementation.
 PEERS: dict[str, Callable[[Callable[..., None]], Peer]] = {
     # FlashAttention-3 multiplies queries with keys of the same type.
-    "fa3": lambda run: Peer("fa3", run_fa3, fp8_caches=True, fp8_queries=True, largest_head=256),
+    "fa3": lambda run: Peer(
+        "fa3", run_fa3, fp8_caches=True, fp8_queries=True, non_causal=True, largest_head=256
+    ),
     "vllm_triton": lambda run: Peer("vllm", run, score_options=False, fp8_caches=True),
     "vllm_triton_33": lambda run: Peer("vllm33", run, fp8_caches=True),
 }
@@ -194,6 +199,7 @@ def run_fa3(
     sliding_window: int | None = None,
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
+    causal: bool = True,
     num_splits: int = 0,
 ) -> None:
     """Call FlashAttention-3 as vLLM 0.24 builds it; 0 splits leave their number to it.
@@ -213,7 +219,7 @@ def run_fa3(
         max_seqlen_q=max_query_len,
         max_seqlen_k=max_seq_len,
         softmax_scale=softmax_scale,
-        is_causal=True,
+        is_causal=causal,
         window_size_left=-1 if sliding_window is None else sliding_window - 1,
         window_size_right=-1 if sliding_window is None else 0,
         softcap=softcap,

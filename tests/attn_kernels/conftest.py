@@ -47,6 +47,20 @@ def overflow_checks(monkeypatch):
 
 
 @pytest.fixture
+def processors(monkeypatch):
+    """A function that sets how many multiprocessors the interpreter has."""
+    from attn_kernels.kernels import arguments
+
+    def set_processors(count):
+        monkeypatch.setattr(arguments, "INTERPRETED_PROCESSORS", count)
+        arguments.multiprocessors.cache_clear()
+
+    yield set_processors
+    monkeypatch.undo()
+    arguments.multiprocessors.cache_clear()
+
+
+@pytest.fixture
 def many_splits(monkeypatch):
     """Let each tile of short contexts be a split."""
     from attn_kernels.kernels import splits

@@ -46,6 +46,10 @@ OPTIONS = (
     LaunchFeatures(window=4096, softcap=50.0),
     LaunchFeatures(window=17, sinks="float32", strides="fused"),
     LaunchFeatures(window=1000, softcap=5.0, alibi=True, sinks="half"),
+    LaunchFeatures(causal=False),
+    LaunchFeatures(causal=False, keys_after=100, sinks="half"),
+    LaunchFeatures(causal=False, window=128, alibi=True, softcap=30.0),
+    LaunchFeatures(causal=False, fp8=True, scales="tensor"),
     LaunchFeatures(fp8=True),
     LaunchFeatures(fp8=True, scales="tensor", window=128, sinks="half"),
     LaunchFeatures(fp8=True, scales="float", softcap=30.0, alibi=True),
@@ -94,6 +98,7 @@ def is_taken(config: Config, batch: Batch, features: LaunchFeatures) -> bool:
     """Whether the kernel computes a case; else a launch would fall back to other kernels."""
     given = {
         "window": features.window is not None,
+        "noncausal": not features.causal,
         "softcap": features.softcap > 0.0,
         "alibi": features.alibi,
         "sinks": bool(features.sinks),
@@ -129,6 +134,8 @@ def split_cases() -> Iterator[LaunchCase]:
         (uneven, HeadLayout(8, 1), LaunchFeatures(window=1000)),  # has one split
         (uneven, HeadLayout(32, 8, 80), LaunchFeatures(strides="fused")),
         (uneven, HeadLayout(16, 4, 160), LaunchFeatures()),
+        (uneven, HeadLayout(8, 1), LaunchFeatures(causal=False, lse=True)),
+        (uneven, HeadLayout(28, 4), LaunchFeatures(causal=False, keys_after=300)),
     )
     # Of heads of 160, the kernel for any GPU has smaller tiles than this config.
     configs = (*CONFIGS, Config.parse("qblock_M128_T128_W8_S2_D1"))

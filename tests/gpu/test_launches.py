@@ -21,6 +21,7 @@ from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
+    ScoreOptions,
     chunked_prefill,
     decode,
     mixed,
@@ -39,7 +40,8 @@ SIZES = (HeadLayout(32, 8, 64), HeadLayout(16, 4, 256), HeadLayout(32, 8, 80), H
 PAGES = (8, 16, 24, 32, 48, 64, 100, 128, 272, 528, 1024)
 HOPPER_PAGES = (16, 128, 48, 256, 64)
 DTYPES = (torch.bfloat16, torch.float16)
-WINDOWS = (1, 17, 128, 1000)
+WINDOWS = (1, 17, 128, 1000, 2**31 - 1)
+KEYS_AFTER = (None, None, 0, 5, 200)
 HEADS = ((32, 8), (28, 4), (16, 2), (32, 1), (16, 16), (24, 8), (64, 8))  # query and KV heads
 EVERY_SIZE = [HeadLayout(*HEADS[i % len(HEADS)], size) for i, size in enumerate(range(64, 257, 8))]
 SETTINGS = 2 * len(EVERY_SIZE)  # of the random batches; a setting is what kernels are compiled for
@@ -81,6 +83,15 @@ def with_empty(batch: Batch, rng: random.Random) -> Batch:
     return dataclasses.replace(batch, query_lens=tuple(queries), context_lens=tuple(contexts))
 
 
+def with_fewer_keys(batch: Batch, rng: random.Random) -> Batch:
+    """Some sequences have more queries than keys."""
+    contexts = [
+        rng.randint(0, query) if rng.random() < 0.5 else context
+        for query, context in zip(batch.query_lens, batch.context_lens, strict=True)
+    ]
+    return batch.at(context_lens=tuple(contexts), scores=ScoreOptions(causal=False))
+
+
 def random_cases(count: int) -> Iterator[LaunchCase]:
     """The module's choice, a config without the Hopper kernel, and one of each role of the Hopper kernel.
 
@@ -99,10 +110,12 @@ def random_cases(count: int) -> Iterator[LaunchCase]:
         rng = random.Random(f"verify batch/{SEED}/{i}")
         if features.window:
             features = dataclasses.replace(features, window=rng.choice(WINDOWS))
+        features = dataclasses.replace(features, keys_after=rng.choice(KEYS_AFTER))
         longest = rng.choice((256, 2 * K, 4 * K, 4 * K, 4 * K, 16 * K))
         lengths = varlen(SEED * 1_000_003 + i, max_seqs=24, max_context=longest, max_tokens=24 * K)
         scale = rng.choice((1.0, 1.0, 4.0))
         batch = with_empty(lengths.at(*setting), rng)
+        batch = with_fewer_keys(batch, rng) if rng.random() < 0.25 else batch
         yield LaunchCase(i, batch, (None, *configs), features, scale, in_pairs=True)
 
 

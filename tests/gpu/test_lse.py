@@ -37,6 +37,7 @@ FEATURES = (
     LaunchFeatures(lse=True),
     LaunchFeatures(lse=True, window=128, sinks="half", strides="fused"),
     LaunchFeatures(lse=True, softcap=30.0, alibi=True),
+    LaunchFeatures(lse=True, causal=False, window=128, sinks="half"),
     LaunchFeatures(lse=True, fp8=True, scales="tensor", window=1000, sinks="float32"),
 )
 

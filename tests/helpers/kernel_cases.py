@@ -45,11 +45,15 @@ def set_choices(monkeypatch: Any, choose: Callable[[Lengths], Config], way: Conf
 
 
 def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:
-    """Options of ``run`` from words such as ``"window=5 softcap alibi sinks=half scales=tensor"``."""
+    """Options of ``run`` from words such as ``"window=5 noncausal after=3 sinks=half scales=tensor"``."""
     options: dict[str, Any] = {}
     for name, _, value in (word.partition("=") for word in names.split()):
         if name == "window":
             options["sliding_window"] = int(value)
+        elif name == "noncausal":
+            options["causal"] = False
+        elif name == "after":
+            options["keys_after"] = int(value)
         elif name == "softcap":
             options["softcap"] = 1.5
         elif name == "alibi":

@@ -47,6 +47,8 @@ class LaunchFeatures:
     fp8: bool = False
     lse: bool = False
     images: int = 0  # at most so many in a sequence, whose tokens see each other
+    causal: bool = True
+    keys_after: int | None = None  # that a query sees, if not causal
 
     @classmethod
     def draw(cls, rng: random.Random, *, fp8: bool) -> LaunchFeatures:
@@ -61,12 +63,14 @@ class LaunchFeatures:
             scales=rng.choice(("", "float", "tensor", "tensor")) if fp8 else "",
             strides=rng.choice(("fused", "odd")) if rng.random() < 0.33 else "",
             fp8=fp8,
+            causal=rng.random() < 0.67,
         )
 
     def __str__(self) -> str:
         """Names of the features. Equal texts share compiled kernels, which depend on no number."""
         flags = {
             "window": self.window is not None,
+            "non-causal": not self.causal,
             "soft cap": self.softcap > 0.0,
             "ALiBi": self.alibi,
             f"sinks {self.sinks}": bool(self.sinks),
@@ -82,6 +86,7 @@ class LaunchFeatures:
         """The keyword arguments of `attn_kernels.run` and of the reference."""
         heads = layout.num_query_heads
         options: dict[str, Any] = {"sliding_window": self.window, "softcap": self.softcap}
+        options |= {"causal": self.causal, "keys_after": None if self.causal else self.keys_after}
         if self.alibi:
             exponents = torch.arange(1, heads + 1, dtype=torch.float32, device=device)
             options["alibi_slopes"] = 2.0 ** (-8.0 * exponents / heads)
@@ -243,7 +248,10 @@ class Poisoned:
             plan = used.plan_in_parts(FALLBACK, FALLBACK, parts_of(batch), config)
         else:
             parts = None if config else batch.parts
-            model = dataclasses.replace(used.model, sliding_window=self.case.features.window)
+            # Half of the plans of other layers count causal ones. More queries than keys are not refused.
+            causal = self.case.features.causal or bool(self.case.seed // 2 % 2)
+            causal = causal and all(map(int.__le__, used.query_lens, used.context_lens))
+            model = dataclasses.replace(used.model, sliding_window=self.case.features.window, causal=causal)
             graph = bool(self.case.seed % 2)  # whose splits the GPU finds
             plan = used.plan(config=config, parts=parts, model=model, for_capture=graph)
         poison_workspace(plan)

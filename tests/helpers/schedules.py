@@ -14,13 +14,13 @@ COUNTERS = [5, 9]  # zeros in use; other numbers show that nothing writes them
 MULTIPROCESSORS = 132
 
 
-def scheduled(cu_prompts, cu_decodes, context_lens, roles, num_query_tokens, num_kv_heads=1):
+def scheduled(cu_prompts, cu_decodes, context_lens, roles, num_query_tokens, num_kv_heads=1, causal=True):
     """What the kernel writes, and two elements behind it."""
     plan = SimpleNamespace(
         num_seqs=len(context_lens),
         num_query_tokens=num_query_tokens,
         seqused_k=torch.tensor(context_lens, dtype=torch.int32),
-        model=SimpleNamespace(num_kv_heads=num_kv_heads),
+        model=SimpleNamespace(num_kv_heads=num_kv_heads, causal=causal),
         device=torch.device("cpu"),
     )
     schedule = torch.full((roles.length(num_query_tokens, plan.num_seqs) + 2,), UNTOUCHED).int()

@@ -99,7 +99,7 @@ class Ranks:
         self.plans = [planner.plan(step) for planner, step in zip(self.planners, self.steps, strict=True)]
         before: tuple[Tensor, ...] = ()
         for plans, part in zip(self.plans, self.shards, strict=True):
-            first = options | {"sinks": None, "bidirectional_ranges": plans.ranges}
+            first = options | {"sinks": None, "causal": plans.first_is_causal}
             state = run_with_lse(plans.first, q, part.k_cache, part.v_cache, **first)
             before = merge_attention_states(*before, *state) if before else state
         outs = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+from typing import Any
 
 from treegen.cli.parsers import FINE, Commands, names_of, path_of
 from treegen.core.errors import InputError
@@ -14,10 +16,24 @@ _FORMATS = {
     "dejavu": "triton-dejavu's cache.json",
     "vllm": "vLLM's tuned JSON",
     "sglang": "SGLang's tuned JSON",
-    "aiter": "aiter's tuned CSV",
+    "aiter": "aiter's tuned CSV, and JSON of GEMM",
+    "fla": "flash-linear-attention's <kernel>.json",
+    "kernel-tuner": "Kernel Tuner's cache",
+    "gemlite": "gemlite's JSON",
 }
-# The options that say what a source does not, and the formats that take them.
-_OPTIONS = {"features": ("triton", "csv"), "parameters": ("csv",), "time": ("csv",), "unit": ("csv",)}
+_NAMES = {"type": names_of, "default": (), "metavar": "A,B"}
+_NAME = {"metavar": "NAME"}
+# The options that say what a source does not, or select: the formats that take them, and their help.
+_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
+    "features": (("csv", "aiter", "triton", "fla"), _NAMES, "columns; triton, fla: the key, then X_dtype"),
+    "parameters": (("csv", "aiter"), _NAMES, "columns (default: csv: all others, aiter: known ones)"),
+    "leave-out": (("aiter",), _NAMES, "columns without a meaning here"),
+    "time": (("csv",), {"metavar": "COLUMN"}, "the column of times (default: none, so needed)"),
+    "unit": (("csv",), {"choices": ["s", "ms", "us", "ns"]}, "default: the end of the column's name"),
+    "gpu": (("vllm", "sglang", "aiter", "dejavu", "kernel-tuner"), _NAME, "only this GPU (default: all)"),
+    "triton": (("sglang", "dejavu"), _NAME, "only this version of Triton (default: all)"),
+    "dtype": (("vllm", "sglang", "aiter"), _NAME, "only this data type (default: all)"),
+}
 
 
 def add_import(commands: Commands) -> None:
@@ -27,46 +43,18 @@ def add_import(commands: Commands) -> None:
         description="Formats: " + "; ".join(f"{name}: {what}" for name, what in _FORMATS.items()) + ".",
     )
     parser.add_argument("format", choices=_FORMATS, metavar="FORMAT", help=f"one of {', '.join(_FORMATS)}")
-    parser.add_argument(
-        "source", type=path_of, metavar="SOURCE", help="a file, or a folder to search for files"
-    )
-    parser.add_argument(
-        "--to",
-        type=path_of,
-        default=Path("tuning_data"),
-        metavar="DIR",
-        help="the folder of all tables (default: tuning_data)",
-    )
-    parser.add_argument(
-        "--kernel",
-        metavar="NAME",
-        help="the kernel's name if the source does not say it, else the only one to import (default: all)",
-    )
-    parser.add_argument(
-        "--device", metavar="NAME", help="the GPU's name as its driver reports it (default: from the source)"
-    )
-    parser.add_argument(
-        "--features",
-        type=names_of,
-        default=(),
-        metavar="A,B",
-        help="csv: columns; triton: the names of `key`, then X_dtype for each argument X with a data type",
-    )
-    parser.add_argument(
-        "--parameters", type=names_of, default=(), metavar="A,B", help="csv: columns (default: all others)"
-    )
-    parser.add_argument(
-        "--time", metavar="COLUMN", help="csv: the column of times (default: none, so needed)"
-    )
-    parser.add_argument(
-        "--unit",
-        choices=["s", "ms", "us", "ns"],
-        help="csv: of the times (default: the end of the column's name)",
-    )
-    parser.add_argument(
-        "--origin", metavar="TEXT", help="who published the results, and where (default: not noted)"
-    )
-    parser.add_argument("--licence", metavar="TEXT", help="the licence of the results (default: not noted)")
+    parser.add_argument("source", type=path_of, metavar="SOURCE", help="a file, or a folder with files")
+    to, of_all = Path("tuning_data"), "the folder of all tables (default: tuning_data)"
+    parser.add_argument("--to", type=path_of, default=to, metavar="DIR", help=of_all)
+    for name, what in {
+        "kernel": "the kernel's name if the source lacks it, else the only one to import (default: all)",
+        "device": "the GPU's name as its driver reports it (default: from the source)",
+        "origin": "who published the results, and where (default: not noted)",
+        "licence": "the licence of the results (default: not noted)",
+    }.items():
+        parser.add_argument(f"--{name}", metavar="TEXT", help=what)
+    for name, (formats, keywords, what) in _OPTIONS.items():
+        parser.add_argument(f"--{name}", help=f"{', '.join(formats)}: {what}", **keywords)
     parser.add_argument("--replace", action="store_true", help="replace tables that earlier imports wrote")
     parser.set_defaults(run=run_import)
 
@@ -74,33 +62,30 @@ def add_import(commands: Commands) -> None:
 def run_import(options: argparse.Namespace) -> int:
     from treegen.importers.formats import READERS
     from treegen.importers.sources import ImportOptions
-    from treegen.importers.tables import table_of, write_tables
-    from tuning_table.names import kernel_name
+    from treegen.importers.tables import selected, table_of, write_tables
+    from tuning_table.names import listed
 
-    for name, formats in _OPTIONS.items():
-        if getattr(options, name) and options.format not in formats:
+    for name, (formats, *_) in _OPTIONS.items():
+        if getattr(options, name.replace("-", "_")) and options.format not in formats:
             of_no_use = f"is of no use for {options.format}; it is for {', '.join(formats)}"
             raise InputError(f"--{name}", of_no_use)
-    wanted = options.kernel
-    given = ImportOptions(
-        wanted, options.device, options.features, options.parameters, options.time, options.unit
-    )
+    given = ImportOptions(**{name: getattr(options, name) for name in ImportOptions.__annotations__})
     notes = {"published_by": options.origin, "licence": options.licence}
     credit = {key: text for key, text in notes.items() if text is not None}
-    tables = [
-        table_of(found, credit)
-        for found in READERS[options.format](options.source, given)
-        if wanted is None or kernel_name(wanted) == kernel_name(found.kernel)
-    ]
-    if not tables:
-        raise InputError(options.source, f"holds no table of kernel {wanted}")
+    found = selected(READERS[options.format](options.source, given), given)
+    if not found:
+        raise InputError(options.source, f"holds no table of kernel {options.kernel}")
+    tables = [table_of(table, credit) for table in found]
     for folder, table in write_tables(tables, options.to, replace=options.replace):
         cells = "winners only" if table.cells == "winners" else "measured times"
         print(f"{folder}: {table.scenarios} scenarios, {table.configs} configs, {cells}")
-        if table.words:
+        for what in table.left_out:
+            print(f"    left out: {what}")
+        varying = {name: words for name, words in table.words.items() if len(words) > 1}
+        if varying:
             print("    values:  # for this kernel of treegen.yaml")
-        for name, words in table.words.items():
-            print(f"      {name}: [{', '.join(map(repr, words))}]")
+        for name, words in varying.items():
+            print(f"      {name}: {json.dumps(listed(words))}")
     return FINE
 
 

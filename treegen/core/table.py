@@ -36,8 +36,8 @@ class Table:
     times: npt.NDArray[np.float64]
     listed: int = 0  # scenarios of scenarios.csv, also those without a row
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    # What the integers 0, 1, ... of a feature or parameter stand for in this table.
-    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # What integers of a feature or parameter stand for in this table.
+    words: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     @property
     def all_failed(self) -> int:

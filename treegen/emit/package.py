@@ -9,8 +9,9 @@ from treegen.core.files import IN_KERNEL
 from treegen.core.heuristic import Heuristic
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec, serving
 from treegen.emit.module import device_module
-from treegen.emit.templating import environment
+from treegen.emit.templating import environment, literal
 from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
+from tuning_table.names import literal as literal_of
 
 
 def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dict[str, str]:
@@ -23,10 +24,19 @@ def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dic
         "__init__.py": templates.get_template("kernel.py.j2").render(
             kernel=kernel,
             words={name: kernel.values[name] for name in kernel.features if name in kernel.values},
+            literals={n: literal_sources(kernel.values[n]) for n in kernel.parameters if n in kernel.values},
             modules=sorted([*kernel.tables, FALLBACK_DEVICE]),
             default=FALLBACK_DEVICE,
             **serving(kernel, devices)._asdict(),
         ),
+    }
+
+
+def literal_sources(words: Mapping[int, str]) -> dict[int, str]:
+    """Python source of what each integer of a parameter stands for at a launch."""
+    values = {number: literal_of(word) for number, word in words.items()}
+    return {
+        n: "..." if v is ... else literal(v) if isinstance(v, str) else repr(v) for n, v in values.items()
     }
 
 

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
-from treegen.core.spec import KernelSpec
+from treegen.core.spec import KernelSpec, is_model
+from treegen.core.table import Table
 from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format
 from treegen.review.modules import TunedModule, loaded, parse_features
+from tuning_table.names import literal
 
 _UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set, as in `@tuned`
-_OF_NAMES = ("dtype", "block_shape")  # what may name a file though it is no feature
-_MOST_SIZES = 1 << 14  # that are compared between the keys of a file
+_OF_NAMES = ("dtype", "block_shape", "per_channel_quant")  # what may name a file though it is no feature
+_MOST_SIZES = 1 << 18  # that are compared between the keys of a file
 
 
 class TunedFile(NamedTuple):
@@ -43,19 +45,27 @@ def tuned_files(
     if len(kernel.variants) > 1:
         raise InputError(kernel.name, f"has variants, for which files of {form} have no place")
     given, parts = _given(words, kernel)
-    along = along or next((name for name in ("M", *kernel.steps) if name in kernel.features), kernel.steps[0])
-    if along not in kernel.features:
+    looked_up = [*table.provenance.get("lookup", {})]
+    along = along or next(
+        (n for n in (*looked_up, "M") if n in (*looked_up, *kernel.features)), kernel.steps[0]
+    )
+    if along not in (*looked_up, *kernel.features):
         raise InputError("--along", f"{along} is none of {', '.join(kernel.features)}")
     sizes, written = given.pop(along, ()), FORMATS[form]
     if sizes and (written.bounds or min(sizes) < 0):
         what = f"aiter's bounds are {BOUNDS}" if written.bounds else "a key of a file is 0 or above"
         raise InputError(along, f"leave out its sizes, as {what}")
-    triton, choose = str(table.provenance.get("triton", "")), loaded(tuned.module)["choose"]
+    if not sizes and not written.bounds:
+        known = [size for size in _column(problem, along) if size > 0]
+        written = written._replace(sizes=tuple(sorted({*written.sizes, *known})))
+    choose = loaded(tuned.module)["choose"]
     files: dict[str, TunedFile] = {}
-    for shape in _combinations(problem, given, along):
-        named = {name: str(kernel.values.get(name, {}).get(value, value)) for name, value in shape.items()}
-        facts = Facts(kernel.name, table.device_name, device.key, device.arch or "", triton, named | parts)
-        if "/" in "".join([table.device_name, triton, *facts.values.values()]):
+    device_name, triton = _device_name(problem), triton_of(table)
+    origin = table.provenance.get("origin", {})
+    for shape, identity, unknown in _combinations(problem, given, along):
+        arch, values = device.arch or "", {**identity, **parts}
+        facts = Facts(kernel.name, device_name, device.key, arch, triton, values, unknown, origin)
+        if "/" in "".join([facts.device_name, facts.triton, *facts.values.values()]):
             raise InputError(kernel.name, "has a name with / for a part of a file's name")
         name = written.name(facts)
         if name in files:
@@ -63,6 +73,20 @@ def tuned_files(
             raise InputError(name, f"would hold several combinations; give one value of {which}")
         files[name] = _file(written, facts, kernel, partial(choose, **shape), along, sizes)
     return files
+
+
+def _device_name(problem: Problem) -> str:
+    """The GPU that a module serves, as its driver reports it, whatever GPU measured the table."""
+    measured, names = problem.table.device_name, problem.device.names
+    if not names or any(is_model(measured, name) for name in names):
+        return measured
+    return names[0]
+
+
+def triton_of(table: Table) -> str:
+    """The version of Triton that a table was measured with, or for which another project tuned."""
+    origin = table.provenance.get("origin", {})
+    return str(table.provenance.get("triton", origin.get("triton", "")))
 
 
 def _given(words: Sequence[str], kernel: KernelSpec) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
@@ -82,20 +106,48 @@ def _given(words: Sequence[str], kernel: KernelSpec) -> tuple[dict[str, tuple[in
     return given, parts
 
 
+def _column(problem: Problem, feature: str) -> list[int]:
+    """The values of a feature in a table's scenarios, sorted; none if the table lacks it."""
+    names = problem.table.feature_names
+    if feature in problem.names or feature not in names:
+        return sorted(set(problem.column(feature).tolist())) if feature in problem.names else []
+    return sorted(set(problem.table.features[:, names.index(feature)].tolist()))
+
+
 def _combinations(
     problem: Problem, given: Mapping[str, Sequence[int]], along: str
-) -> list[Mapping[str, int]]:
-    """Those of the table for features that are not given, with all those of given ones."""
-    features = [name for name in problem.kernel.features if name != along]
+) -> list[tuple[dict[str, int], dict[str, str], set[str]]]:
+    """Shapes: those of the table for features that are not given, with all those of given ones.
+
+    Beside each are the texts of all that tells it apart: also of the table's columns about which the module
+    does not ask, as they are the same everywhere or follow from others; and the columns of which the table
+    does not tell it.
+    """
+    kernel, table = problem.kernel, problem.table
+    features = [name for name in kernel.features if name != along]
     measured = [name for name in features if name not in given]
+    fixed = table.provenance.get("origin", {}).get("same_in_every_scenario", {})
+    translation = kernel.translations.get(table.kernel)
+    rename = translation.rename if translation else {}
+    columns = [(rename.get(name, name), table.words.get(name, {})) for name in table.feature_names]
+    texts = [
+        {name: words.get(value, str(value)) for (name, words), value in zip(columns, row, strict=True)}
+        for row in table.features.tolist()
+    ]
     if missing := [name for name in measured if name not in problem.names]:
-        raise InputError(problem.table.folder, f"does not hold {missing[0]}; give {missing[0]}=...")
+        raise InputError(table.folder, f"does not hold {missing[0]}; give {missing[0]}=...")
     rows = sorted(set(zip(*(problem.column(name).tolist() for name in measured), strict=True))) or [()]
-    found = (
-        dict(zip((*measured, *given), (*row, *values), strict=True))
-        for row, values in product(rows, product(*given.values()))
-    )
-    return [{name: shape[name] for name in features} for shape in found]
+    found = []
+    for row, values in product(rows, product(*given.values())):
+        known = dict(zip((*measured, *given), (*row, *values), strict=True))
+        shape = {name: known[name] for name in features}
+        named = {name: kernel.values.get(name, {}).get(value, str(value)) for name, value in shape.items()}
+        alike = [row for row in texts if all(row.get(n, text) == text for n, text in named.items())] or texts
+        others = {n: {row[n] for row in alike} for n in texts[0] if n not in (along, *kernel.features)}
+        unknown = {name for name, values in others.items() if len(values) > 1}
+        same = {name: alike[0][name] for name in others if name not in unknown}
+        found.append((shape, {**fixed, **same, **named}, unknown))
+    return found
 
 
 def _file(
@@ -109,18 +161,25 @@ def _file(
     """A file with entries at `sizes`, or at the format's usual ones and on both sides of each change."""
     keys = sorted(sizes or written.sizes)
     every = range(keys[0], keys[-1] + 1) if keys[-1] - keys[0] <= _MOST_SIZES else keys
-    wanted = {size: written.entry(_parameters(choose(**{along: size}), kernel)) for size in every}
+    asked = along in kernel.features  # else the table has one size alone
+    chosen = {size: choose(**({along: size} if asked else {})) for size in every}
+    entry = {config: written.entry(parameters_of(config, kernel)) for config in set(chosen.values())}
     if not written.bounds and not sizes:
-        changes = (pair for pair in pairwise(every) if wanted[pair[0]] != wanted[pair[1]])
+        changes = (pair for pair in pairwise(every) if chosen[pair[0]] != chosen[pair[1]])
         keys = sorted({*keys, *(size for pair in changes for size in pair)})
-    entries = {written.key(size): wanted[size] for size in keys}
+    entries = {written.key(size): entry[chosen[size]] for size in keys}
     text = json.dumps({**written.provenance(facts), **entries}, indent=4) + "\n"
-    differing = sum(written.launched(entries, size) != entry for size, entry in wanted.items())
-    return TunedFile(text, len(keys), facts.provenance, len(wanted), differing)
+    launched = written.launched(entries, every)
+    differing = sum(one is not entry[chosen[size]] for size, one in zip(every, launched, strict=True))
+    return TunedFile(text, len(keys), facts.provenance, len(chosen), differing)
 
 
-def _parameters(config: Any, kernel: KernelSpec) -> Entry:
-    """The parameters of a module's config, with words for integers that stand for some; `none` is null."""
-    set_values = {n: v for n in kernel.parameters if (v := getattr(config, n)) != _UNSET.get(n)}
-    words = {name: kernel.values.get(name, {}).get(value, value) for name, value in set_values.items()}
-    return {name: None if word == "none" else word for name, word in words.items()}
+def parameters_of(config: Any, kernel: KernelSpec) -> Entry:
+    """The parameters that a module's config sets, with what their integers stand for."""
+    values: Entry = {}
+    for name in kernel.parameters:
+        number = getattr(config, name)
+        word = kernel.values.get(name, {}).get(number)
+        value = literal(word) if word is not None else ... if _UNSET.get(name) == number else number
+        values |= {} if value is ... else {name: value}
+    return values

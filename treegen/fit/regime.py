@@ -11,11 +11,12 @@ import numpy.typing as npt
 from treegen.core.heuristic import RegimeRows, Row, Split, StepTree, depth, split_features
 from treegen.core.problem import UNIT
 from treegen.core.spec import Config, Regime
+from treegen.core.table import Cells
 from treegen.fit.costs import copies, groups_of
 from treegen.fit.decide import Scenarios
 from treegen.fit.evidence import Evidence
 from treegen.fit.search import NONE, Leaf, Node, RowTree, Training, changed_search, local_search
-from treegen.fit.splits import CandidateSplit, candidate_splits, low_sides
+from treegen.fit.splits import CandidateSplit, candidate_splits, lookup_bounds, low_sides
 
 Ints = npt.NDArray[np.int64]
 
@@ -72,7 +73,8 @@ class RegimeSearch:
         groups = groups_of(problem)
         cluster = groups if groups.any() else np.arange(len(loss))
         tree, bounds = self._start(start)
-        self._splits: tuple[CandidateSplit, ...] = candidate_splits(values, bounds)
+        ruled = self._ruled(self.scenarios[chosen])
+        self._splits: tuple[CandidateSplit, ...] = candidate_splits(values, bounds, ruled)
         self.training = Training(
             is_low=low_sides(self._splits, values),
             loss=self._loss.astype(np.float64),
@@ -82,10 +84,11 @@ class RegimeSearch:
             max_leaves=self.regime.max_rows or budget.max_rows,
             leaf_price=round(budget.row_price * UNIT * len(self.scenarios)),
             cluster=cluster[self.scenarios][chosen],
-            enough=min(_ENOUGH, max(1, len(self.scenarios) // 8)),
+            enough=0 if ruled else min(_ENOUGH, max(1, len(self.scenarios) // 8)),
             row=Evidence(0.0, noise=Z_NOISE * noise),
             small=Evidence(Z_SMALL),
             change=change_evidence(noise),
+            isolates=bool(ruled),
         )
         self._cell_price = round(budget.cell_price * UNIT * len(self.scenarios))
         self._before = start.rows if tree is not None and start is not None else ()
@@ -94,6 +97,23 @@ class RegimeSearch:
             if tree is None
             else changed_search(self.training, self._numbered(tree, iter(range(len(bounds)))))
         )
+
+    def _ruled(self, scenarios: Ints) -> dict[int, dict[int, int]]:
+        """By place of a feature, where the files of a table of winners go over to the next entry."""
+        table = self._problem.table
+        translation = self._problem.kernel.translations.get(table.kernel)
+        if table.cells is not Cells.WINNERS:
+            return {}
+        row_of = {scenario: row for row, scenario in enumerate(table.scenarios)}
+        raw = table.features[[row_of[self._problem.scenarios[place]] for place in scenarios]]
+        found = {}
+        for column, rule in table.provenance.get("lookup", {}).items():
+            place = table.feature_names.index(column)
+            name = translation.rename.get(column, column) if translation else column
+            if name in self._features:
+                others = np.delete(raw, place, axis=1)
+                found[self._features.index(name)] = lookup_bounds(raw[:, place], others, rule)
+        return found
 
     def _start(self, start: RegimeRows | None) -> tuple[StepTree | None, list[CandidateSplit]]:
         """An earlier tree and its bounds, low sides last, if this search may ask its questions."""

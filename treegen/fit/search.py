@@ -73,6 +73,7 @@ class Training:
     row: Evidence  # for every row
     small: Evidence  # by models, for the sides of a split that have fewer scenarios
     change: Evidence  # for another config or bound than the earlier tree's
+    isolates: bool = False  # whether two splits at once may cut a range out of a leaf
 
     @cached_property
     def sides(self) -> Floats:
@@ -229,7 +230,7 @@ def grow(training: Training, tree: RowTree) -> RowTree:
         path = max(options, key=lambda path: options[path][0])
         saved, node = options.pop(path)
         if not isinstance(node, Node) or saved <= training.leaf_price:
-            break
+            return _isolated(training, tree, leaves) if training.isolates else tree
         tree = replaced(tree, path, node)
         sides = training.divide(node.split, leaves[path][1])
         for step, side, rows in ((1, node.low, sides[0]), (2, node.high, sides[1])):
@@ -237,6 +238,31 @@ def grow(training: Training, tree: RowTree) -> RowTree:
             leaves[*path, step] = side, rows
             options[*path, step] = best_split(training, side, rows, len(path) + 1)
     return tree
+
+
+def _isolated(training: Training, tree: RowTree, leaves: dict[NodePath, tuple[Leaf, Ints]]) -> RowTree:
+    """The tree with two splits that cut a range out of a leaf, where no single split saves enough."""
+    best: tuple[float, NodePath, int, int] = (2.0 * training.leaf_price, (), 0, 0)
+    if count_leaves(tree) + 2 > training.max_leaves or training.classes > 1:
+        return tree
+    for path, (leaf, rows) in leaves.items():
+        if len(path) + 2 <= training.max_depth and len(rows) > 2 and not leaf.before:
+            sides, loss = training.sides[rows], training.loss[rows]
+            low, count = sides.T @ loss, sides.sum(axis=0)
+            inside = low[None] - low[:, None]  # [splits, splits, configs] above the first, within the second
+            nested = (sides.T @ sides == count[:, None]) & (count[:, None] < count[None])
+            parts = low.min(axis=1)[:, None] + inside.min(axis=2) + (loss.sum(axis=0) - low).min(axis=1)[None]
+            saved = np.where(nested, loss.sum(axis=0).min() - parts, -np.inf)
+            place = divmod(int(saved.argmax()), len(low)) if saved.size else (0, 0)
+            if saved.size and saved[place] > best[0]:
+                best = float(saved[place]), path, *place
+    _, path, first, second = best
+    if first == second:
+        return tree
+    below, rest = training.divide(first, leaves[path][1])
+    within, above = training.divide(second, rest)
+    inner = Node(second, training.best_cells(within), training.best_cells(above))
+    return grow(training, replaced(tree, path, Node(first, training.best_cells(below), inner)))
 
 
 def alternate(training: Training, tree: RowTree) -> RowTree:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -55,12 +57,16 @@ class CandidateSplit(NamedTuple):
 
 
 def candidate_splits(
-    features: npt.NDArray[np.int64], bounds: Sequence[CandidateSplit] = ()
+    features: npt.NDArray[np.int64],
+    bounds: Sequence[CandidateSplit] = (),
+    ruled: Mapping[int, Mapping[int, int]] | None = None,
 ) -> tuple[CandidateSplit, ...]:
     """The bounds, then all splits that divide the rows of features [rows, features], by column and threshold.
 
     No other split divides the rows like a split before it: if one column is another times a constant, only
     the first is split.
+
+    ruled: by column, the thresholds that a source's rule sets behind a value; all values may be split there.
     """
     splits = list(bounds)
     divisions = {np.packbits(features[:, s.feature] <= s.threshold).tobytes() for s in bounds}
@@ -68,7 +74,8 @@ def candidate_splits(
         column = features[:, feature]
         values = np.unique(column)
         gaps: dict[tuple[int, int], int] = {}
-        few = values[:-1].tolist() if len(values) <= _FEW else ()
+        rule = (ruled or {}).get(feature, {})
+        few = values[:-1].tolist() if len(values) <= _FEW or rule else ()
         for threshold in (*_grid(int(values[0]), int(values[-1])), *few):
             place = int(np.searchsorted(values, threshold, side="right"))
             gaps.setdefault((int(values[place - 1]), int(values[place])), threshold)
@@ -78,8 +85,28 @@ def candidate_splits(
                 divisions.add(division)
                 rounded = 2 * above > 3 * below >= 0
                 threshold = round_between(below, above) if rounded else gaps[below, above]
+                threshold = rule.get(below, threshold)
                 splits.append(CandidateSplit(feature, threshold))
     return tuple(splits)
+
+
+def lookup_bounds(column: npt.NDArray[np.int64], others: npt.NDArray[np.int64], rule: str) -> dict[int, int]:
+    """By value, the last size that its entry serves, where a source looks sizes up by a rule.
+
+    "nearest": half the way to the file's next key; "at_most": the key itself. Where files have different
+    keys, the bound of most of them counts.
+
+    column: [rows] the sizes. others: [rows, features] equal for the rows of one file.
+    """
+    found: dict[int, list[int]] = {}
+    every = np.unique(column).tolist()
+    _, file = np.unique(others, axis=0, return_inverse=True)
+    for number in range(int(file.max()) + 1):
+        for key, above in pairwise(np.unique(column[file.ravel() == number]).tolist()):
+            bound = (key + above) // 2 if rule == "nearest" else key
+            below = every[bisect_right(every, bound) - 1]
+            found.setdefault(below, []).append(bound)
+    return {below: max(sorted(set(bounds)), key=bounds.count) for below, bounds in found.items()}
 
 
 def low_sides(splits: Sequence[CandidateSplit], features: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -10,6 +10,7 @@ import ast
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from treegen.importers.sources import (
     Value,
     files_of,
     microseconds,
+    read_each,
     read_json,
     value_of,
 )
+from tuning_table.names import kernel_name
 
 TOOL = "triton-dejavu"
 _FOLDERS = re.compile(
@@ -40,7 +43,8 @@ _NOTES = "Only winners: the other configs' times were not kept."
 
 def read_dejavu(source: Path, options: ImportOptions) -> list[Measurements]:
     """The winners in every cache.json at or below `source`. Raises InputError for a malformed one."""
-    return [_read_cache(path, options) for path in files_of(source, "cache.json", TOOL)]
+    paths = files_of(source, "cache.json", TOOL)
+    return read_each(paths, lambda path: [_read_cache(path, options)])
 
 
 def _read_cache(path: Path, options: ImportOptions) -> Measurements:
@@ -59,19 +63,18 @@ def _read_cache(path: Path, options: ImportOptions) -> Measurements:
     )
     if len({tuple(row.shape) for row in rows}) > 1:
         raise InputError(path, "its scenarios do not match its 'keys'")
-    if len({tuple(row.config) for row in rows}) > 1:
-        raise InputError(path, "its configs have different parameters")
-    device, origin = options.device, {"tool": TOOL, "signature": cache["signature"]}
+    device, triton, origin = options.device, "", {"tool": TOOL, "signature": cache["signature"]}
     if folders is not None:
         device = device or folders["gpu"].replace("_", " ")
         origin["tool"] = f"{TOOL} {folders['dejavu']}"
-        origin["triton"] = folders["triton"]
+        triton = folders["triton"]
         origin["toolkit"] = folders["toolkit"].replace("_", " ", 1)
         origin["code_version"] = folders["code_version"]
     origin["evaluated_configs"] = cache["evaluated_configs"]
     origin["tuning_seconds"] = round(cache["total_bench_time_s"])
     kernel, timing = _kernel_name(path, cache), _timing(cache)
-    return Measurements("dejavu", path, kernel, device or "", Cells.WINNERS, rows, timing, _NOTES, origin)
+    found = Measurements("dejavu", path, kernel, device or "", Cells.WINNERS, rows, timing, _NOTES, origin)
+    return replace(found, triton=triton)
 
 
 def _checked(path: Path, cache: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -95,9 +98,9 @@ def _checked(path: Path, cache: Mapping[str, Any]) -> Mapping[str, Any]:
 def _kernel_name(path: Path, cache: Mapping[str, Any]) -> str:
     match = re.fullmatch(r"JITFunction\(.*:(\w+)\)", cache["signature"])
     name = match[1] if match else ""
-    if problem_with_name(name) is not None:
+    if problem_with_name(kernel_name(name)) is not None:
         raise InputError(path, f"signature {shown(cache['signature'])} names no kernel")
-    return name
+    return kernel_name(name)
 
 
 def _shape(path: Path, names: Sequence[str], text: str) -> dict[str, Value]:

@@ -6,12 +6,13 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from treegen.core.errors import InputError, shown
+from treegen.core.errors import InputError, Mistakes, shown
 from treegen.core.files import read_text, try_path
 from treegen.core.table import Cells
 
@@ -28,7 +29,7 @@ class Measurement:
     """The time of one config in one shape."""
 
     shape: Mapping[str, Value]  # by feature
-    config: Mapping[str, Value]  # by parameter
+    config: Mapping[str, Value]  # by parameter, booleans as such; without those that it does not set
     microseconds: float  # inf: the config failed
     variant: str | None = None
 
@@ -47,6 +48,11 @@ class Measurements:
     notes: str = ""  # what the source does not know, for the comment of run.yaml
     origin: Mapping[str, Any] = field(default_factory=dict)  # further facts of the source
     device_key: str | None = None  # of the table's folder; None follows from the device
+    hardware: Mapping[str, str | int] = field(default_factory=dict)  # arch, multiprocessors
+    triton: str = ""  # the version whose winners these are, where a source keeps several
+    lookup: Mapping[str, str] = field(default_factory=dict)  # by feature, the source's rule between its keys
+    left_out: tuple[str, ...] = ()  # what is damaged in the source, in words
+    files: int = 1  # that hold the measurements
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,11 @@ class ImportOptions:
     parameters: tuple[str, ...] = ()  # names
     time: str | None = None  # the column of times
     unit: str | None = None
+    leave_out: tuple[str, ...] = ()  # columns
+    # Selects among what a source holds.
+    gpu: str | None = None
+    triton: str | None = None
+    dtype: str | None = None
 
     def needed_device(self, source: Path, tool: str) -> str:
         if self.device is None:
@@ -69,6 +80,7 @@ class ImportOptions:
         return self.device
 
 
+_INTEGERS = re.compile(r"(BLOCK|GROUP|SPLIT|NUM|num|tile)_\w+|kpack|waves_per_eu|matrix_instr_nonkdim")
 _DEEPEST = 16  # lists and mappings in each other
 _LONGEST = 1e15  # in any unit
 
@@ -85,14 +97,24 @@ def files_of(source: Path, pattern: str, tool: str) -> list[Path]:
     return found
 
 
-def read_json(path: Path, tool: str, *, infinite: bool = False) -> dict[str, Any]:
+def read_each(paths: Iterable[Path], read: Callable[[Path], list[Measurements]]) -> list[Measurements]:
+    """What `read` finds in each file. Raises one InputError with a line for each file that it refuses."""
+    mistakes, found = Mistakes(), []
+    for path in paths:
+        with mistakes.collect():
+            found += read(path)
+    mistakes.refuse()
+    return found
+
+
+def read_json(path: Path, tool: str, *, infinite: bool = False, text: str | None = None) -> dict[str, Any]:
     """The object that a JSON file holds, without repeated keys.
 
-    infinite: whether `Infinity` is a number, as Python's own `json` writes it.
+    infinite: whether `Infinity` is a number, as Python's own `json` writes it. text: in place of the file's.
     """
     try:
         content = json.loads(
-            read_text(path),
+            read_text(path) if text is None else text,
             object_pairs_hook=_without_repetition,
             parse_constant=_infinity if infinite else _no_number,
             parse_float=_finite,
@@ -136,9 +158,9 @@ def read_csv(
 
 
 def value_of(text: str) -> Value:
-    """The value of a text: an integer, a truth as 1 or 0, None, a fraction, or the text itself."""
+    """The value of a text: an integer, a boolean, None, a fraction, or the text itself."""
     if text in ("True", "False", "true", "false"):
-        return int(text in ("True", "true"))
+        return text in ("True", "true")
     if text in ("None", "null"):
         return None
     digits = text.removeprefix("-")
@@ -157,8 +179,19 @@ def flattened(values: Mapping[str, Any]) -> dict[str, Value]:
         if isinstance(parts, dict):
             result |= flattened({f"{name}_{key}": part for key, part in parts.items()})
         else:
-            result[name] = int(value) if isinstance(value, bool) else value
+            result[name] = value
     return result
+
+
+def config_of(path: Path, key: str, config: object) -> dict[str, Value]:
+    """The parameters of an entry. Raises InputError for a text where a launch needs an integer."""
+    if not isinstance(config, dict) or not config:
+        raise InputError(path, f"maps {shown(key)} to {shown(config)}, which is no config")
+    found = flattened(config)
+    for name, value in found.items():
+        if type(value) is not int and _INTEGERS.fullmatch(name):
+            raise InputError(path, f"entry {shown(key)}: {name} is {shown(value)}, not an integer")
+    return found
 
 
 def check_nesting(content: Any, most: int = _DEEPEST) -> None:

@@ -22,6 +22,7 @@ from treegen.importers.sources import (
     files_of,
     flattened,
     microseconds,
+    read_each,
     read_json,
 )
 from treegen.importers.tables import merged
@@ -42,7 +43,7 @@ def read_triton(source: Path, options: ImportOptions) -> list[Measurements]:
     for path in paths:
         if (other := names.setdefault(kernel_name(_kernel(path)), _kernel(path))) != _kernel(path):
             raise InputError(path, f"would share a table with the kernel {other}; select one with --kernel")
-    return merged(_read_file(path, options) for path in paths)
+    return merged(read_each(paths, lambda path: [_read_file(path, options)]))
 
 
 def _kernel(path: Path) -> str:
@@ -56,22 +57,20 @@ def _read_file(path: Path, options: ImportOptions) -> Measurements:
     key, timings = content.get("key"), content.get("configs_timings")
     if not isinstance(key, list) or not isinstance(timings, list) or not timings:
         raise InputError(path, "lacks a proper 'key' or 'configs_timings': did Triton's autotuner write it?")
-    shape = _shape(path, key, options)
-    rows = tuple(_measurement(path, shape, entry) for entry in timings)
+    shape = shape_of(path, key, options)
+    rows = tuple(Measurement(shape, *config_and_time(path, entry)) for entry in timings)
     device = options.needed_device(path, TOOL)
     kernel, timing = kernel_name(_kernel(path)), "Triton's do_bench, median"
-    return Measurements(
-        "triton", path, kernel, device, Cells.MEASURED, rows, timing, _NOTES, {"tool": "Triton's autotuner"}
-    )
+    origin = {"tool": "Triton's autotuner", "function": _kernel(path)}
+    return Measurements("triton", path, kernel, device, Cells.MEASURED, rows, timing, _NOTES, origin)
 
 
-def _shape(path: Path, key: list[Any], options: ImportOptions) -> dict[str, Value]:
+def shape_of(path: Path, key: list[Any], options: ImportOptions) -> dict[str, Value]:
     """The key's values in the order of the decorator's `key`, and behind them the arguments' data types.
 
     A data type has no `torch.` before it, as `@tuned` looks for `bfloat16`.
     """
-    values = [int(value) if isinstance(value, bool) else value for value in key]
-    values = [value.removeprefix("torch.") if isinstance(value, str) else value for value in values]
+    values = [value.removeprefix("torch.") if isinstance(value, str) else value for value in key]
     if not all(value is None or isinstance(value, int | float | str) for value in values):
         raise InputError(path, f"key {shown(key)} holds more than numbers and texts")
     names = list(options.features)
@@ -84,12 +83,13 @@ def _shape(path: Path, key: list[Any], options: ImportOptions) -> dict[str, Valu
     return dict(zip(names, values, strict=True))
 
 
-def _measurement(path: Path, shape: Mapping[str, Value], entry: object) -> Measurement:
+def config_and_time(path: Path, entry: object) -> tuple[Mapping[str, Value], float]:
+    """The config of an entry `[config, times]`, and its median time in microseconds. Raises InputError."""
     match entry:
         case [
             {"kwargs": dict(kwargs), **rest},
             list([int() | float() as median, *_]) | (int() | float() as median),
         ]:
             parameters = {**kwargs, **{name: value for name, value in rest.items() if name != "pre_hook"}}
-            return Measurement(shape, flattened(parameters), microseconds(path, median, "ms"))
+            return flattened(parameters), microseconds(path, median, "ms")
     raise InputError(path, f"has the entry {shown(entry)}, which is not a config with its times")

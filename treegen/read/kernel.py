@@ -34,7 +34,6 @@ from treegen.read.yaml_file import (
     folder_below,
     known_names,
 )
-from tuning_table.names import is_word
 
 _MOST_FEATURES = 256
 _REQUIRED = ["features", "config", "fallback", "tables"]
@@ -270,23 +269,7 @@ def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
     """
     section = kernel.section("values", optional=True)
     section.refuse_unknown("feature or parameter", section, known)
-    result: dict[str, dict[int, str]] = {}
-    for name in section:
-        listed = section.get_as(name, (list, dict))
-        by_word = (
-            {word: listed.number(word, int, -LARGEST, LARGEST) for word in listed}
-            if isinstance(listed, Fields)
-            else {word: place for place, word in enumerate(section.names(name))}
-        )
-        for word in by_word:
-            if not is_word(word):
-                raise section.error(
-                    name, f"{shown(word)} is no word (letters, digits, spaces and _ . % / + -)"
-                )
-        result[name] = {number: word for word, number in by_word.items()}
-        if len(result[name]) < len(by_word) or not by_word:
-            raise section.error(name, "needs words with different integers")
-    return result
+    return {name: section.by_number(name) for name in section}
 
 
 def regimes(kernel: Fields, steps: Mapping[str, bool], deciding: Collection[str]) -> tuple[Regime, ...]:

@@ -180,23 +180,29 @@ def _refuse_other_names(kernel: KernelSpec, folder: Path, columns: Sequence[str]
 def _spec_integers(kernel: KernelSpec, table: Table, column: str, name: str) -> Callable[[int], int] | None:
     """From a table's integers to the spec's, where they stand for words; None where they do not.
 
+    A parameter's integer without a word stands for itself.
+
     column: a feature or parameter, as the table calls it. name: as the spec calls it.
     """
     words = table.words.get(column)
+    if words is None and name in kernel.parameters and "absent" in kernel.values.get(name, {}).values():
+        words = {}  # so that no value of the table is taken for an absent one
     if words is None:
         return None
     by_word = {word: number for number, word in kernel.values.get(name, {}).items()}
-    for word in words:
+    for word in words.values():
         if word not in by_word:
-            known = f"; known: {', '.join(by_word)}" if by_word else f" {name}: [{', '.join(words)}]"
+            known = f"; known: {', '.join(by_word)}" if by_word else f" {name}: [{', '.join(words.values())}]"
             what = f"column {column} has the word {shown(word)}, which `values` of {kernel.name} must name"
             raise InputError(table.folder, f"{what}{known}")
 
     def translated(number: int) -> int:
-        if not 0 <= number < len(words):
+        if number in words:
+            return by_word[words[number]]
+        if name not in kernel.parameters or number in kernel.values[name]:
             what = f"column {column} has the value {shown(number)}, but names {len(words)} words"
             raise InputError(table.folder, what)
-        return by_word[words[number]]
+        return number
 
     return translated
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from treegen.core.problem import Problem
-from treegen.core.table import Cells, needless
+from treegen.core.table import Cells, Table, needless
 from treegen.crossval.folds import HeldOut
 from treegen.crossval.score import Quality, Score
 from treegen.review.printing import left_out_words
@@ -39,7 +39,7 @@ def _row(found: DeviceHeuristic) -> list[str]:
     groups = evaluation.groups if evaluation else None
     return [
         problem.device.key,
-        str(len(problem.table.scenarios)),
+        _scenarios(problem.table),
         str(sum(len(regime.rows) for regime in found.heuristic.regimes)),
         str(len(found.heuristic.configs)),
         found.origin,
@@ -48,6 +48,12 @@ def _row(found: DeviceHeuristic) -> list[str]:
         held_out_words(groups) if groups else "one group" if evaluation else "",
         _figure(evaluation.classifier) if evaluation else "",
     ]
+
+
+def _scenarios(table: Table) -> str:
+    """How many scenarios a table has, and of how many imported files."""
+    files = table.provenance.get("origin", {}).get("files")
+    return f"{len(table.scenarios)}{f' of {files} files' if files else ''}"
 
 
 def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
@@ -113,7 +119,7 @@ def _ignored(problem: Problem) -> list[str]:
     columns = {
         name: {row: words.get(value, value) for row, value in enumerate(column.tolist())}
         for name, column in zip(table.feature_names, table.features.T, strict=True)
-        for words in [dict(enumerate(table.words.get(name, ())))]
+        for words in [table.words.get(name, {})]
     }
     of_spec = [name for name in columns if name in problem.names]
     ignored = [name for name in columns if name not in of_spec]

@@ -40,10 +40,11 @@ class Gpu:
     name: str  # as the driver reports it
     arch: str
     multiprocessors: int | None = None  # None: unknown
+    given_key: str = ""  # of a table whose GPU shares the key that follows from its name
 
     @property
     def key(self) -> str:
-        return "cpu" if self.arch == "cpu" else device_key(self.name)
+        return "cpu" if self.arch == "cpu" else self.given_key or device_key(self.name)
 
     @property
     def vendor(self) -> str:
@@ -56,7 +57,8 @@ def gpu_of(device: Mapping[str, Any]) -> Gpu:
     """The GPU that a table was measured on. device: as run.yaml describes it."""
     multiprocessors = device.get("multiprocessors")
     known = isinstance(multiprocessors, int) and 0 < multiprocessors < 1 << 31
-    return Gpu(str(device["name"]), str(device.get("arch", "")), multiprocessors if known else None)
+    count, key = multiprocessors if known else None, str(device.get("key", ""))
+    return Gpu(str(device["name"]), str(device.get("arch", "")), count, key)
 
 
 def device_section(gpu: Gpu) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from statistics import geometric_mean
@@ -21,8 +22,8 @@ from treegen.read.spec import read_spec
 from treegen.start.gpu import SHARED_MEMORY, Gpu, device_section, gpu_of, quoted
 from treegen.start.shared_memory import shared_memory_constraint
 from tuning_table import read
-from tuning_table.names import letters_for
-from tuning_table.table import RecordedTable, TableConfig
+from tuning_table.names import letters_for, listed, numbered
+from tuning_table.table import RecordedTable, TableConfig, TableHeader
 
 _MOST_PRODUCTS = 3  # features of which all products of two are listed
 
@@ -96,19 +97,18 @@ def refuse_unbuildable(text: str, spec: Path, tables: Sequence[Found]) -> None:
 def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list[str]:
     """The lines of a kernel below `kernels:`, with comments."""
     recorded = [found.table for found in tables.values()]
-    headers = [table.header for table in recorded]
     columns = _columns(recorded)
+    parameters = list(dict.fromkeys(n for table in recorded for n in table.header.configs[0].parameters))
+    words = _words([table.header for table in recorded], [*columns, *parameters])
+    recorded = [_numbered_as(table, words) for table in recorded]
+    headers = [table.header for table in recorded]
     left_out = needless(columns)
     left_out = {} if len(left_out) == len(columns) else left_out
     features = [name for name in columns if name not in left_out]
-    parameters = list(dict.fromkeys(name for header in headers for name in header.configs[0].parameters))
     variants = list(dict.fromkeys(c.variant for header in headers for c in header.configs if c.variant))
     if not parameters and not variants:
         raise InputError(kernel, "its configs have neither variants nor parameters, so there is no choice")
-    words: dict[str, dict[str, None]] = {}
-    for name, known in ((name, known) for header in headers for name, known in header.words.items()):
-        if name not in left_out:
-            words.setdefault(name, {}).update(dict.fromkeys(known))
+    words = {name: known for name, known in words.items() if name not in left_out}
     steadiest = _steadiest(recorded)
     fallback = steadiest or headers[0].configs[0]
     source = "This is the fastest of those that never failed." if steadiest else "Nothing was timed yet."
@@ -119,9 +119,7 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
     lines.append(f"    features: [{names}]  # what a launch knows: the arguments of `choose`")
     if words:
         lines.append("    values:  # the words that 0, 1, ... stand for")
-        lines += [
-            f"      {quoted(name)}: [{', '.join(map(json.dumps, found))}]" for name, found in words.items()
-        ]
+        lines += [f"      {quoted(name)}: {json.dumps(listed(found))}" for name, found in words.items()]
     constants = [name for name in features if any(name in header.constants for header in headers)]
     held = [name for name in constants if name not in words] or constants  # a new model has known types
     what = "what a model or a layer fixes: figures say what new ones get"
@@ -151,8 +149,10 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
         lines.append(f"      variants: [{', '.join(map(quoted, variants))}]")
     if parameters:
         lines.append("      parameters:  # with the letters that stand for each in names of configs")
-        letters = letters_for(parameters).items()
-        lines += [f"        {quoted(name)}: {quoted(text)}" for name, text in letters]
+        for name, letters in letters_for(parameters).items():
+            absent = next((number for number, word in words.get(name, {}).items() if word == "absent"), None)
+            default = f"{{letter: {quoted(letters)}, default: {absent}}}"
+            lines.append(f"        {quoted(name)}: {quoted(letters) if absent is None else default}")
     limits = [(found.folder, SHARED_MEMORY.get(found.gpu.arch, 0)) for found in tables.values()]
     constraint = shared_memory_constraint(limits, plain) if all(limit for _, limit in limits) else None
     if constraint is None:
@@ -171,6 +171,36 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
     return [*lines, *(f"      {table_entry(key, found, spec)}" for key, found in tables.items())]
 
 
+def _words(headers: Sequence[TableHeader], names: Iterable[str]) -> dict[str, dict[int, str]]:
+    """The words of all tables by new integers, and `absent` for a parameter that some tables lack."""
+    found: dict[str, dict[int, str]] = {}
+    for name in names:
+        of_tables = [[c.parameters[name] for c in h.configs if name in c.parameters] for h in headers]
+        lacking = any(of_tables) and not all(of_tables)
+        words = dict.fromkeys(["absent"] if lacking else [])
+        words |= dict.fromkeys(word for header in headers for word in header.words.get(name, {}).values())
+        known = [header.words.get(name, {}) for header in headers]
+        plain = {v for own, values in zip(known, of_tables, strict=True) for v in values if v not in own}
+        if words:
+            found[name] = numbered(words, plain)
+    return found
+
+
+def _numbered_as(table: RecordedTable, words: Mapping[str, Mapping[int, str]]) -> RecordedTable:
+    """The table with configs whose words have the integers of `words`."""
+    numbers = {name: {word: number for number, word in known.items()} for name, known in words.items()}
+
+    def number(name: str, value: int) -> int:
+        word = table.header.words.get(name, {}).get(value)
+        return value if word is None else numbers[name][word]
+
+    configs = [
+        replace(config, parameters={n: number(n, v) for n, v in config.parameters.items()})
+        for config in table.header.configs
+    ]
+    return replace(table, header=replace(table.header, configs=tuple(configs)))
+
+
 def table_entry(key: str, found: Found, spec: Path) -> str:
     """The entry of a table under `tables`. Raises InputError if it lies outside the spec's folder."""
     path = Path(os.path.relpath(found.folder.resolve(), spec.resolve().parent)).as_posix()
@@ -185,7 +215,7 @@ def _columns(tables: Sequence[RecordedTable]) -> dict[str, dict[tuple[int, str],
     columns: dict[str, dict[tuple[int, str], int | str]] = {}
     for place, table in enumerate(tables):
         for at, name in enumerate(table.header.features):
-            words = dict(enumerate(table.header.words.get(name, ())))
+            words = table.header.words.get(name, {})
             column = columns.setdefault(name, {})
             column |= {(place, s): words.get(row[at], row[at]) for s, row in table.scenarios.items()}
     return columns

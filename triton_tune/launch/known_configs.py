@@ -1,7 +1,7 @@
 """A kernel's own configs: what a generated config adds to a launch, and which ones a rule leaves out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner, Config
@@ -27,6 +27,8 @@ class KnownConfigs:
     kernel: str
     autotuner: Autotuner | None
     defaults: Mapping[str, Any]  # of the kernel's arguments
+    # By parameter, what integers stand for at a launch; `...` for a parameter that a config does not set.
+    literals: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
 
     def launch_of(self, config: Any) -> ConfigLaunch:
         """What a generated config adds to a launch, with the hook of the autotuner's equal config.
@@ -34,8 +36,9 @@ class KnownConfigs:
         Raises ValueError if no config of the autotuner equals it, and some have a hook: without its hook, a
         launch may compute something else.
         """
-        keywords = _keywords(config)
-        known = self._equal(keywords)
+        set_values = {n: self.literals.get(n, {}).get(v, v) for n, v in _numbers(config).items()}
+        keywords = {name: value for name, value in set_values.items() if value is not ...}
+        known = self._equal(config)
         if known is not None:
             return ConfigLaunch(known.all_kwargs(), known.pre_hook, known)
         if self.autotuner is not None and any(other.pre_hook for other in self.autotuner.configs):
@@ -56,23 +59,36 @@ class KnownConfigs:
         given = dict(zip(self.autotuner.arg_names, args, strict=False))
         kept = list(self.autotuner.early_config_prune(list(self.autotuner.configs), given, **kwargs))
         for config in (chosen, fallback):
-            known = self._equal(_keywords(config))
+            known = self._equal(config)
             if known is None or not kept or known in kept:
                 return config
-        names = (name for name in fallback._fields if name != "variant")
-        return fallback._replace(**{name: self._value(kept[0], name) for name in names})
+        names = [name for name in fallback._fields if name != "variant"]
+        for known in kept:
+            numbers = {name: self._number(known, name) for name in names}
+            if None not in numbers.values():
+                return fallback._replace(**numbers)
+        return chosen
 
-    def _equal(self, keywords: Mapping[str, Any]) -> Any:
+    def _equal(self, config: Any) -> Any:
         for known in self.autotuner.configs if self.autotuner is not None else ():
-            if all(self._value(known, name) == value for name, value in keywords.items()):
+            if all(self._number(known, name) == value for name, value in _numbers(config).items()):
                 return known
         return None
 
-    def _value(self, known: Any, name: str) -> int:
-        return int(known.all_kwargs().get(name, self.defaults.get(name)) or 0)
+    def _number(self, known: Any, name: str) -> int | None:
+        """The integer that a generated config has for a parameter of the autotuner's; None if it has none."""
+        literals = self.literals.get(name, {})
+        default = ... if ... in literals.values() else self.defaults.get(name, ...)
+        value = known.all_kwargs().get(name, default)
+        for number, literal in literals.items():
+            if type(literal) is type(value) and literal == value:
+                return number
+        if value is None or value is ...:
+            return 0
+        return None if isinstance(value, str) else int(value)
 
 
-def _keywords(config: Any) -> dict[str, Any]:
-    """The parameters that a generated config sets."""
+def _numbers(config: Any) -> dict[str, int]:
+    """The parameters that a generated config sets, as it has them."""
     values = config._asdict().items()
     return {name: value for name, value in values if name != "variant" and _UNSET.get(name) != value}

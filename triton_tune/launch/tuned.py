@@ -282,6 +282,8 @@ class Tuned(Autotuner):  # type: ignore[misc]
         default = package.MODULES["default"].choose
         names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
         self._values = getattr(package, "VALUES", {})
+        self._known = replace(self._known, literals=getattr(package, "LITERALS", {}))
+        self._launch_of = cache(self._known.launch_of)
         self._names, self._read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
         self._fallback = default(**dict.fromkeys(names, 0))
         forced = self._overrides.config

@@ -70,6 +70,20 @@ def test_bounds_that_contradict_each_other_are_widened_up_to_the_block_table() -
     assert lengths == Lengths(2, 4, 2, 32, 63)
 
 
+@pytest.mark.parametrize("for_capture", [False, True])
+def test_no_entry_behind_a_row_of_the_block_table_is_read(for_capture: bool) -> None:
+    """Dummy batches of an engine may have more keys than rows have room for."""
+    shape = {"num_query_heads": 4, "num_kv_heads": 2, "head_size": 32, "block_size": BLOCK}
+    batch = make_batch([1, 2], [32, 20], **shape)
+    changes = {"seq_lens": torch.tensor([64, 20], dtype=torch.int32), "max_seq_len": 64}
+    step = step_of_batch(batch, block_table=batch.block_table[:, :2], for_capture=for_capture, **changes)
+    plan = Planner(MODEL, shared()).plan(step)
+    assert relative_error(run_poisoned(batch, plan), batch.reference()) <= 2e-2
+    prompt = step_of([64], [64], block_table=torch.zeros(1, 2))
+    with pytest.raises(ValueError, match=r"^max_query_len is 64, but block_table holds 2 blocks of 16"):
+        Planner(MODEL, shared()).plan(prompt)
+
+
 @pytest.mark.parametrize("layout", ["NHD", "HND", "packed"])
 @pytest.mark.parametrize("heads", [1, 3])
 def test_views_of_a_cache(heads: int, layout: str) -> None:

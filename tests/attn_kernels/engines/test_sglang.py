@@ -20,6 +20,7 @@ from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, ReqToTokenPool
+from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
 
 from attn_kernels.engines import sglang
@@ -39,15 +40,39 @@ class Server:
     """A model runner with what a backend reads, and requests whose tokens lie in random pages."""
 
     def __init__(
-        self, *layers: RadixAttention, cache_dtype: torch.dtype = torch.bfloat16, **changes: Any
+        self,
+        *layers: RadixAttention,
+        cache_dtype: torch.dtype = torch.bfloat16,
+        two_caches: bool = False,
+        **changes: Any,
     ) -> None:
         first = layers[0]
         for number, layer in enumerate(layers):
             layer.layer_id = number
         page = changes.get("page_size", PAGE)
-        self.pool = MHATokenToKVPool(
-            TOKENS, page, cache_dtype, first.tp_k_head_num, first.head_dim, len(layers), "cpu", False
-        )
+        self.page_size = page
+        self.pool: Any
+        if two_caches:
+            kinds = [layer.sliding_window_size >= 0 for layer in layers]
+            self.pool = SWAKVPool(
+                size=TOKENS,
+                size_swa=TOKENS,
+                page_size=page,
+                dtype=cache_dtype,
+                head_num=first.tp_k_head_num,
+                head_dim=first.head_dim,
+                swa_attention_layer_ids=[number for number, windowed in enumerate(kinds) if windowed],
+                full_attention_layer_ids=[number for number, windowed in enumerate(kinds) if not windowed],
+                device="cpu",
+                enable_memory_saver=False,
+            )
+            pages = torch.randperm(TOKENS // page + 1)  # in the cache of windows, of those in the other
+            mapping = (pages[:, None] * page + torch.arange(page)).flatten()
+            self.pool.register_mapping(mapping)
+        else:
+            self.pool = MHATokenToKVPool(
+                TOKENS, page, cache_dtype, first.tp_k_head_num, first.head_dim, len(layers), "cpu", False
+            )
         self.requests = ReqToTokenPool(REQUESTS, CONTEXT, "cpu", False)
         values = {
             "device": "cpu",
@@ -69,11 +94,12 @@ class Server:
         """Give a request more slots, in pages of its own; return the new ones."""
         slots = []
         for position in range(int(self.lens[request]), int(self.lens[request]) + count):
-            if position % PAGE == 0:
+            size = self.page_size
+            if position % size == 0:
                 self.page = self.free.pop() + 1  # page 0 is for padding
             else:
-                self.page = int(self.requests.req_to_token[request, position - 1]) // PAGE
-            slot = self.page * PAGE + position % PAGE
+                self.page = int(self.requests.req_to_token[request, position - 1]) // size
+            slot = self.page * size + position % size
             self.requests.req_to_token[request, position] = slot
             slots.append(slot)
         self.lens[request] += count
@@ -103,7 +129,8 @@ class Server:
 
     def expected(self, layer: Any, q: Tensor, queries: dict[int, int], sinks: Tensor | None = None) -> Tensor:
         """In float64, from what lies in the caches."""
-        caches = [cache.view(-1, PAGE, *cache.shape[1:]) for cache in self.pool.get_kv_buffer(layer.layer_id)]
+        size = self.page_size
+        caches = [cache.view(-1, size, *cache.shape[1:]) for cache in self.pool.get_kv_buffer(layer.layer_id)]
         if self.pool.dtype == FP8:
             scales = [float(scale) for scale in (layer.k_scale, layer.v_scale)]
             caches = [
@@ -111,7 +138,10 @@ class Server:
                 for cache, scale in zip(caches, scales, strict=True)
             ]
         ids, counts = torch.tensor(list(queries)), torch.tensor(list(queries.values()))
-        table = self.requests.req_to_token[ids][:, ::PAGE] // PAGE
+        slots = self.requests.req_to_token[ids][:, ::size]
+        if isinstance(self.pool, SWAKVPool) and layer.sliding_window_size >= 0:
+            slots = self.pool.translate_loc_from_full_to_swa(slots)
+        table = slots // size
         return paged_attention_reference(
             q.unflatten(1, (layer.tp_q_head_num, layer.head_dim)),
             *caches,
@@ -148,10 +178,18 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_prompts_chunks_mixed_batches_and_decodes(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "page", "two_caches"),
+    [
+        *((kind, PAGE, False) for kind in KINDS),
+        ("window", 1, False),
+        ("window", PAGE, True),
+        ("window", 1, True),
+    ],
+)
+def test_prompts_chunks_mixed_batches_and_decodes(kind: str, page: int, two_caches: bool) -> None:
     layers = [attention(**KINDS[kind]), attention()]
-    server = Server(*layers)
+    server = Server(*layers, page_size=page, two_caches=two_caches)
     backend = AttnKernelsBackend(server.runner)
     for mode, queries in (
         (ForwardMode.EXTEND, {2: 37, 5: 3, 0: 16}),
@@ -166,13 +204,13 @@ def test_prompts_chunks_mixed_batches_and_decodes(kind: str) -> None:
             q, k, v = new(layer, sum(queries.values()))
             found = backend.forward(q, k, v, layer, batch)
             assert_close(found, server.expected(layer, q, queries))
-            if kind != "soft cap":
+            if kind != "soft cap" and not two_caches:
                 native = TorchNativeAttnBackend(server.runner)
                 native.init_forward_metadata(batch)
                 assert_close(
                     found, native.forward(q.contiguous(), None, None, layer, batch, save_kv_cache=False)
                 )
-        plans = backend.forward_metadata.plans
+        plans = {kind: plan for step in backend.forward_metadata for kind, plan in step.plans.items()}
         assert plans.keys() == {(4, None), (4, 21 if kind == "window" else None)}
         assert all(plan.model.sliding_window == window for (_, window), plan in plans.items())
 
@@ -204,10 +242,11 @@ def test_fp8_caches() -> None:
         assert_close(found, server.expected(layer, q, queries))
 
 
-@pytest.mark.parametrize("host", [True, False])
-def test_a_captured_batch_is_filled_before_each_replay(host: bool) -> None:
-    layer = attention()
-    server = Server(layer)
+@pytest.mark.parametrize(("host", "two_caches"), [(True, False), (False, False), (True, True)])
+def test_a_captured_batch_is_filled_before_each_replay(host: bool, two_caches: bool) -> None:
+    layer = attention(**KINDS["window"]) if two_caches else attention()
+    kind = (4, 21 if two_caches else None)
+    server = Server(layer, attention(), two_caches=two_caches)
     backend = AttnKernelsBackend(server.runner)
     backend.init_cuda_graph_state(4, 4)
     dummy = server.batch(ForwardMode.DECODE, {7: 1, 6: 1})
@@ -218,7 +257,7 @@ def test_a_captured_batch_is_filled_before_each_replay(host: bool) -> None:
         backend.init_forward_metadata_in_graph(dummy)
         q, k, v = new(layer, 2)
         backend.forward(q, k, v, layer, dummy)
-        plans.append(backend.forward_metadata.plans[4, None])
+        plans.append(backend.forward_metadata[-1].plans[kind])
     assert plans[0] is not plans[1] and plans[1].for_capture
     prompts = {2: 70, 3: 9}
     batch = server.batch(ForwardMode.EXTEND, prompts)
@@ -228,7 +267,7 @@ def test_a_captured_batch_is_filled_before_each_replay(host: bool) -> None:
         queries = {2: 1, 3: 1}
         batch = server.batch(ForwardMode.DECODE, queries, host)
         backend.init_forward_metadata_out_graph(batch)
-        assert backend.forward_metadata.plans[4, None] is plans[1]  # what the graph holds
+        assert backend.forward_metadata[-1].plans[kind] is plans[1]  # what the graph holds
         q, k, v = new(layer, 2)
         assert_close(backend.forward(q, k, v, layer, batch), server.expected(layer, q, queries))
 
@@ -236,7 +275,7 @@ def test_a_captured_batch_is_filled_before_each_replay(host: bool) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"page_size": 1}, "page_size is 1, but a multiple of 16 is needed"),
+        ({"page_size": 8}, "page_size is 8, but 1 or a multiple of 16 is needed"),
         ({"use_mla_backend": True}, "MLA is not supported"),
         ({"dtype": torch.float32}, "dtype is torch.float32"),
         ({"spec_algorithm": SimpleNamespace(is_speculative=lambda: True)}, "speculative decoding"),

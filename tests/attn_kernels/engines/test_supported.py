@@ -37,8 +37,18 @@ OPTIONS = {  # of ``run``
     "k_scale": "fp8 caches (e4m3) with one scale a layer",
     "lse": "log-sum-exps",
     "bidirectional_ranges": "images whose tokens see each other",
+    "causal": "bidirectional attention: encoders, cross-attention",
 }
-PLAIN = {"plan", "q", "k_cache", "v_cache", "out", "softmax_scale", "v_scale"}  # of ``run``: all engines
+PLAIN = {
+    "plan",
+    "q",
+    "k_cache",
+    "v_cache",
+    "out",
+    "softmax_scale",
+    "v_scale",
+    "keys_after",
+}  # of ``run``: all engines
 # What vLLM asks a backend by a method, and its words for a refusal.
 VLLM_ASKS = {
     "supports_sink": "sink setting",
@@ -96,6 +106,7 @@ def test_the_page_says_what_each_engine_supports() -> None:
     assert list(filter(vllm.head_size_fits, sizes)) == every[7::8]
     assert rows.pop("head sizes") == ["multiples of 8 up to 512", *["1 to 512"] * 3]
     pages = [f"multiples of {engine.PAGE_MULTIPLE} tokens" for engine in (vllm, sglang)]
+    pages[1] = f"1 token or {pages[1]}"
     assert rows.pop("pages") == [*pages, *["as transformers has them"] * 2]
     invariant = "supports_batch_invariance" in answered_by_vllm_backend()
     assert invariant and rows.pop("batch invariance") == ["yes", "no", "no", "no"]
@@ -134,9 +145,10 @@ def refused_by_vllm() -> dict[str, str | None]:
         parallel = SimpleNamespace(**{name: value})
         found[f"`{name}` {value}"] = refusal(partial(vllm.check_parallel, parallel))
     no_options = dict.fromkeys(("sliding_window", "alibi_slopes", "kv_sharing_target_layer_name"))
-    for name in (*no_options, "is_mm_prefix_lm", "VLLM_BATCH_INVARIANT", "head_size"):
+    asks = ("encoder", "is_mm_prefix_lm", "VLLM_BATCH_INVARIANT")
+    for name in (*no_options, *asks, "head_size"):
         impl = SimpleNamespace(**no_options | {"head_size": 80, name: 80})
-        asked = {name: True} if name in ("is_mm_prefix_lm", "VLLM_BATCH_INVARIANT") else {}
+        asked = {name: True} if name in asks else {}
         line = refusal(partial(vllm.check_shares, 2, impl, **asked))
         found[f"`{name}` with decode context parallelism"] = line
     return found
@@ -173,12 +185,10 @@ def refused_by_sglang() -> dict[str, str | None]:
         return refusal(partial(sglang.check_layer, SimpleNamespace(**plain | changes)))
 
     assert runner() is layer() is None
-    windows = SimpleNamespace(dtype=FP8, swa_layer_nums=1)
     return {
         "other types": runner(dtype=torch.float32),
         "other caches": runner(pool=SimpleNamespace(dtype=torch.float8_e5m2)),
-        "other pages": runner(page_size=1),
-        "caches of their own for layers with windows": runner(pool=windows),
+        "other pages": runner(page_size=8),
         "speculative decoding": runner(spec_algorithm=SimpleNamespace(is_speculative=lambda: True)),
         "MLA": runner(use_mla_backend=True),
         "encoders": runner(model_config=SimpleNamespace(is_encoder_decoder=True)),
@@ -191,11 +201,10 @@ def refused_by_sglang() -> dict[str, str | None]:
 def refused_by_transformers() -> dict[str, str | None]:
     """What the attention of transformers refuses of its arguments, and the line that it gives."""
     return {
-        "dropout": refusal(partial(_check_supported, 0.1, None, {})),
-        "bidirectional attention": refusal(partial(_check_supported, 0.0, False, {})),
+        "dropout": refusal(partial(_check_supported, 0.1, {})),
         "masks that the caller made": refusal(partial(step_of, torch.zeros(1, 1, 4, 4))),
-        "`position_bias`": refusal(partial(_check_supported, 0.0, None, {"position_bias": True})),
-        "`output_attentions`": refusal(partial(_check_supported, 0.0, None, {"output_attentions": True})),
+        "`position_bias`": refusal(partial(_check_supported, 0.0, {"position_bias": True})),
+        "`output_attentions`": refusal(partial(_check_supported, 0.0, {"output_attentions": True})),
     }
 
 

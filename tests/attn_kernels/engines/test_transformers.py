@@ -178,8 +178,6 @@ def test_masks_that_are_not_causal_with_padding_are_refused() -> None:
     mask[1, 4] = 0
     refused(NotImplementedError, "zeros behind tokens of sequence 1", attention_mask=mask)
     refused(ValueError, "a column for each token so far", attention_mask=mask[:, :5])
-    positions = torch.arange(PROMPT).remainder(9)[None]
-    refused(NotImplementedError, "only causal attention", position_ids=positions, use_cache=False)
 
 
 def test_gradients_and_float32_are_refused() -> None:
@@ -190,17 +188,96 @@ def test_gradients_and_float32_are_refused() -> None:
 
 
 def test_other_patterns_and_arguments_are_refused() -> None:
-    ids, _ = prompts((0,))
-    bert = transformers.BertConfig(**{**SIZES, "hidden_size": 64})
-    encoder = transformers.AutoModel.from_config(
-        bert, attn_implementation="attn_kernels", dtype=torch.float16
-    )
-    with torch.no_grad(), pytest.raises(NotImplementedError, match="bidirectional"):
-        encoder.eval()(ids)
     q = torch.zeros(1, 2, 3, 16, dtype=torch.float16)
-    for wrong in ({"dropout": 0.1}, {"is_causal": False}, {"position_bias": q}, {"cache": object()}):
+    causal = engine.step_mask(1, 3, 3)
+    for wrong in (
+        {"dropout": 0.1},
+        {"is_causal": False},
+        {"position_bias": q},
+        {"cache": object()},
+        {"block_indices": q},
+        {"cu_seq_lens_q": torch.tensor([0, 3])},
+    ):
         with pytest.raises(NotImplementedError, match=next(iter(wrong))):
-            engine.attention(torch.nn.Identity(), q, q, q, None, **wrong)
+            engine.attention(torch.nn.Identity(), q, q, q, causal, **wrong)
+
+
+def model_of(config: Any) -> Any:
+    torch.manual_seed(7)
+    model = transformers.AutoModel.from_config(config, attn_implementation="attn_kernels")
+    return model.half().eval()
+
+
+PARTS = ((0, 11), (11, 12), (12, PROMPT))  # packed sequences
+
+
+@pytest.mark.parametrize("told", ["starts", "positions", "both"])
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_packed_sequences_do_not_see_each_other(name: str, told: str) -> None:
+    model = make(name)
+    ids, _ = prompts((0,))
+    starts = torch.tensor([0, *(stop for _, stop in PARTS)], dtype=torch.int32)
+    packed: dict[str, Any] = {}
+    if told != "positions":
+        packed = {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": 15, "max_length_k": 15}
+    if told != "starts":
+        packed["position_ids"] = torch.cat([torch.arange(stop - start) for start, stop in PARTS])[None]
+    _, expected = both(model, lambda model: [model(ids[:, slice(*part)]).logits for part in PARTS])
+    with torch.no_grad():
+        got = model(ids, use_cache=False, **packed).logits
+    assert_close(got, torch.cat(expected, 1))
+
+
+@pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
+@pytest.mark.parametrize("right", [False, True], ids=["left", "right"])
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_encoders_see_later_tokens(name: str, right: bool, padding: tuple[int, ...]) -> None:
+    """ModernBERT has windows on both sides."""
+    config = transformers.BertConfig(**SIZES)
+    if name == "modernbert":
+        sizes = {"hidden_size": 64, "local_attention": 8, "global_attn_every_n_layers": 2, "pad_token_id": 0}
+        config = transformers.ModernBertConfig(**(SIZES | sizes))
+    ids, mask = prompts(padding)
+    if right:
+        ids, mask = ids.flip(1), mask.flip(1)
+    got, expected = both(model_of(config), lambda model: model(ids, attention_mask=mask).last_hidden_state)
+    assert_close(got[mask.bool()], expected[mask.bool()])
+
+
+@pytest.mark.parametrize("padded", [0, 9])
+def test_decoders_see_all_tokens_of_an_encoder(padded: int) -> None:
+    config = transformers.BartConfig(
+        vocab_size=97,
+        d_model=64,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        pad_token_id=0,
+    )
+    ids, mask = prompts((0, 0))
+    mask[1, PROMPT - padded :] = 0
+
+    def outputs(model: Any) -> Tensor:
+        given = {"attention_mask": mask, "decoder_input_ids": ids[:, : PROMPT - 4]}
+        return model(ids, **given).last_hidden_state
+
+    got, expected = both(model_of(config), outputs)
+    assert_close(got, expected)
+
+
+def test_encoders_of_images_have_no_mask() -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.SiglipVisionConfig(**sizes, image_size=28, patch_size=7)
+    pixels = torch.randn(2, 3, 28, 28, generator=torch.Generator().manual_seed(3))
+
+    def outputs(model: Any) -> Tensor:
+        return model(pixels.to(model.dtype)).last_hidden_state
+
+    got, expected = both(model_of(config), outputs)
+    assert_close(got, expected)
 
 
 IMAGES = (range(3, 12), range(15, 19))  # in prompts of PROMPT tokens
@@ -280,10 +357,19 @@ def test_ranges_count_from_the_first_key_and_leave_out_what_changes_nothing() ->
         masking.or_masks(causal, window(3)),
         masking.or_masks(causal, images(GROUPS), images(GROUPS)),
         masking.and_masks(causal, images(GROUPS)),
+        masking.and_masks(masking.bidirectional_mask_function, images(GROUPS)),
         masking.or_masks(causal, images(GROUPS[:, [0, 1, 4, 2]])),
         masking.or_masks(masking.and_masks(window(2), causal), images(GROUPS)),
     ],
-    ids=["another", "any window", "twice", "packed", "in two pieces", "longer than the window"],
+    ids=[
+        "another",
+        "any window",
+        "twice",
+        "packed",
+        "of both kinds",
+        "in two pieces",
+        "longer than the window",
+    ],
 )
 def test_other_masks_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(NotImplementedError):

@@ -170,5 +170,7 @@ def test_what_is_refused(cache: Any) -> None:
         engine.paged_attention(layer, q, q[:, :2], q[:, :2], None)
     with pytest.raises(NotImplementedError, match=r"dropout is 0\.1"):
         engine.paged_attention(layer, q, q[:, :2], q[:, :2], None, dropout=0.1, cache=cache)
+    with pytest.raises(NotImplementedError, match="position_bias is given"):
+        engine.paged_attention(layer, q, q[:, :2], q[:, :2], None, cache=cache, position_bias=q)
     with pytest.raises(NotImplementedError, match="attention_mask is given"):
         engine.paged_attention(layer, q, q[:, :2], q[:, :2], q, cache=cache)

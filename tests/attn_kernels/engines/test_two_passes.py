@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from shared_keys import Ranks, run_with_lse
+from shared_keys import Ranks
 
-from attn_kernels import Config
-from attn_kernels.engines.two_passes import FAR
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error
-from attn_kernels.testing.reference import paged_attention_reference
 
 FP8 = torch.float8_e4m3fn
 TOLERANCE = 2e-2
@@ -23,48 +20,6 @@ def batch_of(
 ) -> PoisonedBatch:
     heads = {"num_query_heads": 8, "num_kv_heads": kv_heads, "head_size": 32}
     return make_batch(query_lens, context_lens, block_size=16, **heads, **options)
-
-
-@pytest.mark.parametrize("row_cost", [3.0, 0.02], ids=["whole", "split"])
-@pytest.mark.parametrize(
-    ("kv_heads", "cache_dtype", "options"),
-    [
-        (2, None, {}),
-        (8, None, {"softcap": 3.0}),
-        (1, None, {"sinks": SINKS}),
-        (2, FP8, {"k_scale": 0.25, "v_scale": 0.5}),
-    ],
-    ids=["grouped", "softcap", "sinks", "fp8"],
-)
-def test_a_range_of_every_position_is_attention_without_a_mask(
-    kv_heads: int,
-    cache_dtype: torch.dtype | None,
-    options: dict[str, Any],
-    row_cost: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Also of sequences with more queries than keys, and of one without a key."""
-    batch = batch_of([3, 20, 1, 5], [200, 7, 33, 0], kv_heads, cache_dtype=cache_dtype)
-    monkeypatch.setattr("attn_kernels.kernels.splits.ROW_COST", row_cost)
-    plan = batch.plan(config=Config("qblock", 64, 32), check=False)
-    assert (plan.num_splits > 1) == (row_cost < 1)
-    ranges = torch.tensor([[[-FAR, FAR]]], dtype=torch.int32).repeat(4, 1, 1)
-    out, lse = run_with_lse(
-        plan, batch.q, batch.k_cache, batch.v_cache, bidirectional_ranges=ranges, **options
-    )
-    # In float64, every query is a sequence of its own and the last of its keys.
-    each = torch.tensor(batch.query_lens)
-    alone = torch.full(lse.shape, torch.nan, dtype=torch.float64)
-    expected = paged_attention_reference(
-        *batch.tensors[:3],
-        torch.arange(len(batch.q) + 1),
-        batch.seqused_k.repeat_interleave(each),
-        batch.block_table.repeat_interleave(each, 0),
-        lse=alone,
-        **options,
-    )
-    assert relative_error(out, expected) <= TOLERANCE
-    torch.testing.assert_close(lse.double(), alone, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize(

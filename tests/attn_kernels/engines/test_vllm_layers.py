@@ -18,6 +18,8 @@ pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed",
 
 from kernel_cases import forget_choices
 from key_shards import shard
+from vllm.model_executor.layers.attention.cross_attention import create_cross_attention_backend
+from vllm.model_executor.layers.attention.encoder_only_attention import create_encoder_only_attention_backend
 
 from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.engines import vllm_backend, vllm_kernels, vllm_layer
@@ -83,7 +85,7 @@ class Engine:
         self.layers[name] = SimpleNamespace(impl=impl, layer_name=name, **scales)
         return self.layers[name]
 
-    def builder(self, *layers: Any) -> Any:
+    def builder(self, *layers: Any, backend: Any = AttnKernelsBackend) -> Any:
         impl = layers[0].impl
         spec = SimpleNamespace(
             block_size=BLOCK,
@@ -92,7 +94,7 @@ class Engine:
             head_size_v=impl.head_size,
         )
         names = [layer.layer_name for layer in layers]
-        return AttnKernelsBackend.get_builder_cls()(spec, names, self.config, torch.device("cpu"))
+        return backend.get_builder_cls()(spec, names, self.config, torch.device("cpu"))
 
 
 def common(batch: PoisonedBatch, *, seqs: int = 0, tokens: int = 0) -> Any:
@@ -249,6 +251,57 @@ def test_features(name: str, feature: str, monkeypatch: pytest.MonkeyPatch) -> N
     layer, batch = plain(engine, **given), batch_of(name)
     metadata = engine.builder(layer).build(0, common(batch))
     assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch, **scoring)
+
+
+@pytest.mark.parametrize("name", ["drafts", "mixed"])
+@pytest.mark.parametrize("window", [None, 11])
+def test_steps_that_are_not_causal(
+    name: str, window: int | None, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drafts of diffusion models see each other; a window hides as many keys on both sides."""
+    engine = Engine(monkeypatch, torch.bfloat16)
+    layer, batch = plain(engine, sliding_window=window), batch_of(name)
+    given, options = common(batch), {"causal": False, "sliding_window": window}
+    given.causal = False
+    builder = engine.builder(layer)
+    for build in (lambda: builder.build(0, given), lambda: builder.build_for_cudagraph_capture(given)):
+        assert_right(forward(engine, layer, batch, build(), cache_of(batch)), batch, **options)
+
+
+@pytest.mark.parametrize("attn_type", ["encoder", "encoder_only"])
+def test_encoders_attend_to_the_keys_of_the_step(attn_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the backend and builder that vLLM makes of ours. Such layers have no cache."""
+    engine, batch = Engine(monkeypatch, torch.bfloat16), batch_of("prefill")
+    layer = plain(engine, attn_type=attn_type, sliding_window=5, kv_cache_dtype="fp8")
+    backend = create_encoder_only_attention_backend(AttnKernelsBackend)
+    metadata = engine.builder(layer, backend=backend).build(0, common(batch))
+    key, value = (strided(tensor, len(batch.q)) for tensor in take_new_keys_and_values(batch))
+    out = torch.full_like(batch.q, torch.nan)
+    nothing = torch.empty(0)
+    assert layer.impl.forward(layer, batch.q, key, value, nothing, metadata, out) is out
+    assert_right(out, batch, causal=False, sliding_window=5)
+
+
+def test_decoders_attend_to_the_keys_of_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt of more queries than its encoder has keys, which it stores, beside a decode."""
+    engine = Engine(monkeypatch, torch.bfloat16)
+    backend = create_cross_attention_backend(AttnKernelsBackend)
+    monkeypatch.setattr(AttnKernelsBackend, "get_impl_cls", backend.get_impl_cls)
+    monkeypatch.setitem(BATCHES, "cross", ([1, 20], [40, 7]))  # queries, and keys of their encoders
+    layer, batch = plain(engine, attn_type="encoder_decoder"), batch_of("cross")
+    given = common(batch)
+    given.encoder_seq_lens, given.encoder_seq_lens_cpu = batch.seqused_k, batch.seqused_k.numpy()
+    given.seq_lens, given.max_seq_len = torch.tensor([9, 20], dtype=torch.int32), 20
+    given.seq_lens_cpu_upper_bound = given._seq_lens_cpu = given.seq_lens
+    given.num_computed_tokens_cpu = torch.tensor([8, 0])
+    metadata = engine.builder(layer, backend=backend).build(0, given)
+    pages = batch.block_table[1, :1].long()
+    new = [cache[pages, :7].flatten(0, 1) for cache in (batch.k_cache, batch.v_cache)]
+    kv_cache = cache_of(batch)
+    kv_cache[pages, :, :7] = torch.nan  # before the store
+    out = torch.full_like(batch.q, torch.nan)
+    layer.impl.forward(layer, batch.q, *new, kv_cache, metadata, out)
+    assert_right(out, batch, causal=False)
 
 
 @pytest.mark.parametrize("window", [None, 11])
@@ -525,9 +578,6 @@ def test_what_ranks_cannot_share_is_refused_in_one_line(monkeypatch: pytest.Monk
 
 def test_unsupported_layers_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(monkeypatch, torch.bfloat16)
-    for attn_type in ("encoder", "encoder_only", "encoder_decoder"):
-        with pytest.raises(ValueError, match=f"^attn_kernels: attention type is {attn_type}"):
-            plain(engine, attn_type=attn_type)
     with pytest.raises(ValueError, match=r"^attn_kernels: use_alibi_sqrt is True"):
         plain(engine, use_alibi_sqrt=True)
     engine.config.parallel_config.prefill_context_parallel_size = 2
@@ -535,8 +585,8 @@ def test_unsupported_layers_are_refused_in_one_line(monkeypatch: pytest.MonkeyPa
         engine.builder(plain(engine))
     engine.config.parallel_config.prefill_context_parallel_size = 1
     builder, step = engine.builder(plain(engine)), common(batch_of("decode"))
-    step.causal = False
-    with pytest.raises(NotImplementedError, match="not causal"):
+    step.causal = torch.tensor([True, False, True])
+    with pytest.raises(NotImplementedError, match="causal is a tensor"):
         builder.build(0, step)
 
 

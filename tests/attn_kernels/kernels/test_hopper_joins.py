@@ -30,16 +30,18 @@ prompts = st.lists(
     st.sampled_from((1, 2, 5)),
     st.sampled_from((150, 2000, 1 << 30)),
     st.booleans(),
+    st.sampled_from((None, 0, 40, 1 << 29)),
     st.integers(0, 1000),
 )
 def test_split_rows_are_joined_and_others_left(
-    sizes, num_kv_heads, group, head_size, num_splits, split_keys, with_sinks, seed
+    sizes, num_kv_heads, group, head_size, num_splits, split_keys, with_sinks, ahead, seed
 ):
     generator = torch.Generator().manual_seed(seed)
     starts = [0, *accumulate(query for query, _ in sizes)]
     tokens, heads, block_q = starts[-1], num_kv_heads * group, BLOCK_M // group
     context_lens = [query + cached for query, cached in sizes]
-    schedule = scheduled(starts, starts, context_lens, Roles(block_q, 0, 0), tokens, num_kv_heads)
+    roles, causal = Roles(block_q, 0, 0), ahead is None
+    schedule = scheduled(starts, starts, context_lens, roles, tokens, num_kv_heads, causal)
     schedule[SPLIT_KEYS_AT], schedule[SPLITTABLE_AT] = split_keys, schedule[2]
     chosen = constants(Config("qblock", block_m=128, tile_size=64, tma=1), head_size, group)
     states = torch.randn(tokens, heads, num_splits, generator=generator)
@@ -60,6 +62,7 @@ def test_split_rows_are_joined_and_others_left(
         torch.tensor(schedule, dtype=torch.int32),
         sinks,
         lse,
+        ahead,
         num_splits,
         num_kv_heads,
         *strides,
@@ -68,7 +71,7 @@ def test_split_rows_are_joined_and_others_left(
     for (query_len, cached), start in zip(sizes, starts, strict=False):
         for query in range(query_len):
             stop = min(query // block_q * block_q + block_q, query_len)
-            tiles = -(-(cached + stop) // 64)
+            tiles = -(-min(cached + stop + (ahead or 0), cached + query_len) // 64)
             count = -(-tiles // tiles_per_split(tiles, split_keys, 64, num_splits))
             token = start + query
             if count == 1:

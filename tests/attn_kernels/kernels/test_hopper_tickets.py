@@ -5,6 +5,7 @@ names, on schedules that the schedule's kernel writes.
 """
 
 import importlib.util
+import inspect
 from itertools import accumulate
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import scheduled, tiles_per_split
 
-from attn_kernels.kernels import hopper_prompt_copies
+from attn_kernels.kernels import hopper_device, hopper_prompt_copies
 from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, SPLITTABLE_AT, Roles
 
 HEADER = """
@@ -26,12 +27,13 @@ from triton import language as tl
 KERNEL = """
 
 @triton.jit
-def draw_kernel(found_ptr, schedule_ptr, num_kv_heads, num_splits, window, TILE_SIZE: tl.constexpr):
+def draw_kernel(found_ptr, schedule_ptr, num_kv_heads, num_splits, window, ahead, TILE_SIZE: tl.constexpr):
     num_q_blocks = tl.load(schedule_ptr + 2)
     splittable = tl.load(schedule_ptr + 5)
     longest = tl.load(schedule_ptr + 4)
     splits = (tl.load(schedule_ptr + 3), num_splits)
-    batch = ((schedule_ptr, schedule_ptr + 6, num_q_blocks, splittable, longest), num_kv_heads, splits)
+    tickets = (schedule_ptr, schedule_ptr + 6, num_q_blocks, splittable, longest)
+    batch = (tickets, num_kv_heads, splits, ahead)
     most = count_splits(splits, window, (longest + TILE_SIZE - 1) // TILE_SIZE, TILE_SIZE)
     num_tickets = (num_q_blocks + splittable * (most - 1)) * num_kv_heads
     number = 0
@@ -50,8 +52,9 @@ def draw_kernel(found_ptr, schedule_ptr, num_kv_heads, num_splits, window, TILE_
 
 @pytest.fixture(scope="module")
 def draw_kernel(tmp_path_factory):
+    body = inspect.getsource(hopper_device.last_seen.fn) + "\n\n"
     source = Path(hopper_prompt_copies.__file__).read_text()
-    body = source[source.index("class PromptBlock") : source.index("@gluon.jit\ndef first_key")]
+    body += source[source.index("class PromptBlock") : source.index("@gluon.jit\ndef first_key")]
     path = tmp_path_factory.mktemp("tickets") / "interpreted_tickets.py"
     path.write_text(HEADER + body.replace("gluon.jit", "triton.jit").replace("gl.", "tl.") + KERNEL)
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -61,7 +64,9 @@ def draw_kernel(tmp_path_factory):
 
 
 prompts = st.lists(
-    st.tuples(st.integers(0, 70), st.sampled_from((0, 30, 700, 5000, 40_000))), min_size=1, max_size=4
+    st.tuples(st.integers(0, 70), st.sampled_from((-99, -7, 0, 30, 700, 5000, 40_000))),
+    min_size=1,
+    max_size=4,
 ).filter(lambda sizes: any(query for query, _ in sizes))
 
 
@@ -74,26 +79,31 @@ prompts = st.lists(
     st.sampled_from((1, 2, 16)),
     st.sampled_from((None, None, 90)),
     st.sampled_from((None, 150, 2000)),
+    st.sampled_from((None, 0, 40, 1 << 29)),
 )
 def test_every_key_of_every_q_block_is_computed_once(
-    draw_kernel, sizes, num_kv_heads, heads, tile_size, num_splits, window, split_keys
+    draw_kernel, sizes, num_kv_heads, heads, tile_size, num_splits, window, split_keys, ahead
 ):
-    """As many splits as ``splits.split_range`` says, whatever the keys of a split."""
+    """As many splits as ``splits.split_range`` says, whatever the keys of a split.
+
+    A Q-Block that sees no key has a tile.
+    """
     starts = [0, *accumulate(query for query, _ in sizes)]
-    context_lens = [query + cached for query, cached in sizes]
-    block_q = 128 // heads
+    context_lens = [max(0, query + cached) for query, cached in sizes]
+    roles = Roles(block_q := 128 // heads, 0, 0)
     schedule = torch.tensor(
-        scheduled(starts, starts, context_lens, Roles(block_q, 0, 0), starts[-1], num_kv_heads)
+        scheduled(starts, starts, context_lens, roles, starts[-1], num_kv_heads, ahead is None)
     ).int()
     if split_keys is not None:
         schedule[SPLIT_KEYS_AT], schedule[SPLITTABLE_AT] = split_keys, schedule[2]
     found = torch.full((1 + 16 * num_kv_heads * len(schedule), 6), -7).int()
-    draw_kernel[(1,)](found, schedule, num_kv_heads, num_splits, window, TILE_SIZE=tile_size)
+    draw_kernel[(1,)](found, schedule, num_kv_heads, num_splits, window, ahead, TILE_SIZE=tile_size)
     keys = schedule[SPLIT_KEYS_AT].item()
     expected = []
-    for seq, (query_len, cached) in enumerate(sizes):
+    for seq, ((query_len, _), num_keys) in enumerate(zip(sizes, context_lens, strict=True)):
         for first in range(0, query_len, block_q):
-            tiles = (cached + min(first + block_q, query_len) - 1) // tile_size + 1
+            seen = num_keys - query_len + min(first + block_q, query_len) + (ahead or 0)
+            tiles = -(-max(1, min(seen, num_keys)) // tile_size)
             each = tiles_per_split(tiles, keys, tile_size, 1 if window else num_splits)
             for split, start in enumerate(range(0, tiles, each)):
                 number = -1 if each >= tiles else split

@@ -3,6 +3,7 @@
 import math
 import random
 from collections import defaultdict
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -33,6 +34,7 @@ from attn_kernels.kernels.splits import (
     Wave,
     find_splits,
 )
+from attn_kernels.planning import plan as plan_module
 from attn_kernels.testing.poisoned import run_poisoned
 
 MULTIPROCESSORS = 3  # of the interpreter
@@ -44,14 +46,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encount
 
 any_cost = st.sampled_from([0.001, 0.01, 0.1, 3.0])
 any_scores = st.tuples(
-    st.sampled_from(["", "window=1", "window=7", "window=37", "window=300"]),
+    st.sampled_from(["", "window=1", "window=7", "window=37", "window=300", f"window={2**31 - 1}"]),
+    st.sampled_from(["", "noncausal", "noncausal after=0", "noncausal after=5"]),
     st.sampled_from(["", "softcap"]),
     st.sampled_from(["", "alibi"]),
     st.sampled_from(["", "sinks", "sinks=half"]),
     st.sampled_from(["", "scales", "scales=tensor"]),
 ).map(" ".join)
 sequences = st.lists(
-    st.tuples(st.sampled_from([0, 1, 1, 2, 5, 17]), st.sampled_from([0, 3, 40, 150, 300])),
+    st.tuples(st.sampled_from([0, 1, 1, 2, 5, 17, 70]), st.sampled_from([-99, -6, 0, 3, 40, 150, 300])),
     min_size=1,
     max_size=4,
 )
@@ -67,6 +70,7 @@ sequences = st.lists(
 @given(
     cost=any_cost,
     for_capture=st.booleans(),
+    multiprocessors=st.sampled_from([MULTIPROCESSORS, 132]),
     lens=sequences,
     ratio=st.sampled_from([1, 3, 4, 7, 17]),
     kv_heads=st.integers(1, 2),
@@ -80,15 +84,33 @@ sequences = st.lists(
     seed=st.integers(0, 99),
 )
 def test_any_batch_however_it_is_split(
-    cost, for_capture, lens, ratio, kv_heads, head_size, block_m, tile_size, dtype, fp8, names, **rest
+    cost,
+    for_capture,
+    multiprocessors,
+    lens,
+    ratio,
+    kv_heads,
+    head_size,
+    block_m,
+    tile_size,
+    dtype,
+    fp8,
+    names,
+    **rest,
 ):
-    lens = [query for query, _ in lens], [query + cached for query, cached in lens]
+    """Also sequences of more queries than keys."""
+    lens = [query for query, _ in lens], [max(0, query + cached) for query, cached in lens]
     options = scores(ratio * kv_heads, names, dtype)
     batch = random_batch(
         lens, ratio, kv_heads, head_size, dtype=dtype, cache_dtype=FP8 if fp8 else None, **rest
     )
-    with patch.object(splits, "ROW_COST", cost):
-        plan = batch.plan(config=make_config("qblock", block_m, tile_size), for_capture=for_capture)
+    config, model = make_config("qblock", block_m, tile_size), replace(batch.model, causal=False)
+    with (
+        patch.object(splits, "ROW_COST", cost),
+        patch.object(plan_module, "multiprocessors", lambda device: multiprocessors),
+        patch.object(splits, "multiprocessors", lambda device: multiprocessors),
+    ):
+        plan = batch.plan(config=config, for_capture=for_capture, model=model)
         assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
 
 

@@ -335,3 +335,16 @@ def test_a_plan_finds_splits_directly(many_splits, recorder):
         batch.cu_seqlens_q.data_ptr(),
         batch.seqused_k.data_ptr(),
     )
+
+
+def test_outputs_that_overlap_are_refused_in_direct_launches_too(recorder):
+    batch = batch_of()
+    plan, layer = batch.plan(config=make_config()), layer_of(batch)
+    for _ in range(2):
+        run(plan, layer)
+    recorder.clear()
+    with pytest.raises(ValueError, match="out overlaps q"):
+        run(plan, layer | {"out": layer["q"]})
+    assert not recorder.launches
+    run(plan, layer)
+    assert len(recorder.direct) == 1

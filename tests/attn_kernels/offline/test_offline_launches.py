@@ -51,6 +51,7 @@ JITFunction._do_compile, direct._prepare = record, lambda kernel, device: None
 
 CHOICES = {
     "window": {"sliding_window": 5},
+    "noncausal": {"causal": False},
     "softcap": {"softcap": 2.0},
     "alibi": {"alibi_slopes": torch.rand(12)},
     "sinks": {"sinks": torch.rand(12)},

@@ -1,16 +1,22 @@
 """Every mistake is refused in one line that names the argument."""
 
+from contextlib import suppress
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kernel_cases import FP8
 
 import attn_kernels
 from attn_kernels import Config, Model
 from attn_kernels.choose.choices import checked
+from attn_kernels.core.layer_checks import check_apart
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.testing.poisoned import make_batch
 
 CONFIG = Config("qblock", 16, 16)
+MODEL = Model(4, 2, 32, 16, torch.float16)
 
 
 @pytest.fixture
@@ -42,6 +48,7 @@ def plan(batch, **changes):
         "block_size": 16,
         "dtype": torch.float16,
         "cache_dtype": None,
+        "causal": True,
     }
     model = Model(**{name: changes.pop(name, value) for name, value in constants.items()})
     lengths = {"num_query_tokens": 4, "max_query_len": 3, "max_seq_len": 20}
@@ -71,6 +78,7 @@ def int32(*values):
         ("cu_seqlens_q", int32(0, 3, 4)[None], ValueError),
         ("cu_seqlens_q", int32(), ValueError),
         ("cu_seqlens_q", int32(0, 9, 3, 9, 4, 9)[::2], ValueError),
+        ("cu_seqlens_q", int32(0, 3, 4).to("meta"), ValueError),
         ("seqused_k", torch.ones(2), TypeError),
         ("seqused_k", int32(20, 5, 5), ValueError),
         ("seqused_k", int32(20, 5).to("meta"), ValueError),
@@ -82,6 +90,8 @@ def int32(*values):
         ("max_query_len", torch.tensor(3), TypeError),
         ("max_query_len", 5, ValueError),
         ("max_seq_len", 49, ValueError),
+        ("max_seq_len", 2**30, ValueError),
+        ("num_query_tokens", 2**30, ValueError),
         ("num_kv_tokens", -1, ValueError),
         ("num_query_heads", 5, ValueError),
         ("num_kv_heads", 0, ValueError),
@@ -93,6 +103,7 @@ def int32(*values):
         ("model", (4, 2, 32), TypeError),
         ("dtype", "float16", TypeError),
         ("dtype", torch.float32, TypeError),
+        ("causal", 1, TypeError),
         ("config", "qblock_M64_T32_W4_S2", TypeError),
         ("config", Config("qblock", 48, 16), ValueError),
         ("workspace", 5, TypeError),
@@ -198,6 +209,11 @@ def test_caches_of_two_dtypes(batch, refused):
         ("sliding_window", 0, ValueError),
         ("sliding_window", 1.5, TypeError),
         ("sliding_window", (4, 0), TypeError),
+        ("causal", 0, TypeError),
+        ("causal", None, TypeError),
+        ("keys_after", 1, ValueError),  # in causal attention
+        ("keys_after", -1, ValueError),
+        ("keys_after", 1.0, TypeError),
         ("softcap", -1.0, ValueError),
         ("softcap", float("nan"), ValueError),
         ("softcap", None, TypeError),
@@ -259,11 +275,12 @@ def test_something_else_in_place_of_models(wrong, error, refused):
 @pytest.mark.parametrize(
     "name, value, error",
     [
-        ("causal", False, NotImplementedError),
+        ("causal", None, TypeError),
         ("window_size", 5, ValueError),
         ("window_size", (3.5, 0), ValueError),
         ("window_size", (-2, -1), ValueError),
-        ("window_size", (3, 2), NotImplementedError),
+        ("window_size", (3, 2), ValueError),
+        ("window_size", (3, -2), ValueError),
         ("q", [1], TypeError),
         ("q", torch.zeros(4, 32), ValueError),
         ("k", None, TypeError),
@@ -277,12 +294,78 @@ def test_arguments_of_varlen(batch, name, value, error, refused):
         varlen(batch, **{name: value})
 
 
-def test_varlen_computes_no_gradient(batch, refused):
-    q = batch.q.clone().requires_grad_()
-    with refused(NotImplementedError, "q"):
-        varlen(batch, q=q)
+@pytest.mark.parametrize(
+    "name", ["q", "k_cache", "v_cache", "out", "sinks", "alibi_slopes", "k_scale", "lse"]
+)
+def test_no_gradient_is_computed(batch, name, refused):
+    given = {"sinks": torch.zeros(4), "alibi_slopes": torch.zeros(4), "k_scale": torch.ones(1)}
+    given |= {"out": torch.empty_like(batch.q), "lse": torch.empty(4, 4)}
+    tensor = given.get(name, getattr(batch, name, None)).clone().requires_grad_()
+    with refused(NotImplementedError, name):
+        run(batch, **{name: tensor})
     with torch.no_grad():
-        varlen(batch, q=q)
+        run(batch, **{name: tensor})
+
+
+def test_devices_of_no_kernel(batch, refused):
+    with refused(ValueError, "device"):
+        attn_kernels.compile_ahead("meta", MODEL)
+    with refused(ValueError, "device"):
+        attn_kernels.Workspace.for_maxima("meta", MODEL, max_query_tokens=1, max_num_seqs=1)
+    out, lse = torch.empty(4, 2, 16, device="meta").half(), torch.empty(2, 4, device="meta")
+    with refused(ValueError, "out_a"):
+        attn_kernels.merge_attention_states(out, lse, out, lse)
+
+
+def test_gradients_and_memory_of_merged_states(refused):
+    memory, sums = torch.zeros(5, 2, 16).half(), torch.zeros(2, 5)
+    states = memory[:4], sums[:, :4], torch.zeros(4, 2, 16).half(), torch.zeros(2, 4)
+    for name, place in (("out_b", 2), ("lse_a", 1)):
+        needing = [state.clone().requires_grad_(number == place) for number, state in enumerate(states)]
+        with refused(NotImplementedError, name):
+            attn_kernels.merge_attention_states(*needing)
+    with refused(ValueError, "out"):
+        attn_kernels.merge_attention_states(*states, out=memory[1:])
+    with refused(ValueError, "lse"):
+        attn_kernels.merge_attention_states(*states, lse=sums[:, 1:])
+    attn_kernels.merge_attention_states(*states, out=memory[:4], lse=sums[:, :4])
+
+
+def test_outputs_that_overlap_other_tensors(batch, refused):
+    """In the cache of launches, too: the second call has the first one's signature."""
+    memory = torch.zeros(9, 4, 32).half()
+    step, caches = plan(batch), (batch.k_cache, batch.v_cache)
+    q = memory[:4].copy_(batch.q)
+    expected = attn_kernels.run(step, q, *caches, out=memory[4:8]).clone()
+    for out in (q, memory[3:7]):
+        with refused(ValueError, "out"):
+            attn_kernels.run(step, q, *caches, out=out)
+    with refused(ValueError, "out"):
+        attn_kernels.run(step, q, *caches, out=caches[0].view(-1, 4, 32)[:4])
+    with refused(ValueError, "lse"):
+        attn_kernels.run(step, q, *caches, lse=memory.view(-1)[:32].view(torch.float32).view(4, 4))
+    fused = torch.zeros(4, 8, 32).half()  # queries and outputs side by side
+    fused[:, :4] = batch.q
+    assert torch.equal(attn_kernels.run(step, fused[:, :4], *caches, out=fused[:, 4:]), expected)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_tensors_that_may_overlap(data):
+    """Those that share an element never pass."""
+    memory = torch.arange(300, dtype=torch.int16)
+
+    def draw(strides):
+        start = data.draw(st.integers(0, 40))
+        shape = data.draw(st.tuples(*[st.integers(1, 4)] * 3))
+        return memory.as_strided(shape, strides, start)
+
+    strides = st.tuples(st.sampled_from([1, 8, 12, 20]), st.sampled_from([1, 3, 4, 20]), st.just(1))
+    first, second = (draw(data.draw(strides)) for _ in range(2))
+    overlap = set(first.flatten().tolist()) & set(second.flatten().tolist())
+    refused = pytest.raises(ValueError) if overlap else suppress(ValueError)
+    with refused:
+        check_apart("first", first, "second", second)
 
 
 def test_heads_far_apart_are_no_reason_to_refuse(batch):

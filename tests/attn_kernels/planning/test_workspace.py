@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from attn_kernels import Model, Workspace
 from attn_kernels.choose import choices
+from attn_kernels.core import checks
 from attn_kernels.kernels.splits import MAX_SPLITS_OF_FEW
 from attn_kernels.kernels.variant import ScratchSizes
 from attn_kernels.testing.poisoned import run_poisoned
@@ -140,6 +141,7 @@ def test_impossible_maxima_are_refused(changes, error, name):
 
 def test_a_workspace_of_another_device_is_refused(new_process, monkeypatch):
     monkeypatch.setattr(choices, "describe_device", lambda device: ("no GPU", "none", "cpu"))
+    monkeypatch.setattr(checks, "DEVICE_TYPES", ("cpu", "meta"))
     workspace = Workspace.for_maxima("meta", MODEL, **MAXIMA)
     with pytest.raises(ValueError, match="workspace"):
         batch_of().plan(config=CONFIG, workspace=workspace)

@@ -21,4 +21,5 @@ def test_the_page(
     page = (REPOSITORY / "docs/export.md").read_text()
     commands = re.findall(r"^    treegen (.*)$", page, re.MULTILINE)
     assert commands and all(main(shlex.split(command)) == 0 for command in commands)
-    assert capsys.readouterr().out == "".join(re.findall(r"```\n(.*?)```", page, re.DOTALL))
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert capsys.readouterr().out == "".join(text for language, text in blocks if not language)

@@ -56,14 +56,14 @@ BROKEN: list[dict[str, Any] | str] = [
     cache(keys=["A", "B", "C", "D", "E", "F"]),
     *(cache(keys=[name, "HEADS", "CAUSAL", "DTYPE"]) for name in ("HEADS", "if", "a\nimport os")),
     cache(keys=[], cache={"()": "BLOCK: 16"}, timings={"()": [1.0]}),
-    *(_config(text) for text in (["BLOCK: 16"], "BLOCK", "BLOCK: 16, BLOCK: 32", "BLOCK: 16, num_warps: 2")),
-    _config("BLOCK: 16, num_warps: 2, fast: slow, maxnreg: None"),
+    *(_config(text) for text in (["BLOCK: 16"], "BLOCK", "BLOCK: 16, BLOCK: 32")),
+    _config("BLOCK: 16, num_warps: fast, fast: True, maxnreg: None"),
     *(_time(value) for value in ([], ["fast"], None, [-1.0], [0], [float("nan")], [1e-8])),
     json.dumps(_time([0])).replace("[0]", "[1" + "0" * 400 + "]", 1),
     cache(total_bench_time_s=float("inf")),
     *(cache(timings_data={"labels": labels}) for labels in (["hours"], {"a": "ms"}, [["ms"]])),
     _two("variant: 1, B: 2", "variant: 2, B: 2"),
-    *(_two(f"B: {value}", "B: 2") for value in (-1, 2**31)),
+    *(_two(f"B: {value}", "B: 2") for value in (-(10**10), 2**31)),
 ]
 
 

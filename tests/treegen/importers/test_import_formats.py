@@ -35,7 +35,7 @@ def test_a_long_csv(tmp_path: Path) -> None:
     _import(tmp_path, "csv", tmp_path / "all.csv", *COLUMNS)
     table = read_table(tmp_path / "mine/nvidia_h100")
     assert (table.cells, table.feature_names) == (Cells.MEASURED, ("M", "N", "causal", "dtype"))
-    assert dict(table.words) == {"dtype": ("bf16", "fp16")}
+    assert table.words == {"dtype": {0: "bf16", 1: "fp16"}}
     assert [dict(config.parameters) for config in table.configs] == [
         {"BLOCK": 16, "num_warps": 2},
         {"BLOCK": 64, "num_warps": 4},
@@ -107,16 +107,17 @@ def test_fused_moe_configs_of_vllm(tmp_path: Path) -> None:
     for name, content in names.items():
         (tmp_path / name).write_text(json.dumps(content))
     _import(tmp_path / "to", "vllm", tmp_path)
-    assert read_table(tmp_path / "to/fused_moe/nvidia_h100").features.tolist() == [[64, 8, 7168]]
+    assert read_table(tmp_path / "to/fused_moe/nvidia_h100").features.tolist() == [[64, 8, 7168, 0, 0]]
     table = read_table(tmp_path / "to/fused_moe/nvidia_h200")
-    assert (table.cells, table.feature_names) == (Cells.WINNERS, ("M", "dtype", "E", "N"))
-    assert dict(table.words) == {"dtype": ("fp8_w8a8", "unquantised")}
+    assert (table.cells, table.feature_names) == (Cells.WINNERS, ("M", "E", "N", "dtype", "block_shape"))
+    assert table.words == {"dtype": {0: "fp8_w8a8", 1: "unquantised"}, "block_shape": {0: "none"}}
+    assert table.provenance["lookup"] == {"M": "nearest"}
     nothing = None
     assert _rows(table) == [
-        ([1, 1, 128, 1024], [1, nothing, nothing]),
-        ([64, 1, 128, 1024], [nothing, 1, nothing]),
-        ([4096, 1, 128, 1024], [nothing, nothing, 1]),
-        ([64, 0, 8, 7168], [1, nothing, nothing]),
+        ([1, 128, 1024, 1, 0], [1, nothing, nothing]),
+        ([64, 128, 1024, 1, 0], [nothing, 1, nothing]),
+        ([4096, 128, 1024, 1, 0], [nothing, nothing, 1]),
+        ([64, 8, 7168, 0, 0], [1, nothing, nothing]),
     ]
     assert "without their times" in table.provenance["timing"]
     assert table.provenance["origin"]["tool"] == "vLLM"
@@ -127,10 +128,9 @@ def test_block_scaled_gemm_configs_of_sglang(tmp_path: Path) -> None:
     (tmp_path / name).write_text(json.dumps(GEMM))
     _import(tmp_path / "to", "sglang", tmp_path)
     table = read_table(tmp_path / "to/block_scaled_gemm/amd_mi300x")
-    assert table.feature_names == ("M", "N", "K") and table.device_name == "AMD Instinct MI300X"
-    fixed = table.provenance["origin"]["same_in_every_scenario"]
-    assert fixed == {"dtype": "fp8_w8a8", "block_shape": "128x128"}
-    assert _rows(table)[2] == ([4096, 1536, 7168], [None, 1])
+    assert table.device_name == "AMD Instinct MI300X"
+    assert table.words == {"dtype": {0: "fp8_w8a8"}, "block_shape": {0: "128x128"}}
+    assert _rows(table)[2] == ([4096, 1536, 7168, 0, 0], [None, 1])
 
 
 @pytest.mark.parametrize(("name", "content"), [
@@ -154,15 +154,18 @@ def test_winners_of_aiter_by_gpu(tmp_path: Path) -> None:
     _import(tmp_path / "to", "aiter", tmp_path)
     folders = sorted((tmp_path / "to/a8w8_gemm").iterdir())
     first, second = map(read_table, folders)
-    assert first.device_name == "AMD gfx942 with 80 compute units"
-    assert first.feature_names == ("M", "N", "K") and dict(first.configs[0].parameters)["kernelId"] == 34
-    assert _rows(first)[0] == ([1, 1280, 8192], [20.5611, None])
-    assert second.device_name == "AMD gfx950 with 256 compute units"
-    assert dict(second.words) == {"q_dtype_w": ("torch.float8_e4m3fn", "torch.int8")}
+    assert first.provenance["device"] == {
+        "name": "AMD Instinct MI308X", "key": "amd_gfx942_80cu", "arch": "gfx942", "multiprocessors": 80
+    }  # fmt: skip
+    assert first.feature_names == ("M", "N", "K", "q_dtype_w")
+    assert dict(first.configs[0].parameters)["kernelId"] == 34
+    assert _rows(first)[0] == ([1, 1280, 8192, 0], [20.5611, None])
+    assert second.device_name == "AMD Instinct MI355X"
+    assert second.words["q_dtype_w"] == {0: "torch.float8_e4m3fn", 1: "torch.int8"}
     assert second.features.tolist() == [[1, 1280, 8192, 1], [1, 1280, 8192, 0]]
 
 
-def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path) -> None:
+def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path, refusal: Refuse) -> None:
     path = tmp_path / "tuned_fmoe-v1.5.csv"
     header = "gfx,cu_num,token,dtype,block_m,kernelName1,us,_tag\n"
     rows = [
@@ -175,8 +178,10 @@ def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path) -> None:
         "amd_gfx942_304cu",
         "amd_gfx942_80cu",
     ]
-    _import(tmp_path / "one", "aiter", path, "--device", "AMD Instinct MI300X")
-    assert len(read_table(tmp_path / "one/fmoe_v1_5/amd_mi300x").row_repeat) == 3
+    device = ("--device", "AMD Instinct MI325X")
+    assert "--gpu" in refusal(tmp_path, "import", "aiter", path, *device)
+    _import(tmp_path / "one", "aiter", path, "--gpu", "AMD Instinct MI300X", *device)
+    assert len(read_table(tmp_path / "one/fmoe_v1_5/amd_mi325x").row_repeat) == 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tuned_files import AITER, CSV, ENTRY, GEMM, MOE
 
 from treegen.cli.main import main
 
+REAL = REPOSITORY / "tests/treegen/importers/real"
 PAGE = (REPOSITORY / "docs/imports.md").read_text()
 SECTIONS = {text.partition("\n")[0]: text for text in PAGE.split("\n## ")[1:]}
 
@@ -37,6 +39,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "N=1536,K=7168,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128, 128].json"
     _write(f"python/sglang/srt/layers/quantization/configs/{name}", GEMM)
     _write("aiter/configs/a8w8_tuned_gemm.csv", AITER)
+    shutil.copytree(REAL / "fla", "fla/configs/NVIDIA_H100_80GB_HBM3")
+    shutil.copytree(REAL / "gemlite", "gemlite/configs")
+    shutil.copytree(REAL / "aiter", "aiter/ops/triton/configs/gemm")
+    shutil.copy(REAL / "kernel_tuner/convolution.json", "convolution.json")
     write_cache(Path("dejavu_data"))
     _write("cache.json", cache())
 

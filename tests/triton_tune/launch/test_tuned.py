@@ -130,6 +130,36 @@ def test_a_launch_adds_three_python_calls_to_the_kernels_own() -> None:
     assert calls == ["__getitem__", "run", "<lambda>", "<lambda>"]  # the last is the kernel's own
 
 
+class Worded(NamedTuple):
+    variant: str
+    BLOCK: int
+    num_warps: int
+    MODE: int = 0  # 0: absent, 1: tf32, 2: none, 3: false, 4: 2
+
+
+LITERALS = {"MODE": {0: ..., 1: "tf32", 2: None, 3: False, 5: "2"}}
+
+
+@pytest.mark.parametrize(
+    ("number", "launched"),
+    [(0, {}), *((n, {"MODE": v}) for n, v in ((1, "tf32"), (2, None), (3, False), (4, 4), (5, "2")))],
+)
+def test_a_launch_gets_what_integers_of_parameters_stand_for(
+    number: int, launched: dict[str, object]
+) -> None:
+    config = Worded("doubled", 64, 8, number)
+    made = package(lambda *, N: config)
+    made.LITERALS = LITERALS  # type: ignore[attr-defined]
+    own = triton.Config({"BLOCK": 64, **launched}, num_warps=8)
+    kernels = [jitted(), triton.autotune(configs=[*PLAIN, own], key=["N"])(jitted())]
+    for kernel in [tuned(made)(kernel) for kernel in kernels]:
+        assert launch(kernel, 9) == 64
+        kwargs = kernel.best_config.kwargs
+        assert kwargs == {"BLOCK": 64, **launched}
+        assert [type(value) for value in kwargs.values()] == [int, *map(type, launched.values())]
+    assert kernels[1].configs[-1] is kernel.best_config
+
+
 def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
     kernel = tuned(package(by_words))(jitted())
     assert launch(kernel, 9, MODE="none") == 64

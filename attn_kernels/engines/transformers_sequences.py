@@ -1,0 +1,126 @@
+"""Sequences of transformers' tensors that are packed in one row, or end before their row does.
+
+Their keys are copied into pages: a page holds keys of one sequence.
+"""
+
+from collections.abc import Collection, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from attn_kernels.core.model import Model
+from attn_kernels.core.structures import Plan
+from attn_kernels.launch.run import run
+from attn_kernels.planning.plan import plan
+
+STARTS = ("cu_seq_lens_q", "cu_seq_lens_k")  # of packed sequences, int32 [sequences + 1]
+# What transformers passes that decides nothing here: masks and sequences say what is seen.
+IGNORED = frozenset(
+    {
+        *("position_ids", "cache_position", "use_cache", "sliding_window"),
+        *("max_length_q", "max_length_k", "num_items_in_batch", "logits_to_keep"),
+        *("output_hidden_states", "output_router_logits", "return_dict"),
+    }
+)
+
+
+def check_known(others: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise NotImplementedError about an argument that is neither known nor IGNORED, None nor False."""
+    for name, value in others.items():
+        if value is not None and value is not False and name not in IGNORED and name not in known:
+            raise NotImplementedError(f"{name} is given, but it is not supported")
+
+
+class Planned(NamedTuple):  # what the layers of one model share
+    plan: Plan
+    rows: Tensor  # of all queries, those of the sequences
+    slots: Tensor  # of all keys, those that fill the pages
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sequences:
+    """Where each sequence lies among the rows of all queries and of all keys: (first, number) each."""
+
+    queries: tuple[tuple[int, int], ...]
+    keys: tuple[tuple[int, int], ...]
+    planned: dict[Model, Planned] = field(default_factory=dict)
+
+    @classmethod
+    def between(cls, starts_q: list[int], starts_k: list[int]) -> Self:
+        """Return the sequences between starts; the last entry is the end."""
+        queries, keys = (
+            tuple((start, end - start) for start, end in pairwise(starts)) for starts in (starts_q, starts_k)
+        )
+        return cls(queries, keys)
+
+    @classmethod
+    def of_indices(cls, indices: Tensor) -> Self:
+        """Return the runs of equal numbers of each row; ``indices``: [rows, tokens]. Synchronises."""
+        begins = torch.nn.functional.pad(indices.diff() != 0, (1, 0), value=True)
+        starts = [*begins.flatten().nonzero().flatten().tolist(), indices.numel()]
+        return cls.between(starts, starts)
+
+    def attend(
+        self, model: Model, page_size: int, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]
+    ) -> Tensor:
+        """Return [num_seqs, queries, num_query_heads, head_size]; queries of no sequence give zeros."""
+        if model not in self.planned:
+            self.planned[model] = self._plan(model, page_size, query.device)
+        planned = self.planned[model]
+        caches = []
+        for tensor in (key, value):
+            rows = tensor.transpose(1, 2).flatten(0, 1)[planned.slots]
+            caches.append(rows.view(-1, page_size, *rows.shape[1:]))
+        rows = query.transpose(1, 2)
+        out = rows.new_zeros(rows.shape)
+        attended = run(planned.plan, rows.flatten(0, 1)[planned.rows], *caches, **options)
+        out.flatten(0, 1)[planned.rows] = attended
+        return out
+
+    def _plan(self, model: Model, page_size: int, device: torch.device) -> Planned:
+        query_lens, key_lens = ([count for _, count in spans] for spans in (self.queries, self.keys))
+        pages = [-(-count // page_size) for count in key_lens]
+        rows = [torch.arange(first, first + count) for first, count in self.queries]
+        slots = [
+            first + torch.arange(page_size * own).clamp(max=count - 1)
+            for (first, count), own in zip(self.keys, pages, strict=True)
+        ]
+        ids = torch.tensor([0, *accumulate(pages)], dtype=torch.int32)[:-1, None]
+        table = (ids + torch.arange(max(pages), dtype=torch.int32)).to(device)
+
+        def index(values: list[int]) -> Tensor:
+            return torch.tensor(values, dtype=torch.int32, device=device)
+
+        made = plan(
+            index([0, *accumulate(query_lens)]),
+            index(key_lens),
+            table,
+            model,
+            num_query_tokens=sum(query_lens),
+            max_query_len=max(query_lens),
+            max_seq_len=max(key_lens),
+            num_kv_tokens=sum(key_lens),
+        )
+        return Planned(made, torch.cat(rows).to(device), torch.cat(slots).to(device))
+
+
+_packed: MutableMapping[Tensor, Sequences] = WeakTensorKeyDictionary()
+
+
+def packed_sequences(others: Mapping[str, Any]) -> Sequences | None:
+    """The sequences of ``cu_seq_lens_q`` and ``cu_seq_lens_k``; None without. Synchronises once a step.
+
+    Raises NotImplementedError if one of both is missing.
+    """
+    starts_q, starts_k = map(others.get, STARTS)
+    if starts_q is None and starts_k is None:
+        return None
+    if starts_q is None or starts_k is None:
+        raise NotImplementedError("cu_seq_lens_q and cu_seq_lens_k are needed both, but only one is given")
+    if starts_q not in _packed:
+        _packed[starts_q] = Sequences.between(starts_q.tolist(), starts_k.tolist())
+    return _packed[starts_q]

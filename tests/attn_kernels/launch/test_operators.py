@@ -1,0 +1,86 @@
+"""Launches inside compiled and exported graphs: one operator each, without a break."""
+
+import gc
+
+import pytest
+import torch
+from kernel_cases import assert_close, make_config, random_batch
+
+import attn_kernels
+from attn_kernels.testing.reference import paged_attention_reference
+
+LENS = ((3, 1), (20, 5))
+
+
+def batches():
+    for seed in range(3):
+        yield random_batch(LENS, ratio=2, head_size=16, seed=seed)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_run_in_a_graph_that_serves_one_plan_after_another(backend):
+    """Without compiling again. An output that is given is written, and so is a log-sum-exp."""
+    torch._dynamo.reset()
+    scale = torch.tensor([0.5])
+
+    def layer(plan, q, k_cache, v_cache, out, lse):
+        attn_kernels.run(plan, q * 2, k_cache, v_cache, out=out, lse=lse, causal=False)
+        again = attn_kernels.run(plan, q * 2, k_cache, v_cache, sliding_window=4, v_scale=scale)
+        return again + 1, lse * 2
+
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    with torch.no_grad(), torch._dynamo.config.patch(error_on_recompile=True):
+        for batch in batches():
+            out, lse = torch.empty_like(batch.q), torch.empty(2, 4)
+            plan = batch.plan(config=make_config())
+            windowed, doubled = compiled(plan, batch.q, batch.k_cache, batch.v_cache, out, lse)
+            expected_lse = torch.empty(2, 4).double()
+            tensors = (batch.q * 2, *batch.tensors[1:])
+            assert_close(out, paged_attention_reference(*tensors, causal=False, lse=expected_lse))
+            expected = paged_attention_reference(*tensors, sliding_window=4, v_scale=0.5)
+            assert_close(windowed, expected + 1)
+            torch.testing.assert_close(doubled.double(), 2 * expected_lse, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("causal, window", [(True, (-1, -1)), (False, (4, 2))])
+def test_one_call_in_a_graph(causal, window):
+    torch._dynamo.reset()
+    compiled = torch.compile(attn_kernels.flash_attn_varlen_func, fullgraph=True, backend="aot_eager")
+    batch = next(batches())
+    arguments = (batch.q, batch.k_cache, batch.v_cache, 3, batch.cu_seqlens_q, 20)
+    options = {"seqused_k": batch.seqused_k, "block_table": batch.block_table}
+    options |= {"causal": causal, "window_size": window, "return_softmax_lse": True, "k_descale": 0.5}
+    with torch.no_grad():
+        results = compiled(*arguments, **options)
+        for got, expected in zip(
+            results, attn_kernels.flash_attn_varlen_func(*arguments, **options), strict=True
+        ):
+            assert torch.equal(got, expected)
+
+
+class Exported(torch.nn.Module):
+    def forward(self, handle, q, k_cache, v_cache):
+        return attn_kernels.run(handle, q * 2, k_cache, v_cache)
+
+
+def test_an_exported_graph_takes_the_handle_of_a_plan():
+    first, second, _ = batches()
+    plans = [batch.plan(config=make_config()) for batch in (first, second)]
+    arguments = [
+        (plan.handle, batch.q, batch.k_cache, batch.v_cache)
+        for plan, batch in zip(plans, (first, second), strict=True)
+    ]
+    with torch.no_grad():
+        program = torch.export.export(Exported(), arguments[0])
+        out = program.module()(*arguments[1])
+    assert_close(out, paged_attention_reference(second.q * 2, *second.tensors[1:]))
+    targets = [str(node.target) for node in program.graph.nodes]
+    assert "attn_kernels.run.default" in targets or any("auto_functionalized" in name for name in targets)
+
+
+def test_a_plan_that_is_gone_is_refused_in_one_line():
+    batch = next(batches())
+    handle = batch.plan(config=make_config()).handle
+    gc.collect()
+    with pytest.raises(ValueError, match=r"\Aplan number \d+ is gone.*\Z"):
+        torch.compile(Exported(), backend="eager")(handle, batch.q, batch.k_cache, batch.v_cache)

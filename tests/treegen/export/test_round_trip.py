@@ -1,0 +1,281 @@
+"""Imported files that are built and exported are those that their project looks for, and launch the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from treegen_builders import REPOSITORY
+from tuned_files import launched_by
+
+from treegen.cli.main import main
+
+REAL = REPOSITORY / "tests/treegen/importers/real"
+Files = dict[str, dict[str, Any]]
+Refusal = Callable[..., str]
+KEYS = (1, 2, 7, 16, 100, 333, 2048, 8192)
+
+
+def entry(block: int, **more: Any) -> dict[str, Any]:
+    sizes = {"BLOCK_SIZE_M": block, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+    return {**sizes, "num_warps": 4, "num_stages": 3, **more}
+
+
+def content(*winners: dict[str, Any], keys: tuple[int, ...] = KEYS) -> dict[str, Any]:
+    """Each winner at as many keys."""
+    return {str(key): winners[place * len(winners) // len(keys)] for place, key in enumerate(keys)}
+
+
+def name(device: str = "NVIDIA_H200", end: str = "", size: int = 8) -> str:
+    return f"E={size},N=3584,device_name={device}{end}.json"
+
+
+PLAIN = content(entry(16), entry(64), entry(128))
+BLOCKS = ",dtype=fp8_w8a8,block_shape=[128,128]"
+CASES: dict[str, Files] = {
+    "one file alone": {name(): PLAIN},
+    "one size alone": {name(): content(entry(16), keys=(64,)), name(size=16): content(entry(32), keys=(64,))},
+    "data type of all files": {name(end=",dtype=fp8_w8a8", size=e): PLAIN for e in (8, 16)},
+    "channels": {name(end=",dtype=int8_w8a8,per_channel_quant=True"): PLAIN},
+    "blocks follow from data types": {name(end=BLOCKS): PLAIN, name(): content(entry(32), entry(256))},
+    "models of one name": {name(f"NVIDIA_{gpu}"): PLAIN for gpu in (
+        "H100", "H100_80GB_HBM3", "A100-SXM4-40GB", "A100-SXM4-80GB", "H20", "H20-3e")},
+    "absent": {name("AMD_Instinct_MI300X"): content(
+        entry(16), entry(64, kpack=2, waves_per_eu=0), entry(64, kpack=1, waves_per_eu=3))},
+    "absent on another GPU": {
+        name(): PLAIN, name("AMD_Instinct_MI300X"): content(entry(16, kpack=2), entry(32, kpack=1))},
+    "booleans and texts": {name(): content(
+        entry(16, TMA=True, grf_mode="256", cache=None), entry(16, TMA=False, grf_mode="auto", cache=".cg"))},
+    "a range": {name(): {**PLAIN, "100": entry(256)}},
+    "far ends": {name(): content(entry(16), entry(32), keys=(1, 4096, 16384, 131072))},
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = {*sys.modules}
+    yield
+    for module in {*sys.modules} - known:
+        if module.partition(".")[0] in ("heuristics", "exported", "scale_configs"):
+            del sys.modules[module]
+
+
+def built(form: str, source: Path | str, *options: str) -> list[Path]:
+    """Import and build all that `source` holds. Returns the tables' folders."""
+    assert main(["import", form, str(source), *options]) == 0
+    folders = sorted(path.parent for path in Path("tuning_data").glob("*/*/run.yaml"))
+    assert (
+        main(
+            [
+                "init",
+                *(
+                    path.relative_to(Path.cwd()).as_posix() if path.is_absolute() else str(path)
+                    for path in folders
+                ),
+            ]
+        )
+        == 0
+    )
+    assert main(["build"]) == 0
+    return folders
+
+
+def exported(form: str, folders: list[Path]) -> Files:
+    for folder in folders:
+        assert main(["export", form, folder.parent.name, "--device", folder.name]) == 0
+    paths = Path("exported").rglob("*.json")
+    return {path.relative_to("exported").as_posix(): json.loads(path.read_text()) for path in paths}
+
+
+def write(files: Files) -> None:
+    for path, text in files.items():
+        (Path("configs") / path).parent.mkdir(parents=True, exist_ok=True)
+        (Path("configs") / path).write_text(json.dumps(text))
+
+
+def same(one: object, other: object) -> bool:
+    """Whether values are equal and of the same types."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_vllms_files_come_back(case: str) -> None:
+    write(CASES[case])
+    files = exported("vllm", built("vllm", "configs"))
+    assert sorted(files) == sorted(CASES[case])
+    for path, before in CASES[case].items():
+        last = max(map(int, before))
+        for size in {*range(1, 3000), *range(last - 50, last + 99), *range(3000, last, 997)}:
+            assert same(launched_by(files[path], size), launched_by(before, size)), (path, size)
+
+
+def test_sglangs_files_of_two_versions_of_triton_come_back() -> None:
+    down = "E=8,N=512,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
+    files = {
+        f"triton_3_4_0/{name()}": PLAIN,
+        f"triton_3_5_1/{name()}": content(entry(32)),
+        f"triton_3_4_0/{down}": PLAIN,
+    }
+    write(files)
+    folders = built("sglang", "configs")
+    assert {path.parent.name for path in folders} == {
+        "fused_moe_triton_3_4_0", "fused_moe_triton_3_5_1", "fused_moe_down"
+    }  # fmt: skip
+    assert sorted(exported("sglang", folders)) == sorted(files)
+
+
+def test_the_state_of_mamba_comes_back() -> None:
+    before = {path.name: json.loads(path.read_text()) for path in (REAL / "vllm").iterdir()}
+    files = exported("vllm", built("vllm", REAL / "vllm"))
+    assert sorted(files) == sorted(before)
+    wins = [
+        launched_by({k: v for k, v in files[path].items() if k.isdigit()}, int(key)) == config
+        for path, found in before.items()
+        for key, config in found.items()
+        if key.isdigit()
+    ]
+    assert sum(wins) > 0.7 * len(wins)  # there are more changes of the winner than rows
+
+
+def test_aiters_json_comes_back() -> None:
+    before = {path.name: json.loads(path.read_text()) for path in (REAL / "aiter").iterdir()}
+    files = exported("aiter", built("aiter", REAL / "aiter"))
+    assert sorted(files) == sorted(before)
+    for path, found in before.items():
+        for size in range(1, 9000, 7):
+            assert same(launched_by(files[path], size), launched_by(found, size)), size
+
+
+def test_the_gpu_that_is_served_names_a_file_and_not_the_one_that_was_measured() -> None:
+    write({name("AMD_Instinct_MI300X"): PLAIN})
+    folders = built("vllm", "configs")
+    spec = (
+        Path("treegen.yaml")
+        .read_text()
+        .replace("names: [AMD Instinct MI300X]", "names: [AMD Instinct MI325X]")
+    )
+    entry_of = "amd_mi300x: tuning_data/fused_moe/amd_mi300x"
+    meant = "amd_mi300x: {folder: tuning_data/fused_moe/amd_mi300x, measured_on: AMD Instinct MI300X}"
+    Path("treegen.yaml").write_text(spec.replace(entry_of, meant))
+    assert main(["build"]) == 0
+    assert [*exported("vllm", folders)] == [name("AMD_Instinct_MI325X")]
+
+
+def test_a_family_of_h200s_has_one_file() -> None:
+    write({name("NVIDIA_H200_NVL"): PLAIN})
+    assert [*exported("vllm", built("vllm", "configs"))] == [name()]
+
+
+def test_what_is_selected(refusal: Refusal, tmp_path: Path) -> None:
+    write({name(): PLAIN, name("NVIDIA_H100"): PLAIN, name(end=",dtype=fp8_w8a8"): PLAIN})
+    for arguments, folders in (
+        (("--gpu", "NVIDIA_H100"), {"nvidia_h100"}),
+        (("--dtype", "fp8_w8a8"), {"nvidia_h200"}),
+        (("--gpu", "NVIDIA H100", "--device", "NVIDIA GB10"), {"nvidia_gb10"}),
+    ):
+        to = tmp_path / "-".join(arguments).replace(" ", "_")
+        assert main(["import", "vllm", "configs", "--to", str(to), *arguments]) == 0
+        assert {path.name for path in (to / "fused_moe").iterdir()} == folders
+    assert "--gpu" in refusal(tmp_path, "import", "vllm", "configs", "--gpu", "NVIDIA B200")
+    assert "--device" in refusal(tmp_path, "import", "vllm", "configs", "--device", "NVIDIA GB10")
+
+
+BROKEN: dict[str, Any] = {
+    name(size=1): "{",
+    "E=8,device_name=NVIDIA_H200.json": PLAIN,
+    "E=0,N=8,device_name=NVIDIA_H200.json": PLAIN,
+    name(size=2): {"0": entry(16)},
+    name(size=3): {"1": entry(16, num_warps="four")},
+    name(size=4): {"1": {}},
+    f"again/{name(size=5)}": PLAIN,
+}
+
+
+def test_all_that_is_wrong_in_a_folder_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(
+        {**{path: text for path, text in BROKEN.items() if text != "{"}, name(): PLAIN, name(size=5): PLAIN}
+    )
+    (tmp_path / "configs" / name(size=1)).write_text("{")
+    assert main(["import", "vllm", "configs"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(BROKEN) and not Path("tuning_data").exists()
+    assert all(any(path.rpartition("/")[2] in line for line in lines) for path in BROKEN)
+
+
+def test_a_text_where_another_file_has_an_integer(refusal: Refusal, tmp_path: Path) -> None:
+    write({name(): content(entry(16, mode=1)), name(size=16): content(entry(16, mode="fast"))})
+    assert name(size=16) in refusal(tmp_path, "import", "vllm", "configs")
+
+
+# flash-linear-attention
+
+
+def looked_up(cache: dict[str, Any], key: list[Any], mode: str) -> Any:
+    """The config that fla's cache gives in a mode, by fla/ops/utils/cache.py; None where it would tune."""
+
+    def alike(one: Any, other: Any) -> bool:
+        number = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (one, other))
+        return number or same(one, other)
+
+    entries = cache["autotune_entries"]
+    digest = hashlib.md5(json.dumps(key, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
+    if mode != "default" and digest in entries:
+        return entries[digest]["config"]
+    fuzzy = [e["config"] for e in entries.values() if all(map(alike, e["autotune_key"], key))]
+    if mode == "fuzzy" and fuzzy:
+        return fuzzy[0]
+    return cache["default_config"] if mode == "default" else None
+
+
+FLA = ("--features", "D,NB,x_dtype,y_dtype,rstd_dtype", "--device", "NVIDIA H100 80GB HBM3")
+
+
+def test_flas_cache_comes_back_in_each_mode() -> None:
+    text = (REAL / "fla/l2norm_fwd_kernel.json").read_text().replace("      4,", "      true,")
+    Path("fla").mkdir()
+    Path("fla/l2norm_fwd_kernel.json").write_text(text)
+    (folder,) = built("fla", "fla", *FLA)
+    after = exported("fla", [folder])["l2norm_fwd_kernel.json"]
+    for found in json.loads(text)["autotune_entries"].values():
+        wanted = {n: v for n, v in found["config"].items() if v is not None}
+        assert same(looked_up(after, found["autotune_key"], "exact"), wanted)
+    half, single = "torch.bfloat16", "torch.float32"
+    for size, dtype in ((96, half), (512, single)):
+        key = [size, True, dtype, dtype, single]
+        assert looked_up(after, key, "exact") is None
+        assert looked_up(after, key, "fuzzy")["kwargs"] == {"BT": 32}
+        assert looked_up(after, [size, False, *key[2:]], "fuzzy") is None
+    assert set(looked_up(after, [], "default")) == {"kwargs", "num_warps", "num_ctas", "num_stages"}
+
+
+# Other caches
+
+
+def test_kernel_tuner_and_gemlite(tmp_path: Path, refusal: Refusal) -> None:
+    (folder,) = built("kernel-tuner", REAL / "kernel_tuner")
+    assert folder.as_posix() == "tuning_data/convolution_kernel/nvidia_rtx_a4000"
+    assert "3875.3279,4594.8161,inf" in (folder / "times.csv").read_text()
+    text = (
+        (REAL / "kernel_tuner/convolution.json")
+        .read_text()
+        .rstrip()
+        .removesuffix("}")
+        .rstrip()
+        .removesuffix("}")
+    )
+    Path("open.json").write_text(text.rstrip() + ",")  # as a run leaves it that was stopped
+    assert main(["import", "kernel-tuner", "open.json", "--to", "open"]) == 0
+    assert "--device" in refusal(tmp_path, "import", "gemlite", REAL / "gemlite")
+    assert main(["import", "gemlite", str(REAL / "gemlite"), "--device", "NVIDIA H100 80GB HBM3"]) == 0
+    assert (Path("tuning_data/gemm_splitk/nvidia_h100/scenarios.csv").read_text().splitlines()[1:3]) == [
+        "s001,64,4096,4096,128,8,104", "s002,48,4096,4096,128,8,104"
+    ]  # fmt: skip
