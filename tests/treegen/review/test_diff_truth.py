@@ -245,7 +245,7 @@ EDITS: list[Edit] = [
 EDITS += [swapped, fewer_devices, arguments, slower, fewer_scenarios, failures]
 
 
-class Oracle:
+class Both:
     """What the packages of two folders launch, by asking them."""
 
     def __init__(self, old: Path, new: Path) -> None:
@@ -322,11 +322,11 @@ def test_every_sentence_agrees_with_the_packages(tmp_path_factory: pytest.TempPa
     with ExitStack() as stack:
         sides = [read_snapshot(str(folder / name), None, stack) for name in ("old", "new")]
         diff = compare(*sides, THRESHOLD)
-    judge(diff, Oracle(folder / "old", folder / "new"), rng)
+    judge(diff, Both(folder / "old", folder / "new"), rng)
 
 
-def judge(diff: Diff, oracle: Oracle, rng: random.Random) -> None:
-    old, new = oracle.packages
+def judge(diff: Diff, both: Both, rng: random.Random) -> None:
+    old, new = both.packages
     shapes = [
         {
             name: rng.choice((0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 63, 64, 65, 512))
@@ -341,7 +341,7 @@ def judge(diff: Diff, oracle: Oracle, rng: random.Random) -> None:
         for key in old[name].MODULES.keys() & new[name].MODULES.keys() - {FALLBACK_DEVICE}:
             (found,) = (m for m in diff.modules if (m.kernel, m.device) == (name, key))
             chooses = [package[name].MODULES[key].choose for package in (old, new)]
-            differs |= judge_module(found, oracle, chooses, shapes)
+            differs |= judge_module(found, both, chooses, shapes)
     assert all(any(f"{what} is gone" in line for line in diff.gone) for what in gone), (gone, diff.gone)
     moved = False
     for name in old.keys() & new.keys():
@@ -350,7 +350,7 @@ def judge(diff: Diff, oracle: Oracle, rng: random.Random) -> None:
             keys = [choose.__module__.rsplit(".")[-1] for choose in (one, other)]
             if keys[0] != keys[1]:
                 known = [s for s in diff.served if s.kernel == name and [s.before, s.now] == keys]
-                assert known and known[0].differs == bool(oracle.pairs(one, other)), gpu
+                assert known and known[0].differs == bool(both.pairs(one, other)), gpu
                 moved |= known[0].differs
     assert diff.breaks >= bool(gone or moved)
     assert ("All modules launch the same" in said) <= (not differs and not gone and not moved)
@@ -361,11 +361,9 @@ def judge(diff: Diff, oracle: Oracle, rng: random.Random) -> None:
     assert (" regress" in said) <= any(m.lines for m in diff.modules)
 
 
-def judge_module(
-    found: ModuleChange, oracle: Oracle, chooses: list[Any], shapes: list[dict[str, int]]
-) -> bool:
+def judge_module(found: ModuleChange, both: Both, chooses: list[Any], shapes: list[dict[str, int]]) -> bool:
     """Compare what is said of a module; returns whether it launches another config anywhere."""
-    pairs = oracle.pairs(*chooses)
+    pairs = both.pairs(*chooses)
     assert found.changed == sum(map(len, pairs.values()))
     assert (found.kind is Kind.CHANGED) == bool(pairs)
     without = sum(None in pair for times in pairs.values() for pair in times)
@@ -377,11 +375,11 @@ def judge_module(
     assert found.regresses >= (slow or fails > 0)
     worst = max((ratio([pair]) or 0 for times in pairs.values() for pair in times), default=0)
     assert found.regresses <= (worst > THRESHOLD or fails > 0)
-    elsewhere = oracle.differ(*chooses, shapes)
+    elsewhere = both.differ(*chooses, shapes)
     if found.kind in (Kind.SAME, Kind.TEXT):
         assert not elsewhere
     if found.kind is Kind.ELSEWHERE:
-        assert found.example is not None and oracle.differ(*chooses, [dict(found.example)])
+        assert found.example is not None and both.differ(*chooses, [dict(found.example)])
     return bool(pairs) or elsewhere
 
 
@@ -399,18 +397,18 @@ def test_a_score_is_what_the_module_loses_by_the_table(
         read = built(write(folder, content, table), rng, {})
     except InputError:
         return
-    oracle = Oracle(folder, folder)
+    both = Both(folder, folder)
     for name, kernel in read.kernels.items():
         problem = build_problem(kernel, read.devices["gpu_a"], read_table(kernel.tables["gpu_a"]))
         found = fit(problem)
-        choose, loss = oracle.packages[0][name].gpu_a.choose, []
-        for scenario, shape in oracle.scenarios():
+        choose, loss = both.packages[0][name].gpu_a.choose, []
+        for scenario, shape in both.scenarios():
             if scenario not in problem.scenarios:
                 continue
             allowed = problem.allowed[problem.scenarios.index(scenario)]
             ids = [(dict(c.parameters)["block"], dict(c.parameters)["warps"]) for c in problem.configs]
-            known = [t for c, ok in zip(ids, allowed, strict=True) if ok and (t := oracle.time(scenario, c))]
-            best, time = min(known), oracle.time(scenario, oracle.id_of(choose(**shape)))
+            known = [t for c, ok in zip(ids, allowed, strict=True) if ok and (t := both.time(scenario, c))]
+            best, time = min(known), both.time(scenario, both.id_of(choose(**shape)))
             loss.append(math.log(time / best) if time and math.isfinite(time) else math.log(2))
         score = Score.of(problem, found).quality
         assert score.slowdown == pytest.approx(math.exp(statistics.fmean(loss)), rel=1e-5)
