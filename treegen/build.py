@@ -9,17 +9,16 @@ from pathlib import Path
 
 from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic
-from treegen.core.problem import FORBIDDEN, Problem
+from treegen.core.problem import Problem
 from treegen.core.spec import Spec
-from treegen.crossval.choices import costs_of
 from treegen.crossval.folds import FoldFit, evaluate, folds_of, group_folds
 from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
+from treegen.crossval.score import Score, with_comments
 from treegen.emit.package import emit_package
 from treegen.fit.decide import Scenarios
 from treegen.fit.fit import Origin, refit
 from treegen.read.problem import read_table, refuse_failing, spec_problem
 from treegen.update.built import Build, DeviceHeuristic
-from treegen.update.figures import with_figures
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
 
 SCENARIOS_A_PROCESS = 500  # fewer are fitted in the time that a process takes to start
@@ -100,7 +99,7 @@ def compile_heuristic(
     why = previous if isinstance(previous, str) else None
     if kept is not None and origin is Origin.FRESH:
         why = "a fresh fit is more than 0.5% faster by this table"
-    return DeviceHeuristic(problem, with_figures(fitted, problem, None), origin, evaluation, why)
+    return DeviceHeuristic(problem, with_comments(fitted, problem), origin, evaluation, why)
 
 
 def _refit(task: tuple[Problem, Heuristic | None]) -> tuple[Heuristic, Origin]:
@@ -109,7 +108,7 @@ def _refit(task: tuple[Problem, Heuristic | None]) -> tuple[Heuristic, Origin]:
 
 def _refuse_failures(problem: Problem, fitted: Heuristic) -> None:
     """Raise InputError if a config is launched where it failed: no rows within the budget avoid it."""
-    failing = int((costs_of(fitted, problem) >= FORBIDDEN).sum())
+    failing = Score.of(problem, fitted).quality.failed
     if failing:
         what = f"{failing} scenarios would get a config that failed: too few rows"
         raise InputError(problem.table.folder, f"{problem.kernel.name}: {what}")

@@ -24,13 +24,15 @@ class Lengths(NamedTuple):
     def of(cls, query_lens: Sequence[int], context_lens: Sequence[int]) -> Self:
         """Return the lengths of sequences, from the query tokens and keys of each.
 
-        Raises ValueError if the arguments differ in length.
+        Raises ValueError if the arguments differ in length, or a length is negative.
         """
         if len(query_lens) != len(context_lens):
             raise ValueError(
                 f"query_lens has {len(query_lens)} entries and context_lens {len(context_lens)}, "
                 "but one of each is needed a sequence"
             )
+        if (least := min(*query_lens, *context_lens, 0, 0)) < 0:
+            raise ValueError(f"a sequence cannot have {least} tokens")
         return cls(
             len(query_lens),
             sum(query_lens),

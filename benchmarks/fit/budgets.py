@@ -21,8 +21,8 @@ from attn_kernels.tuning.space.space import ATTENTION
 from treegen.build import read_problems
 from treegen.core.problem import UNIT, Problem
 from treegen.core.table import Cells
-from treegen.crossval.choices import costs_of, penalise_untimed
 from treegen.crossval.folds import folds_of, group_folds
+from treegen.crossval.score import Score, penalised
 from treegen.fit.fit import fit
 from treegen.read.problem import as_table, build_problem, read_table
 from treegen.read.spec import read_spec
@@ -108,7 +108,7 @@ def slowdown(problem: Problem, share: float, seed: int) -> float:
     for fold in group_folds(problem) or folds_of(problem):
         table = early(recorded, [problem.scenarios[row] for row in fold.train], share, seed)
         known = build_problem(problem.kernel, problem.device, as_table(problem.table.folder, table))
-        costs.append(penalise_untimed(costs_of(fit(known), problem.rows(fold.test))))
+        costs.append(penalised(Score.of(problem.rows(fold.test), fit(known)).cost))
     return math.exp(float(np.concatenate(costs).mean()) / UNIT)
 
 
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         problems = [p for p in reversed(found.values()) if p.table.cells is Cells.MEASURED]
     print(f"{'table':32}{'single':>8}" + "".join(f"{share:>20.0%}" for share in SHARES))
     for problem in problems:
-        single = math.exp(float(penalise_untimed(problem.cost).mean(axis=0).min()) / UNIT)
+        single = math.exp(float(penalised(problem.cost).mean(axis=0).min()) / UNIT)
         print(f"{problem.kernel.name} {problem.table.folder.name}"[:31].ljust(32) + f"{single:8.3f}", end="")
         for share in SHARES:
             runs = [slowdown(problem, share, seed) for seed in range(options.seeds)]

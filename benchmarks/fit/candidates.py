@@ -18,8 +18,8 @@ import numpy as np
 
 from treegen.build import read_problems
 from treegen.core.problem import UNIT, UNTIMED_PENALTY, Problem
-from treegen.crossval.choices import penalise_untimed
 from treegen.crossval.folds import Fold, folds_of, group_folds
+from treegen.crossval.score import penalised
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.fit.fit import fit
@@ -39,7 +39,7 @@ def printed(known: Problem) -> dict[str, Any]:
 
 def slowdowns(problem: Problem, folds: Sequence[Fold]) -> list[float]:
     """The held-out mean for each of COUNTS."""
-    cost, found = penalise_untimed(problem.cost), []
+    cost, found = penalised(problem.cost), []
     for fold in folds:
         module = printed(problem.rows(fold.train))
         configs = [module["Config"](c.variant, **dict(c.parameters)) for c in problem.configs]

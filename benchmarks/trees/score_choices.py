@@ -16,7 +16,7 @@ from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, Spec
 from treegen.core.table import Cells
-from treegen.crossval.choices import Decisions, decisions_of
+from treegen.crossval.score import Score
 from treegen.read.problem import build_problem, read_table
 from treegen.review.modules import Module, ModuleKey
 from treegen.review.tables import common_rows
@@ -25,6 +25,9 @@ KERNEL = "unified_attention"
 CHOICES = {"chosen": "chosen", "single": "single best"}
 
 Floats = npt.NDArray[np.float64]
+Decisions = tuple[Config, ...]
+"""One config per scenario, in the order of a problem's rows."""
+
 Modules = Mapping[ModuleKey, Module]
 
 
@@ -89,7 +92,8 @@ def chosen_by(device: str, table: TimedTable, modules: Modules) -> Decisions:
     if (KERNEL, device) not in modules:
         known = ", ".join(key for kernel, key in modules if kernel == KERNEL)
         raise InputError(device, f"has no module; the generated modules are {known}")
-    return decisions_of(modules[KERNEL, device].heuristic, table.problem)
+    found = Score.of(table.problem, modules[KERNEL, device].heuristic).launches
+    return tuple(found.configs[place] for place in found.config)
 
 
 def launch_config(config: Config) -> LaunchConfig:

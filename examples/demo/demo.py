@@ -66,8 +66,8 @@ treegen("build")
 
 # %% [markdown]
 # ## 4. The review
-# The diff ([how to read it](../../docs/diff.md)) names the cell that launches another config now, what that
-# gains, and how much longer all shapes take that launched the slower one. The report is one HTML page.
+# The diff ([how to read it](../../docs/diff.md)) names the cell that launches another config now and what
+# that gains. What the driver costs stands apart, as it is not the change's fault. The report is an HTML page.
 
 # %%
 treegen("diff", "before")

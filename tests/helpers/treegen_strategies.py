@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from treegen.core.expr import Call, Expression, Name, Number
-from treegen.core.heuristic import Heuristic, RegimeRows, Row, RowFigures, Split, StepTree
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
 from treegen.core.spec import (
     Budget,
     Config,
@@ -160,8 +160,8 @@ def random_heuristic(rng: random.Random, kernel: KernelSpec) -> Heuristic:
         for _ in range(count):
             others = {c.name: rng.choice(few) for c in kernel.classes if rng.random() < 0.4}
             then = tuple(rng.choice(few) for _ in range(rng.randrange(4)))
-            figures = rng.choice([None, RowFigures(0), RowFigures(3, 1.05, 1.2, None, 0.01)])
-            rows.append(Row(rng.choice(few), others, then, figures))
+            comment = rng.choice(["", "0 scenarios", "3 scenarios, 1.05x the best"])
+            rows.append(Row(rng.choice(few), others, then, comment))
         regimes.append(RegimeRows(regime.name, tree, tuple(rows)))
     return Heuristic(tuple(regimes))
 

@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_builders import (
     DEVICE,
+    as_config,
     as_h100,
     build,
     contents,
@@ -39,10 +40,11 @@ from treegen_builders import (
 from treegen_strategies import examples
 
 from treegen.cli.main import main
+from treegen.core.heuristic import choose
+from treegen.core.spec import Spec
 from treegen.emit.templating import literal
 from treegen.read.spec import read_spec
-from treegen.review.check.proof import check_constraints
-from treegen.review.modules import read_modules
+from treegen.review.modules import loaded, read_modules
 
 EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "8"))
 Refuse = Callable[..., str]
@@ -264,7 +266,17 @@ def test_damage_is_refused_in_one_line_or_does_no_harm(built: Path, kind: str, d
         changed = {root / path for path in {*before, *after} if before.get(path) != after.get(path)}
         assert all(path == found.output or path.is_relative_to(found.output) for path in changed)
         assert (project / "generated/mine.py").read_text() == "MINE = 1\n"
-        assert not check_constraints(found, read_modules(found).values()).problems
+        assert_rows_are_launched(found)
+
+
+def assert_rows_are_launched(spec: Spec) -> None:
+    """Each module is the text that treegen prints for its rows, and launches what these say."""
+    for module in read_modules(spec).values():
+        kernel, launch = module.kernel, loaded(module)["choose"]
+        for size in (-1, 0, 1, 8, 64, 65, 4096):
+            shape = dict.fromkeys(kernel.features, size)
+            expected = choose(module.heuristic, kernel, module.device.limits, shape).config
+            assert as_config(launch(**shape), kernel) == expected
 
 
 SPECIAL = ["/dev/zero", "/dev/full", "pipe"]
@@ -279,9 +291,12 @@ def test_a_device_in_place_of_a_file_is_not_read(tmp_path: Path, name: str, what
     new, file = contents(tmp_path / "generated"), tmp_path / name
     file.unlink()
     os.mkfifo(file) if what == "pipe" else file.symlink_to(what)
-    ours = name.startswith("generated/")
-    assert build(path) == (0 if ours else 2)
-    assert contents(tmp_path / "generated") == new
+    replaced = name == MODULES[0]  # the lock tells what else is kept, so one that cannot be read is refused
+    assert build(path) == (0 if replaced else 2)
+    assert {**contents(tmp_path / "generated"), LOCK.partition("/")[2]: b""} == {
+        **new,
+        LOCK.partition("/")[2]: b"",
+    }
 
 
 # Text from outside is never code
@@ -309,7 +324,7 @@ def test_the_name_of_a_gpu_is_a_text(tmp_path: Path, text: str) -> None:
         for gpu in ((text, "?", "?"), ("?", text + "a", "?"), ("?", "?", text + "v")):
             assert package.for_device(*gpu) is package.MODULES[DEVICE].choose
     found = read_spec(path)
-    assert not check_constraints(found, read_modules(found).values()).problems
+    assert_rows_are_launched(found)
 
 
 def test_what_a_table_says_of_itself_reaches_no_module(tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ from treegen.core.files import ignore_closed_pipe, problem_with_output, short
 
 CHECKS = {
     "tables": "every table is valid, and the tables that the spec names agree with it",
-    "modules": "every committed module is the text that treegen prints for its rows",
-    "constraints": "modules launch what their rows say, and nothing that breaks a constraint",
-    "invariance": "no feature that the spec's invariant_to names decides in a module",
+    "modules": "every committed file is the text that treegen prints for the spec and the stored rows",
     "code": "spec and kernel code have the same features, variants and parameters",
     "fresh": "generated/ is what `treegen build` writes",
     "compile": "every config that a module launches compiles for its GPU within its limits",

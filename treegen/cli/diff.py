@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--expect-signature",
         action="store_true",
-        help="accept other arguments of choose(), for_model() and the functions of steps",
+        help="accept that callers must change: names that are gone, other arguments, other modules for GPUs",
     )
     parser.set_defaults(run=run)
 
@@ -60,10 +60,11 @@ def run(options: argparse.Namespace) -> int:
         new = read_snapshot(options.new, options.spec, stack)
         diff = compare(old, new, 1 + options.threshold / 100)
     if options.format == "json":
-        sys.stdout.write(json_text({"format": 4, **asdict(diff)}))
+        sys.stdout.write(
+            json_text({"format": 5, "regresses": diff.regresses, "breaks": diff.breaks, **asdict(diff)})
+        )
     elif options.format == "terminal" and sys.stdout.isatty():
         Console().print(Markdown(markdown(diff)))
     else:
         sys.stdout.write(markdown(diff))
-    broken = diff.signature and not options.expect_signature
-    return FOUND if diff.regresses or broken else FINE
+    return FOUND if diff.regresses or (diff.breaks and not options.expect_signature) else FINE

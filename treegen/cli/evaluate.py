@@ -37,17 +37,16 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from treegen.review.evaluate import EvalSettings
-    from treegen.review.evaluate import run as evaluate
+    from treegen.review.evaluate import evaluate, show
 
-    settings = EvalSettings(
+    tables = evaluate(
         options.spec,
         options.kernel,
         options.device,
-        options.folds,
-        options.hold_out_by,
-        tuple(dict.fromkeys(options.against)),
-        options.jobs,
+        folds=options.folds,
+        hold_out_by=options.hold_out_by,
+        against=tuple(dict.fromkeys(options.against)),
+        jobs=options.jobs,
     )
-    evaluate(settings, as_json=options.json)
+    show(tables, options.folds, as_json=options.json)
     return FINE

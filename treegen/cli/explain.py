@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 
 from treegen.cli.parsers import FINE, Commands, add_spec
 from treegen.core.errors import InputError
@@ -49,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     given = parse_features(options.features, tuned.problem.kernel.values)
     explanation = explain(tuned, given, options.top)
     if options.json:
-        print(json_text({"format": 3, **asdict(explanation)}), end="")
+        print(json_text({"format": 4, **explanation}), end="")
     else:
         show(explanation, tuned.problem.kernel)
     return FINE

@@ -9,10 +9,14 @@ expression fail. Divisors must be surely positive, such as a positive literal or
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from treegen.core.errors import shown
 
@@ -253,6 +257,17 @@ _OPERATIONS: Mapping[str, Callable[..., int]] = {
 }
 
 
+_ON_COLUMNS: Mapping[str, Any] = {
+    **_OPERATIONS,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "min": np.minimum,
+    "max": np.maximum,
+    "next_power_of_2": np.frompyfunc(next_power_of_2, 1, 1),
+}
+
+
 def evaluate(expression: Expression, values: Mapping[str, int]) -> int:
     """The expression's value, given the values of its names."""
     # Fits spend most of their time here, and a match statement takes twice as long.
@@ -266,6 +281,24 @@ def evaluate(expression: Expression, values: Mapping[str, int]) -> int:
         return int(any(evaluate(argument, values) for argument in expression.arguments))
     parts = [evaluate(argument, values) for argument in expression.arguments]
     return int(_OPERATIONS[expression.function](*parts))
+
+
+def evaluate_columns(expression: Expression, values: Mapping[str, Any]) -> Any:
+    """The expression's value for each of many shapes.
+
+    values: by name an integer, or an array of Python's integers (dtype object), which never overflow.
+    """
+    match expression:
+        case Number(value):
+            return value
+        case Name(name):
+            return values[name]
+    parts = [evaluate_columns(argument, values) for argument in expression.arguments]
+    if not any(isinstance(part, np.ndarray) for part in parts):
+        return evaluate(Call(expression.function, tuple(map(Number, parts))), {})
+    operation = _ON_COLUMNS[expression.function]
+    result = operation(*parts) if len(parts) == 1 else functools.reduce(operation, parts)
+    return result if result.dtype == object else result.astype(int).astype(object)
 
 
 def substitute(expression: Expression, values: Mapping[str, int]) -> Expression:
@@ -307,8 +340,21 @@ def replace(expression: Expression, parts: Mapping[Expression, Expression]) -> E
 
 
 def to_text(expression: Expression) -> str:
-    """The expression in this language, with no more parentheses than it needs."""
-    return printed(expression, lambda call, outer, text: None)
+    """The expression in this language, with `ceil_div` for what it stands for and no needless parentheses."""
+
+    def own_form(call: Call, outer: int, text: Printer) -> str | None:
+        match call:
+            case Call("//", (Call("+", (dividend, Number(less))), Number(divisor))) if (
+                less == divisor - 1 > 0
+            ):
+                return f"ceil_div({text(dividend, 0)}, {divisor})"
+            case Call(
+                "//", (Call("-", (Call("+", (dividend, one)), Number(1))), Name() | Call() as other)
+            ) if one == other:
+                return f"ceil_div({text(dividend, 0)}, {text(other, 0)})"
+        return None
+
+    return printed(expression, own_form)
 
 
 def to_python(expression: Expression, outer: int = 0, *, fast: bool = False) -> str:

@@ -30,32 +30,13 @@ StepTree = int | Split
 
 
 @dataclass(frozen=True)
-class RowFigures:
-    """How good a row was by the table to which it was fitted; a slowdown is time over the best time."""
-
-    scenarios: int
-    slowdown: float | None = None  # geometric mean; None for a table of winners, and without scenarios
-    percentile95: float | None = None  # the least slowdown that 95% of the scenarios do not exceed
-    won: float | None = None  # in a table of winners, the share of scenarios whose winner is launched
-    noise: float | None = None  # standard deviation of the ratio of two configs' times, by the repeats
-
-    def __str__(self) -> str:
-        """`112 scenarios, 1.04x the best, noise 0.9%`, `40 scenarios, 93% won`."""
-        parts = [f"{self.scenarios:,} scenario{'s' * (self.scenarios != 1)}"]
-        parts += [f"{self.slowdown:.2f}x the best"] if self.slowdown is not None else []
-        parts += [f"noise {self.noise:.1%}"] if self.noise is not None else []
-        parts += [f"{self.won:.0%} won"] if self.won is not None else []
-        return ", ".join(parts)
-
-
-@dataclass(frozen=True)
 class Row:
     """The configs of a kind of step."""
 
     config: Config  # of most classes
     others: Mapping[str, Config] = field(default_factory=dict)  # by the name of a class of models
     then: tuple[Config, ...] = ()  # tried in order where these break a constraint
-    figures: RowFigures | None = field(default=None, compare=False)  # None until a build has chosen the row
+    comment: str = field(default="", compare=False)  # how good the row is, by the table of the build
 
     def candidates(self, model_class: str) -> Iterator[Config]:
         """The configs for models of a class, best first; the kernel's fallback follows them."""
@@ -92,7 +73,6 @@ class Choice(NamedTuple):
     regime: str
     row: int
     model_class: str
-    broken: tuple[Config, ...]  # candidates that break a constraint, in order
 
 
 def choose(
@@ -102,17 +82,13 @@ def choose(
     known = kernel.with_derived({**limits, **values})
     model_class = first(kernel.classes, known)
     if not heuristic.regimes:
-        return Choice(kernel.fallback, "", 0, model_class, ())
+        return Choice(kernel.fallback, "", 0, model_class)
     regime = next(r for r in heuristic.regimes if r.name == first(kernel.regimes, known))
     number = regime.tree
     while isinstance(number, Split):
         number = number.low if known[number.feature] <= number.threshold else number.high
-    broken: list[Config] = []
-    for config in regime.rows[number].candidates(model_class):
-        if fits(config, kernel, known):
-            return Choice(config, regime.name, number, model_class, tuple(broken))
-        broken.append(config)
-    return Choice(kernel.fallback, regime.name, number, model_class, tuple(broken))
+    fitting = (c for c in regime.rows[number].candidates(model_class) if fits(c, kernel, known))
+    return Choice(next(fitting, kernel.fallback), regime.name, number, model_class)
 
 
 def first(entries: tuple[Regime, ...] | tuple[ModelClass, ...], values: Mapping[str, int]) -> str:

@@ -180,6 +180,14 @@ class KernelSpec:
         """The names in the expression of each derived feature."""
         return {name: names(expression) for name, expression in self.derived.items()}
 
+    def own(self, config: Config) -> Config:
+        """A config of another version of the spec with these parameters; new ones at their default."""
+        stated = dict(config.parameters)
+        if [*stated] == [*self.parameters]:
+            return config
+        values = {name: stated.get(name, known.default) for name, known in self.parameters.items()}
+        return replace(config, parameters=tuple((n, v) for n, v in values.items() if v is not None))
+
     def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:
         """The config's parameters without those at their default, in the spec's order."""
         return tuple(

@@ -34,14 +34,16 @@ class Table:
     row_scenario: npt.NDArray[np.int64]
     row_repeat: npt.NDArray[np.int64]
     times: npt.NDArray[np.float64]
+    listed: int = 0  # scenarios of scenarios.csv, also those without a row
     provenance: Mapping[str, Any] = field(default_factory=dict)
     # What integers of a feature or parameter stand for in this table.
     words: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     @property
     def all_failed(self) -> int:
-        """How many scenarios the run visited, by its summary, and wrote no row of, as every config failed."""
-        return max(0, int(self.provenance.get("summary", {}).get("scenarios", 0)) - len(self.scenarios))
+        """How many listed scenarios the run visited, by its summary, without a row: every config failed."""
+        visited = min(self.listed, int(self.provenance.get("summary", {}).get("scenarios", 0)))
+        return max(0, visited - len(self.scenarios))
 
     def repeats(self) -> list[npt.NDArray[np.int64]]:
         """The rows of each scenario, in the order of their repeats."""

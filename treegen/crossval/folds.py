@@ -11,21 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import UNIT, Problem
-from treegen.crossval.choices import (
-    Choices,
-    Quality,
-    cells_of,
-    costs_of,
-    joined,
-    penalise_untimed,
-    quality,
-    score_decisions,
-)
 from treegen.crossval.peers import classifier
+from treegen.crossval.score import Ints, Quality, Score, cells_of, costs_of, penalised, quality
 from treegen.fit.costs import copies
 from treegen.fit.costs import groups_of as groups_of
 
@@ -33,7 +23,6 @@ FOLDS = 5
 GROUP_FOLDS = 6
 _SEED = 0
 _CLASSIFIER_SEEDS = range(4)
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -112,7 +101,7 @@ def held_out_costs(problem: Problem, fits: Sequence[FoldFit]) -> Ints:
     """[scenarios] the cost of the choice of the fit that has not seen the scenario."""
     cost = np.empty(len(problem.cost), dtype=np.int64)
     for found in fits:
-        cost[found.fold.test] = costs_of(found.heuristic, problem.rows(found.fold.test))
+        cost[found.fold.test] = Score.of(problem.rows(found.fold.test), found.heuristic).cost
     return cost
 
 
@@ -120,20 +109,18 @@ def held_out(problem: Problem, fits: Sequence[FoldFit], group: Ints) -> HeldOut 
     """The figures of fits on their folds; None for fewer than ten scenarios, or no fold."""
     if not fits or len(problem.cost) < 2 * FOLDS:
         return None
-    return with_error(Choices(held_out_costs(problem, fits), problem.scenarios), problem, group)
+    return with_error(held_out_costs(problem, fits), problem, group)
 
 
-def with_error(choices: Choices, problem: Problem, group: Ints) -> HeldOut:
-    """The figures of choices in a problem's scenarios.
+def with_error(cost: Ints, problem: Problem, group: Ints) -> HeldOut:
+    """The figures of a choice in each of a problem's scenarios.
 
-    group: [scenarios of the problem] equal for those that are not independent: copies, or those of a model.
+    cost: [scenarios]. group: [scenarios] equal for those that are not independent: copies, or of one model.
     """
-    row = {scenario: number for number, scenario in enumerate(problem.scenarios)}
-    groups = group[[row[scenario] for scenario in choices.scenarios]]
-    found = quality(choices, problem.table.cells)
+    found = quality(cost, problem.scenarios, problem.table.cells)
     if found.slowdown is None:
-        return HeldOut(found, standard_error((choices.cost > 0) * UNIT, groups))
-    return HeldOut(found, standard_error(penalise_untimed(choices.cost), groups) * found.slowdown)
+        return HeldOut(found, standard_error((cost > 0) * UNIT, group))
+    return HeldOut(found, standard_error(penalised(cost), group) * found.slowdown)
 
 
 def standard_error(cost: Ints, group: Ints) -> float:
@@ -154,10 +141,13 @@ def evaluate(problem: Problem, fits: Sequence[FoldFit], group_fits: Sequence[Fol
     ours = held_out(problem, fits, copies(problem.features))
     if ours is None:
         return None
-    theirs = []
+    theirs: list[Ints] = []
+    ids: list[str] = []
     for found in fits:
         known, unseen = problem.rows(found.fold.train), problem.rows(found.fold.test)
-        rules = [classifier(known, cells_of(found.heuristic), seed) for seed in _CLASSIFIER_SEEDS]
-        theirs += [score_decisions(rule.choose(unseen), unseen) for rule in rules]
+        for seed in _CLASSIFIER_SEEDS:
+            rule = classifier(known, cells_of(found.heuristic), seed)
+            theirs.append(costs_of(rule.columns(unseen), unseen))
+            ids += unseen.scenarios
     groups = held_out(problem, group_fits, groups_of(problem))
-    return Evaluation(ours, groups, quality(joined(theirs), problem.table.cells))
+    return Evaluation(ours, groups, quality(np.concatenate(theirs), tuple(ids), problem.table.cells))

@@ -5,31 +5,64 @@ scikit-learn takes over a second to import, so whoever only reviews a module doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from treegen.core.expr import names
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
-from treegen.crossval.choices import Decisions, Method, Rule, cells_of, features_of, rule_of
+from treegen.core.spec import Config
+from treegen.crossval.score import Ints, Score, cells_of, columns_in
 
 OURS, SINGLE, FOREST = "ours", "single_best", "forest"
 _SEED = 0
 _CAP = 4 * UNIT  # else a single failure would outweigh all times in a mean of costs
 
 
+@dataclass(frozen=True)
+class Rule:
+    """A rule that a method has learned."""
+
+    configs: tuple[Config, ...]
+    choose: Callable[[Problem], Ints]  # [scenarios] places in `configs`
+    leaves: int | None  # of its tree; None if it is not a single tree
+
+    def columns(self, unseen: Problem) -> Ints:
+        """[scenarios] columns of the problem's configs, or ABSENT."""
+        return columns_in(unseen, self.configs, self.choose(unseen))
+
+
+Method = Callable[[Problem, int], Rule]
+"""Learns a rule from a problem, with at most so many leaves."""
+
+
 def learn(known: Problem, heuristic: Heuristic) -> dict[str, Rule]:
     """Our rule, then the peers' rules, with at most as many leaves as ours has cells."""
-    leaves = cells_of(heuristic)
-    return {OURS: rule_of(heuristic), **{name: method(known, leaves) for name, method in PEERS.items()}}
+    ours = Score.of(known, heuristic).launches.configs
+    rule = Rule(ours, lambda unseen: Score.of(unseen, heuristic).launches.config, cells_of(heuristic))
+    return {OURS: rule, **{name: method(known, rule.leaves or 1) for name, method in PEERS.items()}}
+
+
+def asked(problem: Problem) -> tuple[str, ...]:
+    """The features about which trees, regimes and classes ask, of those that the table holds."""
+    kernel = problem.kernel
+    whens = [regime.when for regime in kernel.regimes] + [entry.when for entry in kernel.classes]
+    named = {name for when in whens if when is not None for name in names(when)} | set(kernel.split_on)
+    return tuple(name for name in problem.names if name in named) or problem.names
+
+
+def features_of(problem: Problem, known: Problem) -> Ints:
+    """[scenarios, asked] the features of a problem about which trees of `known` may ask."""
+    return np.stack([problem.column(name) for name in asked(known)], axis=1)
 
 
 def single_best(known: Problem, leaves: int) -> Rule:
     """The one config of least total cost."""
-    config = known.configs[int(with_untimed_penalty(known.cost).sum(axis=0).argmin())]
-    return Rule(lambda unseen: (config,) * len(unseen.cost), 1)
+    best = with_untimed_penalty(known.cost).sum(axis=0).argmin()
+    return Rule(known.configs, lambda unseen: np.full(len(unseen.cost), best), 1)
 
 
 def classifier(known: Problem, leaves: int, seed: int = _SEED) -> Rule:
@@ -41,7 +74,7 @@ def classifier(known: Problem, leaves: int, seed: int = _SEED) -> Rule:
     model = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=seed)
     model.fit(features_of(known, known), known.cost.argmin(axis=1))
     return Rule(
-        lambda unseen: _named(known, model.predict(features_of(unseen, known))), int(model.get_n_leaves())
+        known.configs, lambda unseen: model.predict(features_of(unseen, known)), int(model.get_n_leaves())
     )
 
 
@@ -52,29 +85,22 @@ def forest(known: Problem, leaves: int) -> Rule:
     """
     from sklearn.ensemble import ExtraTreesRegressor
 
+    targets = np.minimum(with_untimed_penalty(known.cost), _CAP)
     model = ExtraTreesRegressor(n_estimators=200, random_state=_SEED)
-    model.fit(_logarithms(features_of(known, known)), _targets(known))
-    return Rule(lambda unseen: _cheapest(known, model, _logarithms(features_of(unseen, known))), None)
+    # scikit-learn warns of a single column, and predicts one without a second axis.
+    model.fit(_logarithms(features_of(known, known)), targets[:, 0] if targets.shape[1] == 1 else targets)
+
+    def cheapest(unseen: Problem) -> Ints:
+        """The least predicted cost, rounded so that summation order never breaks a tie."""
+        predicted = model.predict(_logarithms(features_of(unseen, known))).reshape(len(unseen.cost), -1)
+        return np.asarray(np.rint(predicted).argmin(axis=1))
+
+    return Rule(known.configs, cheapest, None)
 
 
-def _logarithms(features: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _logarithms(features: Ints) -> npt.NDArray[np.float64]:
     values = features.astype(np.float64)
     return np.asarray(np.sign(values) * np.log2(1 + np.abs(values)))
-
-
-def _targets(known: Problem) -> npt.NDArray[np.int64]:
-    targets = np.minimum(with_untimed_penalty(known.cost), _CAP)
-    return targets[:, 0] if targets.shape[1] == 1 else targets  # scikit-learn warns of a single column
-
-
-def _cheapest(known: Problem, model: Any, features: npt.NDArray[Any]) -> Decisions:
-    """The configs of least predicted cost, rounded so that summation order never breaks a tie."""
-    predicted = model.predict(features).reshape(len(features), -1)  # for one config there is no second axis
-    return _named(known, np.rint(predicted).argmin(axis=1))
-
-
-def _named(known: Problem, chosen: npt.NDArray[np.int64]) -> Decisions:
-    return tuple(known.configs[int(column)] for column in chosen)
 
 
 # The ways of choosing beside ours, in order of presentation.

@@ -87,7 +87,7 @@ class _Module:
             others = ", ".join(f'"{model_class}": {name(config)}' for model_class, config in cells)
             then = "".join(f"{name(config)}, " for config in row.then)
             then = then if len(row.then) == 1 else then.removesuffix(", ")
-            comment = str(number) if row.figures is None else f"{number}: {row.figures}"
+            comment = f"{number}: {row.comment}" if row.comment else str(number)
             lines.append((f"{name(row.config)}, {{{others}}}, ({then.strip()})", comment))
         return lines
 

@@ -14,8 +14,7 @@ from typing import Any
 from treegen.core.errors import InputError
 from treegen.export.module_files import parameters_of, triton_of
 from treegen.export.tuned_files import TRITONS_OWN
-from treegen.review.check.proof import loaded
-from treegen.review.modules import TunedModule
+from treegen.review.modules import TunedModule, loaded
 
 _DEFAULTS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3}  # those of triton.Config
 

@@ -43,6 +43,7 @@ def as_table(folder: Path, recorded: RecordedTable) -> Table:
         row_scenario=np.array([position[row.scenario] for row in recorded.rows], dtype=np.int64),
         row_repeat=np.array([row.repeat for row in recorded.rows], dtype=np.int64),
         times=np.array([row.times for row in recorded.rows]),
+        listed=len(recorded.scenarios),
         provenance=header.provenance,
         words=header.words,
     )

@@ -8,11 +8,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
-from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.table import Cells, Table, needless
-from treegen.crossval.choices import Choices, Quality, costs_of, quality
 from treegen.crossval.folds import HeldOut
+from treegen.crossval.score import Quality, Score
 from treegen.review.printing import left_out_words
 from treegen.update.built import DeviceHeuristic
 
@@ -44,7 +43,7 @@ def _row(found: DeviceHeuristic) -> list[str]:
         str(sum(len(regime.rows) for regime in found.heuristic.regimes)),
         str(len(found.heuristic.configs)),
         found.origin,
-        _figure(_fitted(problem, found.heuristic)),
+        _figure(Score.of(problem, found.heuristic).quality),
         held_out_words(evaluation.folds) if evaluation else "few scenarios",
         held_out_words(groups) if groups else "one group" if evaluation else "",
         _figure(evaluation.classifier) if evaluation else "",
@@ -66,7 +65,7 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
         notes.append(
             "Figures: geometric mean over scenarios of time over the best time; +- one standard error."
         )
-        figures = [_fitted(h.problem, h.heuristic) for h in heuristics]
+        figures = [Score.of(h.problem, h.heuristic).quality for h in heuristics]
         for evaluation in filter(None, (h.evaluation for h in heuristics)):
             figures += [evaluation.folds.quality, evaluation.classifier]
             figures += [evaluation.groups.quality] if evaluation.groups else []
@@ -78,10 +77,8 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
         "groups held-out: the same with whole groups left out (hold_out_by): what new models get.",
         "scikit-learn: DecisionTreeClassifier with as many leaves as our rows have cells, held-out.",
     ]
-    for problem in (h.problem for h in heuristics if h.problem.left_out):
-        scenarios = len(problem.cost) + problem.left_out
-        left_out = f"{problem.left_out} of {scenarios} scenarios are left out"
-        notes.append(f"{title(problem)}: {left_out}: {left_out_words(problem)}.")
+    left_out = ((h.problem, left_out_words(h.problem)) for h in heuristics)
+    notes += [f"{title(problem)}: {words}." for problem, words in left_out if words]
     notes += [f"{line}." for line in untimed_fallbacks([h.problem for h in heuristics])]
     notes += [f"{title(h.problem)}: {line}." for h in heuristics for line in _ignored(h.problem)]
     return notes + not_kept(heuristics)
@@ -129,10 +126,6 @@ def _ignored(problem: Problem) -> list[str]:
     told = needless({name: columns[name] for name in (*of_spec, *ignored)})
     what = "of scenarios.csv is no feature of the spec, and is ignored; add it to features"
     return [f"column {name} {what}" for name in ignored if name not in told]
-
-
-def _fitted(problem: Problem, heuristic: Heuristic) -> Quality:
-    return quality(Choices(costs_of(heuristic, problem), problem.scenarios), problem.table.cells)
 
 
 def held_out_words(found: HeldOut) -> str:

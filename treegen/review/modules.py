@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from treegen.core.errors import InputError, shown
+from treegen.core import expr
+from treegen.core.errors import InputError, InputErrors, shown
 from treegen.core.files import digest, read_text, try_path
-from treegen.core.heuristic import Heuristic
+from treegen.core.heuristic import Heuristic, paths
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.emit.module import device_module
+from treegen.emit.package import kernel_package
 from treegen.read.problem import read_table, spec_problem
 from treegen.read.spec import find_spec, read_spec
 from treegen.write.lock import read_lock
@@ -27,6 +31,7 @@ ModuleKey = tuple[str, str]
 """A kernel's name and a device's key."""
 
 BITS = 62  # of the longest integer
+_COMMENT = re.compile(r"^(    Row\(.*\),  # \d+): .*$", re.MULTILINE)
 _INTEGER = re.compile(r"-?[0-9]+(_[0-9]+)*")
 _MOST_CHARACTERS = 40  # of an integer within 62 bits, with any grouping
 
@@ -57,29 +62,75 @@ def read_modules(spec: Spec) -> dict[ModuleKey, Module]:
 
     Raises InputError for one that no build of this spec wrote.
     """
-    return {
-        (kernel.name, device.key): read_committed(kernel, device, path)
-        for kernel, device, path in expected_modules(spec, spec.output)
-        if try_path(path, Path.is_file)
-    }
+    modules = {}
+    for key, (path, found) in read_committed(spec, spec.output).items():
+        if isinstance(found, Module):
+            modules[key] = found
+        elif try_path(path, Path.is_file):
+            raise InputErrors(found)
+    return modules
 
 
-def read_committed(kernel: KernelSpec, device: DeviceSpec, path: Path, *, older: bool = False) -> Module:
-    """The module in a file, with the rows that the lock beside it stores.
+def read_committed(
+    spec: Spec, output: Path, *, older: bool = False
+) -> dict[ModuleKey, tuple[Path, Module | str]]:
+    """Every module that a build of the spec writes below `output`, with the rows that the lock there stores.
 
-    Raises InputError if the file is not what treegen prints for these rows.
+    In place of a module that treegen does not print for its rows stands why it cannot be read.
 
     older: accept what another version of treegen printed, too, if the lock has its SHA-256.
     """
+    found: dict[ModuleKey, tuple[Path, Module | str]] = {}
+    for kernel, device, path in expected_modules(spec, output):
+        module: Module | str
+        try:
+            module = _read_module(kernel, device, path, older)
+        except InputError as error:
+            module = str(error)
+        found[kernel.name, device.key] = path, module
+    return found
+
+
+def _read_module(kernel: KernelSpec, device: DeviceSpec, path: Path, older: bool) -> Module:
     text, lock = read_text(path), read_lock(path.parent.parent)
     try:
         found = lock.stored(kernel, device.key)
     except InputError as error:
         raise InputError(path, f"has no stored rows ({error})") from None
-    accepted = older and lock.entry(kernel.name, device.key).get("module") == digest(text)
-    if not accepted and device_module(kernel, device.key, device.limits, found) != text:
-        raise InputError(path, "is not what treegen prints for its stored rows; `treegen build` rewrites it")
+    is_built = lock.entry(kernel.name, device.key).get("module") == digest(text)
+    if not (older and is_built) and device_module(kernel, device.key, device.limits, found) != plain(text):
+        what = "is not what treegen prints for its stored rows; `treegen build` rewrites it"
+        if is_built:
+            what = "was built from another spec, or by another treegen: run `treegen build`"
+        raise InputError(path, what)
     return Module(kernel, device, path, text, found)
+
+
+def plain(text: str) -> str:
+    """A module's text without what its comments say of its rows: that changes with every table."""
+    return _COMMENT.sub(r"\1", text)
+
+
+def loaded(module: Module) -> dict[str, Any]:
+    """The names of a module, which imports nothing but the kernel's printed `config.py`."""
+    namespace: dict[str, Any] = {"__name__": module.kernel.name}
+    for text in (kernel_package(module.kernel, {})["config.py"], module.text):
+        tree = ast.parse(text)
+        tree.body = [node for node in tree.body if not (isinstance(node, ast.ImportFrom) and node.level)]
+        exec(compile(tree, str(module.path), "exec"), namespace)
+    return namespace
+
+
+def numbers(module: Module) -> set[int]:
+    """Every number of a module's conditions, derived features, trees, configs and limits."""
+    kernel, regimes = module.kernel, module.heuristic.regimes
+    whens = [regime.when for regime in kernel.regimes] + [entry.when for entry in kernel.classes]
+    tests = [*filter(None, whens), *(rule.test for rule in kernel.constraints)]
+    texts = [expr.to_text(one) for one in (*tests, *kernel.derived.values())]
+    texts += [answer for regime in regimes for _, path in paths(regime.tree) for answer in path]
+    found = {int(number) for text in texts for number in re.findall(r"-?\d+(?:_\d+)*", text)}
+    values = {value for config in module.heuristic.configs for _, value in config.parameters}
+    return {1} | found | values | set(module.device.limits.values())
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from rich.console import Console
 
+from treegen.core import expr
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec
 from treegen.core.table import Cells
@@ -20,25 +22,35 @@ def value_words(name: str, value: int, kernel: KernelSpec) -> str:
     return kernel.values.get(name, {}).get(value) or f"{value:,}"
 
 
+def condition(when: expr.Call | None) -> str:
+    """The condition of a regime or class, as the spec spells it."""
+    return "otherwise" if when is None else expr.to_text(when)
+
+
 def left_out_words(problem: Problem) -> str:
-    """Why scenarios have no best config: `in 4 constraints forbid the winner`; empty if none is left out."""
-    winners = problem.table.cells is Cells.WINNERS
-    timed = "constraints forbid the winner" if winners else "constraints forbid every config with a time"
-    every, without = problem.all_forbidden, problem.without_time
-    some = problem.left_out - problem.uncompared - every - without
-    alone = (problem.uncompared, "fewer than two configs were tried")
-    counts = (
-        alone,
-        (without, "no config has a time"),
-        (every, "constraints forbid every config"),
-        (some, timed),
-    )
-    return ", ".join(f"in {count:,} {why}" for count, why in counts if count)
+    """How many scenarios have no best config, and why; empty if none is left out.
+
+    Such as `4 of 89 scenarios are left out: constraints forbid the winner in 4`.
+    """
+    reasons = {
+        "fewer than two configs were tried": problem.uncompared,
+        "no config has a time": problem.without_time,
+        "constraints forbid every config": problem.all_forbidden,
+    }
+    timed = "the winner" if problem.table.cells is Cells.WINNERS else "every config with a time"
+    reasons[f"constraints forbid {timed}"] = problem.left_out - sum(reasons.values())
+    words = ", ".join(f"{why} in {count:,}" for why, count in reasons.items() if count)
+    scenarios = counted(len(problem.cost) + problem.left_out, "scenario")
+    return f"{problem.left_out:,} of {scenarios} are left out: {words}" if words else ""
 
 
 def counted(number: int, noun: str) -> str:
     """`1 row`, `1,080 scenarios`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def microseconds(time: float) -> str:
+    return f"{time:,.0f} us" if time >= 100 else f"{time:.3g} us"
 
 
 def percent(ratio: float, sign: str = "+") -> str:
@@ -49,11 +61,16 @@ def percent(ratio: float, sign: str = "+") -> str:
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """The content as indented JSON; floats get six decimals, as a logarithm's last bits differ by library."""
+    """The content as indented JSON, dataclasses as objects.
+
+    Floats get six decimals, as a logarithm's last bits differ by library.
+    """
 
     def rounded(value: Any) -> Any:
         if isinstance(value, float):
             return round(value, 6)
+        if is_dataclass(value) and not isinstance(value, type):
+            value = asdict(value)
         if isinstance(value, Mapping):
             return {key: rounded(item) for key, item in value.items()}
         return [rounded(item) for item in value] if isinstance(value, list | tuple) else value

@@ -5,33 +5,32 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import numpy as np
 
 from treegen import __version__
 from treegen.build import SCENARIOS_A_PROCESS
-from treegen.core import expr
 from treegen.core.errors import InputError
-from treegen.core.heuristic import RegimeRows, split_features
+from treegen.core.launches import UNKNOWN
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
-from treegen.crossval.choices import Choices, Quality, costs_of, quality, score_decisions
-from treegen.crossval.folds import HeldOut, Ints, cross_validate, folds_of, group_folds, groups_of, held_out
+from treegen.crossval.folds import HeldOut, cross_validate, folds_of, group_folds, groups_of, held_out
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import single_best
+from treegen.crossval.score import Quality, Score, costs_of, quality
 from treegen.fit.costs import copies
-from treegen.fit.decide import ABSENT, Scenarios
+from treegen.fit.decide import ABSENT
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
 from treegen.review.modules import Module, read_modules
-from treegen.review.printing import counted, left_out_words, progress, value_words
-from treegen.review.tables import noise_floor, read_tables
+from treegen.review.printing import condition, counted, left_out_words, microseconds, progress, value_words
+from treegen.review.tables import read_tables
 from treegen.write.files import check_replaceable, check_writable, write_files
 
 MARK = "Made by <code>treegen report</code>"
@@ -40,62 +39,8 @@ MARK = "Made by <code>treegen report</code>"
 SLOW = 1.2  # the slowdown from which a cell is deep red
 _WORST = 10  # slowest choices that are shown
 
-
-@dataclass(frozen=True)
-class CellView:
-    """A row and a class of models."""
-
-    config: Config
-    differs: bool  # from the row's config
-    scenarios: int
-    spare: int  # of these, scenarios in which a runner-up or the fallback is launched
-    quality: Quality | None  # of what is launched; None without a scenario
-    heat: float  # from 0 to 1
-
-
-@dataclass(frozen=True)
-class RowView:
-    name: str
-    then: Sequence[Config]
-    cells: Sequence[CellView]  # one for each class
-
-
-@dataclass(frozen=True)
-class RegimeView:
-    name: str
-    when: str
-    printed: str  # the function of the module that finds the row
-    rows: Sequence[RowView]
-
-
-@dataclass(frozen=True)
-class SlowChoice:
-    """A scenario in which the module is slow. Times are microseconds, as text."""
-
-    scenario: str
-    words: str
-    cell: str
-    launched: Config | None  # None if the table lacks it
-    time: str
-    best: Config
-    best_time: str
-    slowdown: str
-
-
-@dataclass(frozen=True)
-class Section:
-    """What the page shows of one kernel on one device."""
-
-    kernel: KernelSpec
-    device: str
-    sentence: str  # how large the module is, and what it was measured by
-    rows: int
-    configs: int
-    ways: Mapping[str, Quality]  # by what is launched; the module first
-    held_out: Sequence[HeldOut | None]  # by scenarios, and by groups
-    classes: Mapping[str, str]  # the condition of each class
-    regimes: Sequence[RegimeView]
-    slowest: Sequence[SlowChoice]
+Section = Mapping[str, Any]
+"""What the template shows of one kernel on one device."""
 
 
 def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Path) -> None:
@@ -104,7 +49,7 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
     check_replaceable(out, "treegen report", MARK.encode())
     spec = read_spec(find_spec(spec_path))
     modules = read_modules(spec)
-    problems = [table.problem for table in read_tables(spec, kernel, device)]
+    problems = [problem for problem, _ in read_tables(spec, kernel, device)]
     for problem in problems:
         if (problem.kernel.name, problem.device.key) not in modules:
             missing = spec.output / problem.kernel.name / f"{problem.device.key}.py"
@@ -112,10 +57,10 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
     worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
     jobs = min(os.cpu_count() or 1, len(problems), max(1, worth))
     with progress() as tell, processes(jobs, tell) as parallel_map:
-        held_out = parallel_map("cross-validating", _held_out, problems)
+        unseen = parallel_map("cross-validating", _held_out, problems)
     sections = [
         section(problem, modules[problem.kernel.name, problem.device.key], figures)
-        for problem, figures in zip(problems, held_out, strict=True)
+        for problem, figures in zip(problems, unseen, strict=True)
     ]
     text = page(sections)
     write_files(out.parent, {out.name: text})
@@ -131,88 +76,91 @@ def page(sections: Sequence[Section]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"figure": figure, "config": config_words, "held_out": _held_out_words}
+    environment.filters |= {"figure": figure, "config": config_words, "condition": condition}
+    environment.filters["held_out"] = lambda found, without: held_out_words(found) if found else without
     template = environment.get_template("report.html.j2")
     return template.render(sections=sections, mark=MARK, version=__version__, slow=SLOW)
 
 
-def _held_out(problem: Problem) -> tuple[HeldOut | None, HeldOut | None]:
+def _held_out(problem: Problem) -> list[HeldOut | None]:
     """Figures of fresh fits, by scenarios and by groups, as `treegen build` prints them."""
     parts = ((folds_of(problem), copies(problem.features)), (group_folds(problem), groups_of(problem)))
-    folds, groups = (held_out(problem, cross_validate(problem, fit, f), group) for f, group in parts)
-    return folds, groups
+    return [held_out(problem, cross_validate(problem, fit, folds), group) for folds, group in parts]
 
 
 def section(problem: Problem, module: Module, unseen: Sequence[HeldOut | None]) -> Section:
     """Score a committed module by its table. Raises InputError where that lacks a feature of the module."""
-    kernel, heuristic, cells = problem.kernel, module.heuristic, problem.table.cells
-    asked = (name for regime in heuristic.regimes for name in split_features(regime.tree))
-    if unknown := [name for name in asked if name not in problem.names]:
-        what = f"asks about {unknown[0]}, which {problem.table.folder} does not hold; run `treegen build`"
+    kernel, heuristic, score = problem.kernel, module.heuristic, Score.of(problem, module.heuristic)
+    if UNKNOWN in score.launches.config:
+        what = f"asks about a feature that {problem.table.folder} does not hold; run `treegen build`"
         raise InputError(module.path, what)
-    known = Scenarios(problem)
-    places, columns, cost = known.cells(heuristic), known.columns(heuristic), costs_of(heuristic, problem)
-    ways = {"this module": quality(Choices(cost, problem.scenarios), cells)}
-    fixed = (
-        ("single best config", single_best(problem, 1).choose(problem)[0]),
-        ("fallback", kernel.fallback),
-    )
-    for what, config in fixed:
-        decisions = (config,) * len(cost)
-        ways[f"{what}, {kernel.constant_name(config)}"] = quality(score_decisions(decisions, problem), cells)
-    reached = {(cell.regime, cell.row, cell.model_class): cell.scenarios for cell in places}
-    of_cell = {int(row): cell for cell in places for row in cell.scenarios}
+    ways = {"this module": score.quality}
+    single = problem.configs[int(single_best(problem, 1).columns(problem)[0])]
+    for what, config in (("one config everywhere", single), ("fallback", kernel.fallback)):
+        columns = np.full(len(score.cost), score.column_of(config))
+        found = quality(costs_of(columns, problem), problem.scenarios, problem.table.cells)
+        ways[f"{what}, {kernel.constant_name(config)}"] = found
+    reached = {(cell.regime, cell.row, cell.kind): cell.scenarios for cell in score.cells()}
 
-    def cell_words(row: int) -> str:
-        cell = of_cell[row]
-        return f"{heuristic.regimes[cell.regime].name}, row {cell.row}, {cell.model_class}"
-
-    def view(number: int, regime: RegimeRows) -> RegimeView:
-        (function,) = re.findall(
-            rf"^def {regime.name}_row\(.*?(?=\n\n\n)", module.text, re.MULTILINE | re.DOTALL
+    def cell(regime: int, row: int, kind: int) -> dict[str, Any]:
+        here = reached.get((regime, row, kind), np.zeros(0, dtype=np.int64))
+        of = heuristic.regimes[regime].rows[row]
+        config = of.others.get(kernel.classes[kind].name, of.config)
+        found, spare = (
+            (score.of_rows(here) if len(here) else None),
+            score.columns[here] != score.column_of(config),
         )
-        rows = []
-        for place, row in enumerate(regime.rows):
-            views = []
-            for entry in kernel.classes:
-                here = reached.get((number, place, entry.name), np.zeros(0, dtype=np.int64))
-                config = row.others.get(entry.name, row.config)
-                spare = int((columns[here] != known.column.get(config, ABSENT)).sum())
-                views.append(_cell(config, config != row.config, here, spare, cost, problem))
-            rows.append(RowView(f"{regime.name}, row {place}", row.then, views))
-        when = next(entry.when for entry in kernel.regimes if entry.name == regime.name)
-        return RegimeView(regime.name, _condition(when), function, rows)
+        differs = config != of.config
+        return {
+            "config": config,
+            "differs": differs,
+            "spare": int(spare.sum()),
+            "quality": found,
+            "heat": _heat(found),
+        }
 
-    return Section(
-        kernel=kernel,
-        device=problem.device.key,
-        sentence=_sentence(problem),
-        rows=sum(len(regime.rows) for regime in heuristic.regimes),
-        configs=len(heuristic.configs),
-        ways=ways,
-        held_out=unseen,
-        classes={entry.name: _condition(entry.when) for entry in kernel.classes},
-        regimes=[view(number, regime) for number, regime in enumerate(heuristic.regimes)],
-        slowest=list(_slowest(problem, columns, cost, cell_words)),
-    )
+    whens = {entry.name: entry.when for entry in kernel.regimes}
+    return {
+        "kernel": kernel,
+        "device": problem.device.key,
+        "sentence": _sentence(score),
+        "rows": sum(len(regime.rows) for regime in heuristic.regimes),
+        "configs": len(heuristic.configs),
+        "ways": ways,
+        "held_out": unseen,
+        "regimes": [
+            {
+                "name": regime.name,
+                "when": whens[regime.name],
+                "function": _function(module, regime.name),
+                "rows": [
+                    (row, [cell(number, place, kind) for kind in range(len(kernel.classes))])
+                    for place, row in enumerate(regime.rows)
+                ],
+            }
+            for number, regime in enumerate(heuristic.regimes)
+        ],
+        "slowest": list(_slowest(score, module)),
+    }
 
 
-def _cell(config: Config, differs: bool, rows: Ints, spare: int, cost: Ints, problem: Problem) -> CellView:
-    if not len(rows):
-        return CellView(config, differs, 0, 0, None, 0.0)
-    scenarios = tuple(problem.scenarios[row] for row in rows)
-    found = quality(Choices(cost[rows], scenarios), problem.table.cells)
+def _function(module: Module, regime: str) -> str:
+    """The module's function that finds a regime's row."""
+    (function,) = re.findall(rf"^def {regime}_row\(.*?(?=\n\n\n)", module.text, re.MULTILINE | re.DOTALL)
+    return str(function)
+
+
+def _heat(found: Quality | None) -> float:
+    """How red a cell is, from 0 to 1."""
+    if found is None:
+        return 0.0
     lost = 1 - found.agreement if found.slowdown is None else (found.slowdown - 1) / (SLOW - 1)
-    return CellView(config, differs, len(rows), spare, found, min(1.0, lost))
+    return min(1.0, max(0.0, lost))
 
 
 def figure(found: Quality) -> str:
     """`1.022x`, or for a table of winners `94.4% won`."""
     return f"{found.agreement:.1%} won" if found.slowdown is None else f"{found.slowdown:.3f}x"
-
-
-def _held_out_words(found: HeldOut | None, without: str) -> str:
-    return without if found is None else held_out_words(found)
 
 
 def config_words(config: Config, kernel: KernelSpec) -> str:
@@ -221,47 +169,37 @@ def config_words(config: Config, kernel: KernelSpec) -> str:
     return f"{config.variant}: {', '.join(named)}"
 
 
-def _condition(when: expr.Call | None) -> str:
-    return "otherwise" if when is None else expr.to_text(when)
-
-
-def _sentence(problem: Problem) -> str:
+def _sentence(score: Score) -> str:
+    problem = score.problem
     cells, timed = problem.cost.size, int(np.isfinite(problem.times()).sum())
-    left_out = f" ({left_out_words(problem)}: {problem.left_out:,} left out)" if problem.left_out else ""
-    floor = noise_floor(problem.table)
-    noise = "" if floor is None else f" Choosing by one repeat loses {floor.slowdown - 1:.2%} in the others."
+    left_out = f" ({words})" if (words := left_out_words(problem)) else ""
+    noise = f" Two configs' times differ by {score.noise:.1%} by noise alone." if score.noise else ""
     return (
         f"The table was measured on {problem.table.device_name}: {len(problem.cost):,} scenarios{left_out} "
         f"by {len(problem.configs):,} configs; {timed / cells:.1%} of the cells hold a time.{noise}"
     )
 
 
-def _slowest(
-    problem: Problem, columns: Ints, cost: Ints, cell_words: Callable[[int], str]
-) -> Iterator[SlowChoice]:
+def _slowest(score: Score, module: Module) -> Iterator[dict[str, Any]]:
     """Failed choices first, then the slowest; of a table of winners, scenarios that another config won."""
+    problem, cost, columns = score.problem, score.cost, score.columns
     times, knows_times = problem.times(), problem.table.cells is Cells.MEASURED
+    vary = [
+        name for name in problem.kernel.features if name in problem.names and np.ptp(problem.column(name))
+    ]
     shown = (cost > 0) & ((cost < UNTIMED) | (cost >= FORBIDDEN) | (not knows_times))
     rows = sorted(np.flatnonzero(shown).tolist(), key=lambda row: (-int(cost[row]), problem.scenarios[row]))
     for row in rows[:_WORST]:
-        best, time, slowdown = int(problem.cost[row].argmin()), "-", "-"
-        if cost[row] >= FORBIDDEN:
-            time = "failed"
-        elif knows_times:
-            time = _us(times[row, columns[row]])
-            slowdown = f"{math.exp(cost[row] / UNIT):.2f}x"
-        launched = None if columns[row] == ABSENT else problem.configs[columns[row]]
-        of_best = problem.configs[best], _us(times[row, best])
-        words = _scenario_words(problem, row)
-        yield SlowChoice(problem.scenarios[row], words, cell_words(row), launched, time, *of_best, slowdown)
-
-
-def _us(time: float) -> str:
-    return f"{time:,.0f}" if time >= 100 else f"{time:.3g}"
-
-
-def _scenario_words(problem: Problem, row: int) -> str:
-    """The raw features of a scenario, without those that never vary."""
-    kernel, values = problem.kernel, dict(zip(problem.names, problem.features[row].tolist(), strict=True))
-    vary = (name for name in kernel.features if name in values and np.ptp(problem.column(name)))
-    return ", ".join(f"{name} {value_words(name, values[name], kernel)}" for name in vary)
+        best, failed = int(problem.cost[row].argmin()), cost[row] >= FORBIDDEN
+        values = ((name, int(problem.column(name)[row])) for name in vary)
+        timed = knows_times and not failed
+        yield {
+            "scenario": problem.scenarios[row],
+            "words": ", ".join(f"{n} {value_words(n, value, problem.kernel)}" for n, value in values),
+            "cell": score.launches.place(problem.kernel, module.heuristic, row),
+            "launched": None if columns[row] == ABSENT else problem.configs[columns[row]],
+            "time": "failed" if failed else microseconds(times[row, columns[row]]) if timed else "-",
+            "best": problem.configs[best],
+            "best_time": microseconds(times[row, best]),
+            "slowdown": f"{math.exp(cost[row] / UNIT):.2f}x" if timed else "-",
+        }

@@ -1,10 +1,9 @@
-"""The tables that `treegen eval` and `report` read, and facts about tables: noise, common scenarios."""
+"""The tables that `treegen eval` and `report` read, and the scenarios that two tables have in common."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,38 +12,31 @@ import numpy.typing as npt
 from treegen.core.errors import InputError, shown
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec, Spec
-from treegen.core.table import Cells, Table
-from treegen.crossval.choices import asked
+from treegen.core.table import Table
+from treegen.crossval.peers import asked
 from treegen.read.problem import build_problem, read_table, spec_problem
-
-
-@dataclass(frozen=True)
-class SelectedTable:
-    """A table, and other tables for the same kernel and device with the same `split_on`."""
-
-    problem: Problem
-    others: tuple[Problem, ...] = ()
 
 
 def read_tables(
     spec: Spec, kernel: str | None, device: str | None, against: Sequence[Path] = ()
-) -> list[SelectedTable]:
-    """Read the tables of a kernel and a device (None selects all), and the others. Raises InputError."""
+) -> list[tuple[Problem, list[Problem]]]:
+    """The tables of a kernel and a device (None selects all), each with those others that may score its rows.
+
+    Raises InputError.
+    """
     selected = list(_selected(spec, kernel, device))
-    folders = sorted({of.tables[key] for of, key in selected} | set(against))
-    tables = {folder: read_table(folder) for folder in folders}
+    others = {folder: read_table(folder) for folder in against}
     used: set[Path] = set()
     found = []
     for of, key in selected:
-        problem = spec_problem(of, spec.devices[key], tables[of.tables[key]])
-        others = [f for f in against if len(selected) == 1 or _same_gpu(tables[f], problem.table)]
-        used.update(others)
-        found.append(SelectedTable(problem, tuple(_other_problem(problem, tables[f]) for f in others)))
-    for folder in against:
-        if folder not in used:
-            table = tables[folder]
-            what = f"measured {table.kernel} on {table.device_name}, as no evaluated table did"
-            raise InputError(folder, f"{what}; to use it all the same, name one --kernel and --device")
+        problem = spec_problem(of, spec.devices[key], read_table(of.tables[key]))
+        gpu = problem.table.kernel, problem.table.device_name
+        alike = [f for f, t in others.items() if len(selected) == 1 or (t.kernel, t.device_name) == gpu]
+        used.update(alike)
+        found.append((problem, [_other_problem(problem, others[folder]) for folder in alike]))
+    for folder in others.keys() - used:
+        what = f"measured {others[folder].kernel} on {others[folder].device_name}, as no evaluated table did"
+        raise InputError(folder, f"{what}; to use it all the same, name one --kernel and --device")
     return found
 
 
@@ -60,10 +52,6 @@ def _selected(spec: Spec, kernel: str | None, device: str | None) -> Iterator[tu
         yield from ((of_kernel, key) for key in of_kernel.tables if device in (None, key))
 
 
-def _same_gpu(other: Table, table: Table) -> bool:
-    return (other.kernel, other.device_name) == (table.kernel, table.device_name)
-
-
 def _other_problem(problem: Problem, table: Table) -> Problem:
     """Another table as a problem with the same features to split on."""
     other = build_problem(problem.kernel, problem.device, table)
@@ -72,48 +60,6 @@ def _other_problem(problem: Problem, table: Table) -> Problem:
             what = f"does not hold {name}, about which the rows of {problem.table.folder} may ask"
             raise InputError(table.folder, what)
     return replace(other, split_on=problem.split_on)
-
-
-@dataclass(frozen=True)
-class NoiseFloor:
-    """The loss of choosing by one repeat, in the others. No way of choosing can do better."""
-
-    scenarios: int  # with two repeats that have two configs in common
-    slowdown: float  # geometric mean: time of one repeat's fastest config in the others over the best there
-    changed: float  # share in which that config is not the fastest in the others
-
-
-def noise_floor(table: Table) -> NoiseFloor | None:
-    """Choose by each repeat and score by the median of the others, among the configs that both timed.
-
-    Each scenario counts once, however many repeats it has. None for a table of winners, and where no
-    scenario has enough repeats and configs.
-    """
-    if table.cells is Cells.WINNERS:
-        return None
-    figures = []
-    for scenario in range(len(table.scenarios)):
-        losses = _losses(table.times[table.row_scenario == scenario])
-        if losses:
-            figures.append((sum(losses) / len(losses), sum(loss > 0 for loss in losses) / len(losses)))
-    if not figures:
-        return None
-    slowdown = math.exp(math.fsum(loss for loss, _ in figures) / len(figures))
-    return NoiseFloor(len(figures), slowdown, math.fsum(changed for _, changed in figures) / len(figures))
-
-
-def _losses(times: npt.NDArray[np.float64]) -> list[float]:
-    """The log slowdown of each comparable repeat's winner in the other repeats. times: [repeats, configs]."""
-    times = np.where(np.isinf(times).any(axis=0), np.nan, times)
-    losses = []
-    for repeat in range(len(times)):
-        others = np.delete(times, repeat, axis=0)
-        both = ~np.isnan(times[repeat]) & ~np.isnan(others).all(axis=0)
-        if both.sum() < 2:
-            continue
-        medians = np.nanmedian(others[:, both], axis=0)
-        losses.append(math.log(medians[times[repeat, both].argmin()] / medians.min()))
-    return losses
 
 
 Rows = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ import numpy as np
 
 from treegen import __version__
 from treegen.core.errors import InputError, one_line
-from treegen.core.files import digest, read_bytes, try_path
+from treegen.core.files import digest, read_bytes, read_text, try_path
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, KernelSpec, Spec
@@ -89,11 +89,25 @@ def _inside(content: Any, *keys: str) -> Any:
 
 
 def read_lock(folder: Path) -> Lock:
-    """The lock in an output folder; one without content if the file is missing or no JSON."""
-    try:
-        return Lock(folder, json.loads(read_bytes(folder / LOCK)))
-    except (InputError, ValueError, RecursionError):
+    """The lock in an output folder; one without content if there is no such file.
+
+    Raises InputError for one that is no JSON, as after a merge with conflicts: a build would forget what it
+    keeps.
+    """
+    path = folder / LOCK
+    if not try_path(path, Path.exists):
         return Lock(folder)
+    text = read_text(path)
+    try:
+        return Lock(folder, json.loads(text))
+    except (ValueError, RecursionError) as error:
+        lines = text.splitlines()
+        marker = next(
+            (n for n, line in enumerate(lines, 1) if line.startswith(("<<<<<<< ", ">>>>>>> "))), None
+        )
+        why = f"is no JSON: {error}" if marker is None else f"line {marker} is a conflict marker of a merge"
+        what = "take the file of one side and build again, or delete it to fit everything anew"
+        raise InputError(path, f"{why}; {what}") from None
 
 
 def lock_text(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
 from typing import Any
 
 from treegen.core.errors import shown
-from treegen.core.heuristic import Heuristic, RegimeRows, Row, RowFigures, Split, StepTree
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
 from treegen.core.spec import Config, KernelSpec
 
 _DEEPEST = 32
-_FIGURES = {known.name for known in fields(RowFigures)}
 
 
 def stored(heuristic: Heuristic, kernel: KernelSpec) -> dict[str, Any]:
@@ -41,13 +38,7 @@ def _lines(tree: StepTree) -> Iterator[str]:
 
 def _row(row: Row) -> dict[str, Any]:
     others = {name: _config(config) for name, config in row.others.items()}
-    known = {} if row.figures is None else asdict(row.figures)
-    return {
-        "config": _config(row.config),
-        "others": others,
-        "then": [_config(config) for config in row.then],
-        "figures": {name: value for name, value in known.items() if value is not None},
-    }
+    return {"config": _config(row.config), "others": others, "then": [_config(config) for config in row.then]}
 
 
 def _config(config: Config) -> str:
@@ -91,21 +82,8 @@ def _read_row(content: Any, names: Sequence[Any], kernel: KernelSpec) -> Row:
                 _read_config(config, names, kernel),
                 {str(name): _read_config(other, names, kernel) for name, other in others.items()},
                 tuple(_read_config(other, names, kernel) for other in then),
-                _read_figures(content.get("figures")),
             )
     raise ValueError(f"{shown(content)} is no row")
-
-
-def _read_figures(content: Any) -> RowFigures | None:
-    """The figures of a row; None for a row that an older treegen stored."""
-    match content:
-        case None | {} if not content:
-            return None
-        case {"scenarios": int(count), **others} if count >= 0 and others.keys() <= _FIGURES:
-            found = {str(k): v for k, v in others.items() if isinstance(v, float) and math.isfinite(v)}
-            if len(found) == len(others):
-                return RowFigures(count, **found)
-    raise ValueError(f"the figures of a row cannot be {shown(content)}")
 
 
 def _read_config(text: Any, names: Sequence[Any], kernel: KernelSpec) -> Config:

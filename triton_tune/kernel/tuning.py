@@ -108,6 +108,9 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
     sys.modules[MODULE] = module
     try:
         spec.loader.exec_module(module)
+    except SystemExit as end:
+        what = f"ends by itself, with exit code {end.code}, before its Tunings can be read"
+        raise TuningError(f"{path}: {what}") from None
     except Exception as error:
         kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
         raise TuningError(f"{place_of(error, {str(path)}) or path}: {kind}{in_one_line(error)}") from error

@@ -19,6 +19,7 @@ from treegen_strategies import (
 
 from treegen.core.expr import Expression, parse_condition, to_python
 from treegen.core.heuristic import Heuristic, Split, StepTree, choose, depth, fits, paths, split_features
+from treegen.core.launches import as_columns, launches
 from treegen.core.spec import Constraint, KernelSpec
 
 
@@ -65,9 +66,22 @@ def test_the_first_candidate_of_the_row_that_meets_all_constraints(
         found = choose(heuristic, kernel, LIMITS, point)
         assert (found.regime, found.row, found.model_class) == (regime.name, number, classes[0])
         assert found.config == (fitting[0] if fitting else kernel.fallback)
-        before = candidates.index(fitting[0]) if fitting else len(candidates)
-        assert found.broken == tuple(candidates[:before])
         assert all(fits(config, kernel, values) == (config in fitting) for config in candidates)
+
+
+@examples(100)
+@given(st.data(), kernels(), st.lists(shapes(), min_size=1, max_size=40))
+def test_many_shapes_at_once_launch_what_each_launches_alone(
+    data: st.DataObject, kernel: KernelSpec, points: list[dict[str, int]]
+) -> None:
+    heuristic = data.draw(heuristics(kernel))
+    columns = as_columns({name: [point[name] for point in points] for name in kernel.features})
+    found = launches(kernel, LIMITS, heuristic, columns, len(points))
+    for place, point in enumerate(points):
+        one = choose(heuristic, kernel, LIMITS, point)
+        assert found.configs[found.config[place]] == one.config
+        regime, model_class = heuristic.regimes[found.regime[place]], kernel.classes[found.kind[place]]
+        assert (regime.name, found.row[place], model_class.name) == (one.regime, one.row, one.model_class)
 
 
 @examples(20)

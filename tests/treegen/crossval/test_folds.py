@@ -15,10 +15,8 @@ from treegen_strategies import examples
 
 from treegen.core.errors import InputError
 from treegen.core.problem import UNIT, Problem
-from treegen.crossval.choices import Choices
 from treegen.crossval.folds import (
     Evaluation,
-    Ints,
     cross_validate,
     evaluate,
     folds_of,
@@ -29,6 +27,7 @@ from treegen.crossval.folds import (
     with_error,
 )
 from treegen.crossval.parallel import processes
+from treegen.crossval.score import Ints
 from treegen.fit.costs import copies
 from treegen.fit.fit import fit
 from treegen.read.problem import read_table
@@ -122,7 +121,7 @@ def test_the_standard_error_of_single_scenarios_is_the_textbook_s() -> None:
 def test_winners_have_the_error_of_a_share(tmp_path: Path) -> None:
     made = problem(tmp_path / "a")
     won = replace(made, table=read_table(write_winners(tmp_path / "won")))
-    share = with_error(Choices(np.array([0, 0, UNIT] * 3), won.scenarios), won, np.arange(9))
+    share = with_error(np.array([0, 0, UNIT] * 3), won, np.arange(9))
     assert share.quality.agreement == pytest.approx(2 / 3)
     assert share.error == pytest.approx(math.sqrt(2 / 9 / 8))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from treegen_builders import spec, write_spec
 
-from treegen.core.heuristic import Heuristic, RegimeRows, Row, RowFigures, Split
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
 from treegen.core.spec import Config, Spec
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package, top_package
@@ -61,13 +61,13 @@ def _heuristic() -> Heuristic:
     small, large, split = _config("plain", 16, 2), _config("plain", 128, 8), _config("split", 16, 4, 8)
     decode = Split("seq_len", 512, 0, Split("keys_per_tile", 12_288, Split("tiles", 96, 1, 2), 3))
     rows = (
-        Row(small, figures=RowFigures(1, 1.0, 1.0)),
-        Row(split, {"narrow": large}, (large,), RowFigures(1120, 1.0371, 1.12, noise=0.0093)),
-        Row(split, {}, (small, large), RowFigures(0)),
+        Row(small, comment="1 scenario, 1.00x the best"),
+        Row(split, {"narrow": large}, (large,), "1,120 scenarios, 1.04x the best"),
+        Row(split, {}, (small, large), "0 scenarios"),
         Row(large),
     )
     prompts = Split("query_len", 64, 0, 1)
-    won = Row(large, {"narrow": small}, figures=RowFigures(40, won=0.925))
+    won = Row(large, {"narrow": small}, comment="40 scenarios, 92% won")
     return Heuristic(
         (RegimeRows("decode", decode, rows), RegimeRows("prompts", prompts, (Row(small, {}, (large,)), won)))
     )

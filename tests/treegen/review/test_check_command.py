@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from treegen_builders import DEVICE, KERNEL, build, contents, spec, write_project, write_table
+from treegen_builders import DEVICE, KERNEL, build, contents, spec, time_rows, write_project, write_table
 
 from treegen.cli.build import CHECKS
 from treegen.cli.main import main
@@ -18,8 +18,6 @@ MODULE = f"generated/{KERNEL}/{DEVICE}.py"
 FINE_LINES = """\
 tables       1 table of the spec, 0 beside them, 9 scenarios
 modules      2 modules, 2 rows
-constraints  2 constraints of configs printed; 1,120 shapes launched as rows say
-invariance   no kernel has invariant_to
 code         nothing, as the spec names no hook
 fresh        generated: 6 files of a build
 compile      nothing, as the spec names no hook
@@ -84,7 +82,7 @@ def test_a_table_of_the_spec_that_cannot_be_read(project: Path, check: Check) ->
     assert line.endswith("1 problem")
     assert problem.startswith("    tables/h100/times.csv:") and "'fast'" in problem
     assert "not run" in section(out, "fresh")[0]
-    assert section(out, "constraints") == FINE_LINES.splitlines()[2:3]
+    assert section(out, "modules") == FINE_LINES.splitlines()[1:2]
     assert "1 problem" in out.splitlines()[-1]
 
 
@@ -96,7 +94,7 @@ def test_a_table_beside_those_of_the_spec(project: Path, check: Check) -> None:
     (project / "tables/second/scenarios.csv").unlink()
     out = check(FOUND)
     assert section(out, "tables")[1].startswith("    tables/second/scenarios.csv: ")
-    assert section(out, "fresh") == FINE_LINES.splitlines()[5:6]
+    assert section(out, "fresh") == FINE_LINES.splitlines()[3:4]
 
 
 def test_rows_that_are_often_far_from_the_best_are_noted(project: Path, check: Check) -> None:
@@ -110,10 +108,12 @@ def test_what_a_table_lacks_is_noted_or_refused(project: Path, check: Check) -> 
     """A run wrote no row of a scenario in which every config failed."""
     shapes = [(rows, 8, 2) for rows in range(1, 13)]
     content = spec(fallback={"variant": "plain", "block": 256, "warps": 4})
-    build(write_project(project, content, shapes=shapes, summary={"scenarios": 13}))
+    rows = time_rows(shapes)
+    shapes += [(13, 8, 2), (14, 8, 2)]
+    build(write_project(project, content, shapes=shapes, rows=rows, summary={"scenarios": 13}))
     notes = section(check(FINE), "tables")[1:]
     assert ["no config" in line for line in notes] == [True, False] and "PLAIN_B256_W4" in notes[1]
-    write_project(project, content, shapes=shapes, summary={"scenarios": 14})
+    write_project(project, content, shapes=shapes, rows=rows, summary={"scenarios": 14})
     found = section(check(FOUND), "tables")
     assert found[0].endswith("1 problem") and "2 of 14" in found[1]
 
@@ -128,8 +128,7 @@ def test_a_file_in_the_place_of_a_module(project: Path, check: Check) -> None:
     out = check(FOUND)
     assert MODULE in _named(section(out, "fresh"))
     assert _named(section(out, "modules")) == [MODULE]
-    for name in ("constraints", "compile"):
-        assert "not run" in section(out, name)[0]
+    assert "not run" in section(out, "compile")[0]
 
 
 def test_a_missing_module_and_the_module_of_another_device(project: Path, check: Check) -> None:
@@ -157,16 +156,26 @@ def test_a_module_for_kernels_that_was_edited(project: Path, check: Check) -> No
     assert found == [f"generated/{KERNEL}/in_kernel/{name}.py" for name in (DEVICE, "extra")]
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"rows": {}}'])
+@pytest.mark.parametrize("text", ["", "<<<<<<< main\n{}", "{}", '{"rows": {}}'])
 def test_a_lock_without_rows(project: Path, check: Check, text: str) -> None:
     (project / "generated/treegen.lock").write_text(text)
     found = section(check(FOUND, "--skip", "fresh"), "modules")
-    assert MODULE in _named(found) and "generated/treegen.lock" in found[1]
+    assert found[0].startswith("modules      0 modules") and "generated/treegen.lock" in found[1]
 
 
 def test_modules_of_another_constraint(project: Path, check: Check) -> None:
     """The modules ask for `block >= heads`."""
     write_project(project, spec(constraints=["block >= 2 * heads"]))
-    out = check(FOUND, "--skip", "fresh")
-    assert _named(section(out, "modules")) == [MODULE]
-    assert "not run" in section(out, "constraints")[0]
+    assert _named(section(check(FOUND, "--skip", "fresh"), "modules")) == [MODULE]
+
+
+def test_a_tree_that_asks_what_it_may_not(project: Path, check: Check) -> None:
+    """As of a feature to which the kernel must be invariant: lock and module were changed alike."""
+    asks = spec(split_on=["rows", "area"], derived={"area": "rows * columns"})
+    build(write_project(project, asks), "--fresh")
+    text = (project / MODULE).read_text()
+    feature = "area" if "if area" in text else "rows"
+    write_project(
+        project, {**asks, "kernels": {KERNEL: {**asks["kernels"][KERNEL], "split_on": ["columns"]}}}
+    )
+    assert any(feature in line for line in section(check(FOUND, "--skip", "fresh"), "modules")[1:])

@@ -80,7 +80,7 @@ def check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Check:
         path = write_project(tmp_path, content)
         assert build(path) == 0
         capfd.readouterr()
-        skipped = ["tables", "fresh", "modules", "constraints", "invariance", *skip]
+        skipped = ["tables", "fresh", "modules", *skip]
         options = [word for name in skipped for word in ("--skip", name)]
         assert main(["check", "--spec", str(path), *options]) == status
         out, err = capfd.readouterr()
@@ -155,7 +155,7 @@ def test_both_checks_through_a_hook_that_prints(offer: Offer, check: Check) -> N
     assert code == f"code         {KERNEL}: 3 features, 1 variant, 2 parameters"
     assert compiled.startswith(f"compile      {KERNEL}: ")
     assert compiled.endswith(" on sm_80, sm_90; at most 0 spilled registers")
-    assert verdict.endswith("no problem; skipped tables, fresh, modules, constraints, invariance")
+    assert verdict.endswith("no problem; skipped tables, fresh, modules")
 
 
 def test_code_that_differs_from_the_spec(offer: Offer, check: Check) -> None:

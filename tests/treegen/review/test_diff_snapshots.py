@@ -69,7 +69,7 @@ def test_revisions_compare_like_folders(
         folders.append(Path(shutil.copytree(folder, tmp_path / name, ignore=shutil.ignore_patterns(".git"))))
     monkeypatch.chdir(folder)
     by_folders = compared(*folders)
-    assert by_folders.modules[0].kind is Kind.CHANGED and by_folders.modules[0].table is not None
+    assert by_folders.modules[0].kind is Kind.CHANGED and by_folders.modules[0].world is not None
     for old, new in (("HEAD~1", "HEAD"), (folders[0], "HEAD"), ("HEAD~1", folders[1])):
         assert compared(old, new).modules == by_folders.modules
     assert list(temporary.iterdir()) == []
@@ -85,7 +85,7 @@ def test_the_new_snapshot_is_the_working_tree(repository: Path, capsys: pytest.C
     assert main(["diff", "HEAD", "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["old"], found["new"]) == ("HEAD", "this folder")
-    assert all(change["what"].startswith("steps") for change in found["modules"][0]["changes"])
+    assert all("steps, row 0" in line["places"] for line in found["modules"][0]["lines"])
     assert contents(repository) == before
 
 
@@ -119,7 +119,7 @@ def test_messages_name_the_revision(repository: Path, temporary: Path) -> None:
     project(repository)
     found = of_device(compared("HEAD", "."))
     assert "HEAD:tables/h100/times.csv:1:" in (found.note or "")
-    assert [price.table for price in found.overall] == ["by the table"], "the new one alone"
+    assert found.world is None and found.kind is Kind.SAME
     assert error_of(lambda: compared(".", "HEAD")).startswith("HEAD:tables/h100/times.csv:1:")
     assert list(temporary.iterdir()) == []
 

@@ -82,14 +82,15 @@ def _failing(folder: Path, failed: int) -> Path:
     rows = time_rows(TWELVE)
     rows[12][2:] = ["inf", 15.0, ""]
     rows[0][2:] = [10.0, "inf", "inf"]
-    return write_project(folder, shapes=TWELVE, rows=rows, summary={"scenarios": 12 + failed})
+    shapes = [*TWELVE, *((99, 99 + k, 2) for k in range(failed))]
+    return write_project(folder, shapes=shapes, rows=rows, summary={"scenarios": 12 + failed})
 
 
 def test_scenarios_without_a_working_config_are_counted_and_many_are_refused(
     tmp_path: Path, capsys: Capture, refusal: Refuse
 ) -> None:
     assert build(_failing(tmp_path, 0)) == 0
-    assert "1 of 12 scenarios are left out: in 1 no config has a time" in capsys.readouterr().out
+    assert "1 of 12 scenarios are left out: no config has a time in 1" in capsys.readouterr().out
     assert "2 of 13 scenarios" in refusal(tmp_path, "build", "--spec", _failing(tmp_path, 1))
 
 

@@ -23,10 +23,7 @@ from treegen.write.stored import heuristic_of, stored
 def test_what_is_stored_is_read_again(data: st.DataObject, kernel: Any) -> None:
     heuristic = data.draw(heuristics(kernel))
     content = json.loads(json.dumps(stored(heuristic, kernel)))
-    found = heuristic_of(content, kernel)
-    assert found == heuristic
-    for regime, other in zip(found.regimes, heuristic.regimes, strict=True):  # `==` leaves figures out
-        assert [row.figures for row in regime.rows] == [row.figures for row in other.rows]
+    assert heuristic_of(content, kernel) == heuristic
 
 
 def test_the_fallbacks_heuristic_is_stored_too() -> None:
@@ -94,20 +91,6 @@ DAMAGE: list[Callable[[Any], object]] = [
     lambda c: _regime(c)["rows"][0].update(config="fast 16 2"),
     lambda c: _regime(c)["rows"][0].update(then=["plain 16 2 3"]),
     lambda c: _regime(c)["rows"][0].update(others={"class0": 7}),
-    *(
-        lambda c, damaged=damaged: _regime(c)["rows"][0].update(figures=damaged)
-        for damaged in (
-            7,
-            [],
-            {"slowdown": 1.1},
-            {"scenarios": -1},
-            {"scenarios": "3"},
-            {"scenarios": 3, "slowdown": "1.1"},
-            {"scenarios": 3, "noise": float("nan")},
-            {"scenarios": 3, "won": float("inf")},
-            {"scenarios": 3, "luck": 0.5},
-        )
-    ),
 ]
 
 

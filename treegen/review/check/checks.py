@@ -13,16 +13,16 @@ from pathlib import Path
 from treegen.build import build
 from treegen.core.errors import InputError
 from treegen.core.files import IN_KERNEL, read_text, short, try_path
+from treegen.core.heuristic import split_features
 from treegen.core.problem import Problem, holds
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Table
+from treegen.crossval.score import Score
 from treegen.emit.package import emit_package
 from treegen.read.problem import read_table, refuse_failing, spec_problem
 from treegen.review.build_summary import not_kept, title, untimed_fallbacks
 from treegen.review.check.compiling import check_compile
 from treegen.review.check.hook import HookDescription, HookFailure, HookProcess, MissingHook
-from treegen.review.check.invariance import check_invariance
-from treegen.review.check.proof import check_constraints
 from treegen.review.check.report import CheckReport
 from treegen.review.modules import Module, expected_modules, read_committed
 from treegen.review.printing import counted, percent
@@ -61,11 +61,10 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
     tables = cache(lambda: check_tables(spec))
     committed = cache(lambda: _read_modules(spec))
 
-    def of_modules(check: Callable[[list[Module]], CheckReport]) -> CheckReport:
+    def compiling() -> CheckReport:
         modules, unreadable = committed()
-        return CheckReport(not_run=("a module cannot be read",)) if unreadable else check(modules)
-
-    def compiling(modules: list[Module]) -> CheckReport:
+        if unreadable:
+            return CheckReport(not_run=("a module cannot be read",))
         return _by_hooks(
             spec,
             hooks,
@@ -75,24 +74,22 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
         )
 
     def fresh() -> CheckReport:
-        usable = tables()[1]
+        usable = tables()[1] is not None
         return check_fresh(spec, jobs) if usable else CheckReport(not_run=("a table cannot be used",))
 
     return {
         "tables": lambda: tables()[0],
-        "modules": lambda: check_modules(spec, *committed()),
-        "constraints": lambda: of_modules(lambda modules: check_constraints(spec, modules)),
-        "invariance": lambda: check_invariance(spec),
+        "modules": lambda: check_modules(spec, *committed(), tables()[1] or ()),
         "code": lambda: _by_hooks(
             spec, hooks, lambda kernel, hook, code: check_code(kernel, code, spec.devices.values())
         ),
         "fresh": fresh,
-        "compile": lambda: of_modules(compiling),
+        "compile": compiling,
     }
 
 
-def check_tables(spec: Spec) -> tuple[CheckReport, bool]:
-    """Read the spec's tables and those beside them; also returns whether all of the spec's can be used."""
+def check_tables(spec: Spec) -> tuple[CheckReport, list[Problem] | None]:
+    """Read the spec's tables and those beside them; returns the spec's, or None if one cannot be used."""
     usable = True
     problems: list[str] = []
     tables: dict[Path, Table] = {}
@@ -123,27 +120,36 @@ def check_tables(spec: Spec) -> tuple[CheckReport, bool]:
         if one.without_time
     ]
     notes += untimed_fallbacks(found) if usable else []
-    return CheckReport(f"{seen}, {scenarios}", tuple(problems), notes=tuple(notes)), usable
+    report = CheckReport(f"{seen}, {scenarios}", tuple(problems), notes=tuple(notes))
+    return report, found if usable else None
 
 
 def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
     """Every module that a build of the spec writes, in the spec's order, and why others cannot be read."""
-    modules, problems = [], []
-    for kernel, device, path in expected_modules(spec, short(spec.output)):
-        try:
-            modules.append(read_committed(kernel, device, path))
-        except InputError as error:
-            problems.append(str(error))
-    return modules, problems
+    found = [one for _, one in read_committed(spec, short(spec.output)).values()]
+    unreadable = dict.fromkeys(one for one in found if isinstance(one, str))
+    return [one for one in found if isinstance(one, Module)], [*unreadable]
 
 
-def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[str]) -> CheckReport:
-    """Find files that treegen would print otherwise, and modules of no table."""
+def check_modules(
+    spec: Spec, modules: Sequence[Module], unreadable: Sequence[str], tables: Sequence[Problem]
+) -> CheckReport:
+    """Find files that treegen would print otherwise, questions that no tree may ask, and modules of no table.
+
+    Each module's text was compared with what treegen prints as it was read. So it launches what its rows say,
+    asks for every constraint, and reads no feature about which spec and trees do not ask.
+    """
     rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
     inside = sum(module.kernel.in_kernel for module in modules)
     seen = f"{counted(len(modules), 'module')}, {counted(rows, 'row')}"
     seen = f"{seen}, {inside} for kernels" if inside else seen
     problems, output = list(unreadable), short(spec.output)
+    for module in modules:
+        split_on = {regime.name: regime.split_on for regime in module.kernel.regimes}
+        asked = {(r.name, f) for r in module.heuristic.regimes for f in split_features(r.tree)}
+        for regime, feature in sorted(asked):
+            if feature not in split_on[regime]:
+                problems.append(f"{module.path}: {regime} asks about {feature}, which split_on does not name")
     try:
         files = emit_package(spec, ((one.kernel, one.device, one.heuristic) for one in modules))
     except InputError as error:
@@ -160,17 +166,19 @@ def check_modules(spec: Spec, modules: Sequence[Module], unreadable: Sequence[st
         known |= {inner / path.name for path in known if path.parent == package and kernel.in_kernel}
         others = {*package.glob("*.py"), *inner.glob("*.py")} - known - {output / name for name in files}
         problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
-    return CheckReport(seen, tuple(problems), notes=tuple(_unsure_rows(modules)))
+    return CheckReport(seen, tuple(problems), notes=tuple(_unsure_rows(modules, tables)))
 
 
-def _unsure_rows(modules: Sequence[Module]) -> Iterator[str]:
-    """A line for each module with rows that are far from the best in some of their scenarios."""
+def _unsure_rows(modules: Sequence[Module], tables: Sequence[Problem]) -> Iterator[str]:
+    """A line for each module with rows that are far from the best in some scenarios of its table."""
+    problems = {(problem.kernel.name, problem.device.key): problem for problem in tables}
     for module in modules:
+        problem = problems.get((module.kernel.name, module.device.key))
+        found = Score.of(problem, module.heuristic).rows() if problem is not None else {}
         rows = [
-            f"{regime.name}, row {number} ({percent(slowdown, '')})"
-            for regime in module.heuristic.regimes
-            for number, row in enumerate(regime.rows)
-            if row.figures is not None and (slowdown := row.figures.percentile95 or 1.0) > UNSURE
+            f"{module.heuristic.regimes[regime].name}, row {row} ({percent(quality.percentile95, '')})"
+            for (regime, row), quality in found.items()
+            if (quality.percentile95 or 1.0) > UNSURE and quality.percentile95 is not None
         ]
         if rows:
             what = f"rows over {percent(UNSURE, '')} slower than the best at their 95th percentile"

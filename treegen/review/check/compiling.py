@@ -11,9 +11,8 @@ from typing import Any
 
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription
-from treegen.review.check.proof import SIZES, config_of, loaded, numbers
 from treegen.review.check.report import CheckReport
-from treegen.review.modules import Module
+from treegen.review.modules import Module, loaded, numbers
 from treegen.review.printing import counted
 
 _RESOURCES = {
@@ -24,6 +23,7 @@ _RESOURCES = {
 """The resources that the hook reports of a kernel and that a device may limit, by name."""
 
 _TRIES = 4000
+_SIZES = tuple(many << exponent for exponent in range(14) for many in (1, 3))
 _ANY = 1 << 31
 """A size that may be as large may be any."""
 _STEPS = (1 << 62, *(1 << exponent for exponent in reversed(range(16))))
@@ -104,12 +104,12 @@ def largest_sizes(module: Module, sizes: Sequence[str]) -> Iterator[tuple[Config
     def launched(point: Mapping[str, int]) -> set[Any]:
         rows = (row for regime in printed["configs"](**point) for row in regime)
         configs = {c for row in rows for c in ([row] if isinstance(row, printed["Config"]) else row)}
-        return {config for config in configs if config_of(config, kernel) != kernel.fallback}
+        return {config for config in configs if _config_of(config, kernel) != kernel.fallback}
 
-    draw, near = random.Random(0), sorted({n + more for n in numbers(module) for more in (0, 1)})
+    draw, near = random.Random(0), sorted({max(0, n) + more for n in numbers(module) for more in (0, 1)})
     found: dict[Any, dict[tuple[int, ...], dict[str, int]]] = {}
     for _ in range(_TRIES):
-        point = {name: draw.choice(draw.choice((SIZES, near))) for name in kernel.constants}
+        point = {name: draw.choice(draw.choice((_SIZES, near))) for name in kernel.constants}
         for config in launched(point):
             found.setdefault(config, {})[sizes_of(point)] = point
     for config in sorted(found):
@@ -121,7 +121,11 @@ def largest_sizes(module: Module, sizes: Sequence[str]) -> Iterator[tuple[Config
             found[config][reached] = point
         for reached in _maximal(found[config]):
             largest = zip(fixed, (None if size == _ANY else size for size in reached), strict=True)
-            yield config_of(config, kernel), wanted | dict(largest)
+            yield _config_of(config, kernel), wanted | dict(largest)
+
+
+def _config_of(printed: Any, kernel: KernelSpec) -> Config:
+    return Config(printed.variant, tuple((name, getattr(printed, name)) for name in kernel.parameters))
 
 
 def _maximal(found: Mapping[tuple[int, ...], dict[str, int]]) -> dict[tuple[int, ...], dict[str, int]]:

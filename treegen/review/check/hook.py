@@ -181,13 +181,10 @@ def _describe(name: str) -> HookDescription | MissingHook:
 
 
 def _compile(name: str, cases: list[CompileCase], jobs: int) -> list[CompileOutcome]:
-    def outcomes(hook: Any) -> list[CompileOutcome]:
-        found = [checked_outcome(outcome) for outcome in hook.compile(cases, jobs)]
-        if len(found) != len(cases):
-            raise TypeError(f"the hook gives {len(found)} outcomes for {len(cases)} cases")
-        return found
-
-    return _guarded(outcomes, name)
+    found = _guarded(lambda hook: [*map(checked_outcome, hook.compile(cases, jobs))], name)
+    if len(found) != len(cases):
+        raise HookFailure(f"TypeError: the hook gives {len(found)} outcomes for {len(cases)} cases")
+    return found
 
 
 def _guarded(use: Callable[[Any], T], name: str) -> T:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-
-import jinja2
+from collections.abc import Iterator, Sequence
 
 from treegen.core.errors import one_line
-from treegen.review.diff.changes import Diff
-from treegen.review.diff.prices import Price, Verdict
+from treegen.review.diff.changes import Diff, Kind, Line, ModuleChange, Served
+from treegen.review.diff.prices import Price
+from treegen.review.diff.world import World
 from treegen.review.printing import counted, percent
 
 SHOWN = 12
-"""The most changes of a module that are shown; the others are counted."""
+"""The most lines of a module that are shown; the others are counted."""
+_PLACES = 4  # of a line
 
 _MARKUP = re.compile(
     r"[\\`*{}\[\]<|~&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # GitHub leaves _ within a word alone
@@ -22,22 +23,152 @@ _MARKUP = re.compile(
 _ZERO_WIDTH_SPACE = "&#8203;"
 
 
-class _Markdown(str):
-    """Text that is Markdown already."""
-
-
 def markdown(diff: Diff) -> str:
     """The whole comment."""
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("treegen.review.diff", ""),
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: value if isinstance(value, _Markdown) else text(str(value)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters |= {"code": code, "emphasised": _emphasised, "counted": counted, "percent": percent}
-    page = templates.get_template("comment.md.j2").render(diff=diff, shown=SHOWN)
-    return re.sub("\n{3,}", "\n\n", page).strip() + "\n"
+    title = f"### treegen diff: {code(diff.old)} to {code(diff.new)}"
+    parts = [title, "\n".join(f"**{text(line)}**\n" for line in headline(diff)).strip()]
+    parts += [text(f"{_served(one)}.") for one in diff.served if not one.differs]
+    for module in diff.modules:
+        if module.kind is not Kind.SAME or module.world or module.note or module.text:
+            parts += _section(module)
+    parts += ["\n".join(f"- {code(path)} changed" for path in diff.files)] if diff.files else []
+    same = [code(f"{m.kernel}/{m.device}") for m in diff.modules if m.kind is Kind.SAME and not m.world]
+    parts += [f"The same before and after: {', '.join(same)}."] if same else []
+    if any(module.lines for module in diff.modules):
+        parts.append(
+            "<sub>New over old choice, both by the new table: geometric mean, +- two standard errors of the "
+            "table's noise. A table flatters the tree that was fitted to it.</sub>"
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def headline(diff: Diff) -> Iterator[str]:
+    """What a reviewer must know, a line each: what breaks callers, what is launched, what regresses."""
+    if diff.gone:
+        yield f"Callers must change: {'; '.join(diff.gone)}."
+    served = [one for one in diff.served if one.differs]
+    yield from (f"{_served(one)}." for one in served)
+    of = {kind: [module for module in diff.modules if module.kind is kind] for kind in Kind}
+    sentences = []
+    if of[Kind.UNREADABLE]:
+        sentences.append(f"{_names(of[Kind.UNREADABLE])} cannot be read.")
+    if changed := of[Kind.CHANGED]:
+        launch = "launches" if len(changed) == 1 else "launch"
+        sentences.append(f"{len(changed)} of {counted(len(diff.modules), 'module')} {launch} differently.")
+    elif of[Kind.ELSEWHERE]:
+        where = f"{_names(of[Kind.ELSEWHERE])} launch{'es' * (len(of[Kind.ELSEWHERE]) == 1)} one elsewhere"
+        sentences.append(f"No measured scenario gets another config; {where}.")
+    elif of[Kind.FALLBACK]:
+        kernels = ", ".join(module.kernel for module in of[Kind.FALLBACK])
+        sentences.append(f"All tuned GPUs get the same configs; {kernels} has another fallback for others.")
+    elif diff.fields:
+        sentences.append(f"Nothing else is launched, in a Config with new fields ({'; '.join(diff.fields)}).")
+    elif not diff.gone and not served and not of[Kind.UNREADABLE]:
+        sentences.append("All modules launch the same configs.")
+    worse = [module for module in diff.modules if module.regresses and module.lines]
+    if worse:
+        worst = max(worse, key=lambda module: module.worst.worst[1].lost if module.worst else 0.0)
+        line = worst.worst
+        assert line is not None
+        others = [module for module in worse if module is not worst]
+        more = f", and so do{'es' * (len(others) == 1)} {_names(others)}" if others else ""
+        where, price = line.worst
+        sentences.append(
+            f"{worst} regresses: {line.old} -> {line.new}{where}, {price}{_forbidden(line)}{more}."
+        )
+    elif changed:
+        timed = "that is timed " if any(m.untimed or m.unknown for m in changed) else ""
+        sentences.append(f"Nothing {timed}regresses by more than noise and {percent(diff.threshold, '')}.")
+    for module in diff.modules:
+        if module.world is not None and module.world.contradicts:
+            config, (cells, ratio) = next(iter(module.world.moved.items()))
+            moved = f"{config} {percent(ratio)} in {counted(cells, 'cell')}"
+            sentences.append(f"The tables of {module} contradict each other: {moved}, by the same software.")
+    if sentences:
+        yield " ".join(sentences)
+
+
+def _section(module: ModuleChange) -> Iterator[str]:
+    how = f": other configs in {module.changed:,} of {module.scenarios:,} scenarios" if module.changed else ""
+    yield f"#### {text(f'{module} {module.kind}{how}')}"
+    if module.note is not None:
+        yield text(f"Note: {module.note}")
+    if module.unknown:
+        lacks = (
+            f"in {counted(module.unknown, 'scenario')} the table lacks a feature about which a module asks"
+        )
+        yield text(f"Not compared: {lacks}.")
+    if module.example is not None:
+        shape = " ".join(f"{name}={value}" for name, value in module.example.items())
+        yield text(f"For example at {shape}.")
+    if module.overall is not None:
+        worst = module.overall.worst
+        of_worst = f"; worst {percent(worst[1])} in {worst[0]}" if worst else ""
+        untimed = (
+            f"; not timed by the table in {counted(module.untimed, 'scenario')}" if module.untimed else ""
+        )
+        yield text(f"The change, by the new table: {module.overall}{of_worst}{untimed}.")
+    lines = [_line(line) for line in module.lines[:SHOWN]]
+    if len(module.lines) > SHOWN:
+        lines.append(f"- {counted(len(module.lines) - SHOWN, 'more pair')} of configs: see --format json")
+    lines += [f"- {text(words)}" for words in module.text[:SHOWN]]
+    if len(module.text) > SHOWN:
+        lines.append(f"- {counted(len(module.text) - SHOWN, 'more difference')}: see --format json")
+    if lines:
+        yield "\n".join(lines)
+    if module.world is not None:
+        yield from _world(module.world)
+
+
+def _line(line: Line) -> str:
+    places = sorted(line.places.items(), key=lambda item: (not item[1].regresses, -abs(item[1].lost)))
+    where = [f"{text(place)} {_bold(price)}" if len(places) > 1 else text(place) for place, price in places]
+    where = [*where[:_PLACES], *([f"{len(where) - _PLACES} more"] if len(where) > _PLACES else [])]
+    pair = text(f"{line.old} -> {line.new}")
+    return f"- {pair}, {_bold(line.price)}{text(_forbidden(line))} ({'; '.join(where)})"
+
+
+def _bold(price: Price) -> str:
+    return f"**{text(str(price))}**" if price.regresses else text(str(price))
+
+
+def _forbidden(line: Line) -> str:
+    return f", as {line.forbidden} forbids {line.old}" if line.forbidden else ""
+
+
+def _served(one: Served) -> str:
+    be = "is" if len(one.gpus) == 1 else "are"
+    start = f"{one.kernel}: {', '.join(one.gpus)} {be} served by {one.now}, no longer by {one.before}"
+    if not one.differs:
+        return f"{start}, which launches the same"
+    return f"{start}, which launches other configs" + (f": {one.price}" if one.price else "")
+
+
+def _world(world: World) -> Iterator[str]:
+    cause = "; ".join(world.cause) or "no cause known: run.yaml tells of the same software and GPU"
+    before, now, common = (f"{number:,}" for number in (*world.scenarios, world.common))
+    parts = [f"The table is another one ({cause}): {before} scenarios before, {now} now, {common} common."]
+    if world.alone is not None and world.alone.ratio:
+        parts.append(f"By it, what was launched before takes {world.alone}.")
+    if world.launched is not None and world.launched.ratio and world.launched != world.alone:
+        parts.append(f"What is launched now takes {world.launched} over what was launched then.")
+    if world.moved:
+        few = [f"{c} {percent(r)} in {counted(n, 'cell')}" for c, (n, r) in [*world.moved.items()][:3]]
+        parts.append(f"Moved most: {'; '.join(few)}.")
+    if world.lost or world.gained:
+        parts.append(f"{world.lost:,} cells that had a time are not measured now; {world.gained:,} are new.")
+    if world.failing:
+        parts.append(f"{world.failing:,} cells fail now.")
+    yield text(" ".join(parts))
+    run = [
+        f"- {text(key)}: {code(was)} before, {code(is_now)} now" for key, (was, is_now) in world.run.items()
+    ]
+    if run:
+        yield "\n".join(run)
+
+
+def _names(modules: Sequence[ModuleChange]) -> str:
+    return ", ".join(map(str, modules))
 
 
 def text(plain: str) -> str:
@@ -50,11 +181,7 @@ def text(plain: str) -> str:
 
 def code(name: str) -> str:
     """A name from outside as a code span."""
-    return _Markdown(f"`{one_line(name).replace('`', chr(39)) or ' '}`")
-
-
-def _emphasised(price: Price) -> str:
-    return _Markdown(f"**{text(str(price))}**" if price.verdict is Verdict.SLOWER else text(str(price)))
+    return f"`{one_line(name).replace('`', chr(39)) or ' '}`"
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -18,7 +18,7 @@ from treegen.core.errors import InputError, InputErrors, one_line, reason, shown
 from treegen.core.files import MAX_BYTES, read_text, try_path
 from treegen.core.spec import Spec
 from treegen.read.spec import DEFAULT_PATH, find_spec, read_spec
-from treegen.review.modules import Module, ModuleKey, expected_modules, read_committed
+from treegen.review.modules import Module, ModuleKey, read_committed
 
 _PLAIN_FILES = {"100644", "100755"}
 
@@ -69,8 +69,11 @@ def naming_revision(name: str, temporary: Path | None) -> Iterator[None]:
     except InputError as error:
         if temporary is None:
             raise
-        message = str(error).replace(one_line(f"{temporary}/"), one_line(f"{name}:"))
-        raise InputErrors(message) from None
+        raise InputErrors(_named(str(error), name, temporary)) from None
+
+
+def _named(message: str, name: str, temporary: Path) -> str:
+    return message.replace(one_line(f"{temporary}/"), one_line(f"{name}:"))
 
 
 def _read_folder(
@@ -82,16 +85,17 @@ def _read_folder(
     folders = (output, *map(output.joinpath, spec.kernels))
     paths = [path for folder in folders for path in sorted(folder.glob("*.py"))]
     texts = {path.relative_to(output).as_posix(): read_text(path) for path in paths if path.is_file()}
-    modules: dict[ModuleKey, Module | str] = {}
-    for kernel, device, path in expected_modules(spec, output):
-        if f"{kernel.name}/{device.key}.py" in texts:
-            try:
-                with naming_revision(name, temporary):
-                    modules[kernel.name, device.key] = read_committed(kernel, device, path, older=older)
-            except InputError as error:
-                modules[kernel.name, device.key] = str(error)
+    found = read_committed(spec, output, older=older)
+    modules = {
+        (kernel, key): one for (kernel, key), (_, one) in found.items() if f"{kernel}/{key}.py" in texts
+    }
     if not modules:
         raise InputError(output, f"holds no generated module of {', '.join(spec.kernels)}")
+    if temporary is not None:
+        modules = {
+            key: one if isinstance(one, Module) else _named(one, name, temporary)
+            for key, one in modules.items()
+        }
     return Snapshot(name, spec, texts, modules, temporary)
 
 

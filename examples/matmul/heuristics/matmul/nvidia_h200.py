@@ -15,14 +15,14 @@ MATMUL_M128_N256_K64_W8_S4 = Config("matmul", BLOCK_M=128, BLOCK_N=256, BLOCK_K=
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then MATMUL_M64_N64_K64_W4_S3; how it did in its table.
 STEPS = (
-    Row(MATMUL_M16_N64_K256_W4_S5, {"wide": MATMUL_M16_N128_K256_W4_S3}, ()),  # 0: 47 scenarios, 1.04x the best, noise 1.4%
-    Row(MATMUL_M16_N128_K256_W4_S3, {}, ()),  # 1: 19 scenarios, 1.06x the best, noise 1.7%
-    Row(MATMUL_M32_N128_K128_W4_S5, {}, ()),  # 2: 16 scenarios, 1.06x the best, noise 1.3%
-    Row(MATMUL_M64_N64_K128_W4_S5, {}, ()),  # 3: 12 scenarios, 1.01x the best, noise 1.3%
-    Row(MATMUL_M64_N256_K64_W8_S4, {}, ()),  # 4: 62 scenarios, 1.01x the best, noise 1.4%
-    Row(MATMUL_M128_N256_K64_W8_S4, {}, ()),  # 5: 32 scenarios, 1.06x the best, noise 2.2%
-    Row(MATMUL_M64_N256_K64_W8_S4, {}, ()),  # 6: 19 scenarios, 1.01x the best, noise 1.8%
-    Row(MATMUL_M128_N256_K64_W8_S4, {}, ()),  # 7: 69 scenarios, 1.01x the best, noise 0.9%
+    Row(MATMUL_M16_N64_K256_W4_S5, {"wide": MATMUL_M16_N128_K256_W4_S3}, ()),  # 0: 47 scenarios, 1.04x the best
+    Row(MATMUL_M16_N128_K256_W4_S3, {}, ()),  # 1: 19 scenarios, 1.06x the best
+    Row(MATMUL_M32_N128_K128_W4_S5, {}, ()),  # 2: 16 scenarios, 1.06x the best
+    Row(MATMUL_M64_N64_K128_W4_S5, {}, ()),  # 3: 12 scenarios, 1.01x the best
+    Row(MATMUL_M64_N256_K64_W8_S4, {}, ()),  # 4: 62 scenarios, 1.01x the best
+    Row(MATMUL_M128_N256_K64_W8_S4, {}, ()),  # 5: 32 scenarios, 1.06x the best
+    Row(MATMUL_M64_N256_K64_W8_S4, {}, ()),  # 6: 19 scenarios, 1.01x the best
+    Row(MATMUL_M128_N256_K64_W8_S4, {}, ()),  # 7: 69 scenarios, 1.01x the best
 )
 
 

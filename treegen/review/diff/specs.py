@@ -1,0 +1,123 @@
+"""What two specs, and the rows of two modules, say differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from treegen.core import expr
+from treegen.core.heuristic import Heuristic, Row, Split, StepTree
+from treegen.core.spec import KernelSpec
+from treegen.review.modules import Module
+from treegen.review.printing import counted
+
+
+def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
+    """What breaks programs that call a kernel's functions, or read its `Config` and `VALUES`.
+
+    All functions but choose() take arguments by place.
+    """
+    functions = [
+        ("choose()", old.features, new.features),
+        ("for_model()", old.constants, new.constants),
+        ("the function of a step", old.steps, new.steps),
+    ]
+    if old.in_kernel and new.in_kernel:
+        functions.append(("row() for Triton", old.features, new.features))
+    for what, before, after in functions:
+        parts = [f"without {name}" for name in before if name not in after]
+        parts += [f"with {name}" for name in after if name not in before]
+        if not parts and before != after and what != "choose()":
+            parts = [f"in the order {', '.join(after)}"]
+        if parts:
+            yield f"{what} {', '.join(parts)}"
+    if lost := [name for name in old.parameters if name not in new.parameters]:
+        yield f"Config without {', '.join(lost)}"
+    if old.in_kernel and not new.in_kernel:
+        yield "no functions for Triton kernels"
+    for name in old.values.keys() & set(new.features):
+        now = {word: number for number, word in new.values.get(name, {}).items()}
+        for number, word in old.values[name].items():
+            if now.get(word) != number:
+                yield f"{name}: {word} is {now.get(word, 'no word')}, and was {number}"
+
+
+def spec_changes(old: Module, new: Module) -> Iterator[str]:
+    """What two specs say differently about what is launched."""
+    before, after = _sections(old), _sections(new)
+    for name in dict.fromkeys([*before, *after]):
+        one, other = before.get(name), after.get(name)
+        if one is None or other is None:
+            text = one or other
+            yield f"{name} is {'new' if one is None else 'gone'}" + (f": {text}" if text else "")
+        elif one != other:
+            yield f"{name}: {one} -> {other}"
+
+
+def _sections(module: Module) -> dict[str, str]:
+    kernel = module.kernel
+    entries = {f"feature {name}": expr.to_text(formula) for name, formula in kernel.derived.items()}
+    whens = [(f"regime {entry.name}", entry.when) for entry in kernel.regimes]
+    whens += [(f"class {entry.name}", entry.when) for entry in kernel.classes]
+    for name, when in whens:
+        entries[name] = "otherwise" if when is None else expr.to_text(when)
+    names = [*(regime.name for regime in kernel.regimes), *(entry.name for entry in kernel.classes)]
+    entries["order of regimes and classes"] = ", ".join(names)
+    for rule in kernel.constraints:
+        entries[f"constraint {rule.text}" + (f" ({', '.join(rule.variants)})" if rule.variants else "")] = ""
+    entries |= {f"limit {name}": str(value) for name, value in module.device.limits.items()}
+    entries |= {f"parameter {name}": str(known.default) for name, known in kernel.parameters.items()}
+    entries["fallback"] = kernel.constant_name(kernel.fallback)
+    return entries
+
+
+def with_parameters_of(kernel: KernelSpec, heuristic: Heuristic) -> Heuristic:
+    """A heuristic of another version of the spec with a kernel's parameters."""
+
+    def own(row: Row) -> Row:
+        others = {name: kernel.own(config) for name, config in row.others.items()}
+        return Row(kernel.own(row.config), others, tuple(map(kernel.own, row.then)))
+
+    regimes = heuristic.regimes
+    return Heuristic(tuple(replace(one, rows=tuple(map(own, one.rows))) for one in regimes))
+
+
+def row_changes(old: Heuristic, new: Heuristic, kernel: KernelSpec) -> Iterator[str]:
+    """The bounds and rows that changed; both heuristics have the kernel's parameters."""
+    olds = {regime.name: regime for regime in old.regimes}
+    for regime in new.regimes:
+        before = olds.get(regime.name)
+        if before is None:
+            continue
+        if _questions(before.tree) != _questions(regime.tree):
+            rows = f"{len(before.rows)} rows before, {counted(len(regime.rows), 'row')} now"
+            yield f"{regime.name}: other questions ({rows})"
+            continue
+        yield from (f"{regime.name}: {moved}" for moved in _moved(before.tree, regime.tree))
+        for number, (one, other) in enumerate(zip(before.rows, regime.rows, strict=True)):
+            cells, now = _cells(one, kernel), _cells(other, kernel)
+            for cell in dict.fromkeys([*cells, *now]):
+                if cells.get(cell) != now.get(cell):
+                    change = f"{cells.get(cell, 'none')} -> {now.get(cell, 'none')}"
+                    yield f"{regime.name}, row {number}{cell}: {change}"
+
+
+def _cells(row: Row, kernel: KernelSpec) -> Mapping[str, str]:
+    """The configs of a row by the words for a cell."""
+    name = kernel.constant_name
+    cells = {"": name(row.config)} | {f", {of}": name(config) for of, config in row.others.items()}
+    return cells | ({", runners-up": ", ".join(map(name, row.then))} if row.then else {})
+
+
+def _questions(tree: StepTree) -> object:
+    """A tree without its thresholds."""
+    return tree if isinstance(tree, int) else (tree.feature, _questions(tree.low), _questions(tree.high))
+
+
+def _moved(old: StepTree, new: StepTree) -> Iterator[str]:
+    """The bounds that moved, of trees with the same questions."""
+    if isinstance(old, Split) and isinstance(new, Split):
+        if old.threshold != new.threshold:
+            yield f"{new.feature} <= {old.threshold:,} -> {new.threshold:,}"
+        yield from _moved(old.low, new.low)
+        yield from _moved(old.high, new.high)
