@@ -36,6 +36,7 @@ class Subject:
     scenarios: Mapping[str, Any]  # by id; pickled for the processes
     prepare: Prepare  # pickled as well
     job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
+    load: Callable[[], object] = bool  # imports what both need; every process calls it as it starts
 
 
 @dataclass
@@ -54,9 +55,9 @@ class _Visiting:
 class _Worker:
     """A process with a GPU, and its current visit."""
 
-    def __init__(self, device: torch.device, prepare: Prepare) -> None:
+    def __init__(self, device: torch.device, subject: Subject) -> None:
         self.device = device
-        self._prepare = prepare
+        self._subject = subject
         self.visiting: _Visiting | None = None
         self.heard = 0.0
         self.start()
@@ -66,7 +67,9 @@ class _Worker:
         self.connection: Connection
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=serve, args=(theirs, str(self.device), self._prepare), daemon=True
+            target=serve,
+            args=(theirs, str(self.device), self._subject.prepare, self._subject.load),
+            daemon=True,
         )
         with without_interrupts():
             self.process.start()
@@ -107,7 +110,8 @@ class GpuBench:
         self._broken = 0
         self._told: set[str] = set()
         self._compiler = CompileAhead(devices[0], compile_workers)
-        self._workers = [_Worker(device, subject.prepare) for device in devices]
+        self._compiler.load(subject.load)
+        self._workers = [_Worker(device, subject) for device in devices]
         try:
             facts = [worker.await_ready() for worker in self._workers]
             names = list(dict.fromkeys(str(fact["name"]) for fact in facts))

@@ -4,6 +4,7 @@ A launch that ends its process costs one cell: the parent knows which config it 
 process.
 """
 
+import contextlib
 import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -48,13 +49,18 @@ class Note:
     text: str
 
 
-def serve(connection: Connection, device_name: str, prepare: Prepare) -> None:
-    """Send the facts of the device, then answer requests until the connection closes or the parent ends."""
+def serve(connection: Connection, device_name: str, prepare: Prepare, load: Callable[[], object]) -> None:
+    """Send the facts of the device, then answer requests until the connection closes or the parent ends.
+
+    load: imports what requests will need, while the other processes start, too.
+    """
     follow_parent()
     device = torch.device(device_name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     connection.send(device_facts(device))
+    with contextlib.suppress(Exception):  # requests will raise it again
+        load()
     show = warnings.showwarning
 
     def tell(message: Any, category: type[Warning], *where: Any, **others: Any) -> None:

@@ -60,6 +60,10 @@ class KernelFile:
     name: str
     untuned: bool = False  # the shapes that were kept aside when shapes were drawn, instead of the others
 
+    def load(self) -> None:
+        """Import the file, and all that it imports."""
+        loaded(self)
+
     def source_hash(self) -> str:
         """The hash of all source on which times and checks depend, as this process has it."""
         return loaded(self).source_hash

@@ -85,7 +85,7 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool, without_
     return Workload(
         kernel=name,
         features=names,
-        subject=Subject(shapes, file.prepare, file.job_for),
+        subject=Subject(shapes, file.prepare, file.job_for, file.load),
         space=lambda facts: space,
         source_hash=file.source_hash,
         timing=TIMING,

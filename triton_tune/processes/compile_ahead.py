@@ -194,6 +194,16 @@ class CompileAhead:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def load(self, load: Callable[[], object]) -> None:
+        """Start all processes, each of which calls `load`, and do not wait for them.
+
+        Imports of a large package take seconds, also where few jobs come first.
+        """
+        if not self._idle:
+            with without_interrupts(), without_main():
+                for _ in range(self.workers):
+                    self._start().submit(load)
+
     def close(self) -> None:
         """Stop the processes, and give up what they are compiling."""
         if self._pool is not None:
