@@ -79,6 +79,7 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     ]
     left_out = ((h.problem, left_out_words(h.problem)) for h in heuristics)
     notes += [f"{title(problem)}: {words}." for problem, words in left_out if words]
+    notes += [f"{line}." for line in unfinished([h.problem for h in heuristics])]
     notes += [f"{line}." for line in untimed_fallbacks([h.problem for h in heuristics])]
     notes += [f"{title(h.problem)}: {line}." for h in heuristics for line in _ignored(h.problem)]
     return notes + not_kept(heuristics)
@@ -102,6 +103,18 @@ def untimed_fallbacks(problems: Sequence[Problem]) -> list[str]:
         for name, kernel in kernels.items()
         if name not in measured
     ]
+
+
+def unfinished(problems: Sequence[Problem]) -> list[str]:
+    """A line for each table whose tuning run ended before its search did."""
+    lines = []
+    for problem in problems:
+        run = problem.table.provenance.get("summary", {})
+        if run.get("finished") is False:
+            cells = f"{run.get('cells_measured', 0):,} of {run.get('cells_possible', 0):,} cells are measured"
+            what = f"the tuning run ended early: {cells}, and {len(problem.cost):,} scenarios compare configs"
+            lines.append(f"{title(problem)}: {what}; the same command with a larger budget goes on")
+    return lines
 
 
 def title(problem: Problem) -> str:

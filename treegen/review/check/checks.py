@@ -20,12 +20,12 @@ from treegen.core.table import Table
 from treegen.crossval.score import Score
 from treegen.emit.package import emit_package
 from treegen.read.problem import read_table, refuse_failing, spec_problem
-from treegen.review.build_summary import not_kept, title, untimed_fallbacks
+from treegen.review.build_summary import not_kept, title, unfinished, untimed_fallbacks
 from treegen.review.check.compiling import check_compile
 from treegen.review.check.hook import HookDescription, HookFailure, HookProcess, MissingHook
 from treegen.review.check.report import CheckReport
 from treegen.review.modules import Module, expected_modules, read_committed
-from treegen.review.printing import counted, percent
+from treegen.review.printing import counted, left_out_words, percent
 from treegen.write.output_folder import differences, foreign_files
 from tuning_table.table import RUN
 
@@ -114,12 +114,8 @@ def check_tables(spec: Spec) -> tuple[CheckReport, list[Problem] | None]:
                 usable = False
     seen = f"{counted(len(folders), 'table')} of the spec, {len(beside)} beside them"
     scenarios = counted(sum(len(table.scenarios) for table in tables.values()), "scenario")
-    notes = [
-        f"{title(one)}: no config has a time in {counted(one.without_time, 'scenario')}"
-        for one in found
-        if one.without_time
-    ]
-    notes += untimed_fallbacks(found) if usable else []
+    notes = [f"{title(one)}: {words}" for one in found if (words := left_out_words(one))]
+    notes += [*unfinished(found), *untimed_fallbacks(found)] if usable else []
     report = CheckReport(f"{seen}, {scenarios}", tuple(problems), notes=tuple(notes))
     return report, found if usable else None
 
