@@ -11,6 +11,7 @@ from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
+from treegen.crossval.built import Build, DeviceHeuristic
 from treegen.crossval.folds import FoldFit, evaluate, folds_of, group_folds
 from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
 from treegen.crossval.score import Score, with_comments
@@ -18,7 +19,6 @@ from treegen.emit.package import emit_package
 from treegen.fit.decide import Scenarios
 from treegen.fit.fit import Origin, refit
 from treegen.read.problem import read_table, refuse_failing, spec_problem
-from treegen.update.built import Build, DeviceHeuristic
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
 
 SCENARIOS_A_PROCESS = 500  # fewer are fitted in the time that a process takes to start

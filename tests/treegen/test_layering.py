@@ -17,7 +17,6 @@ TREEGEN = [
     "read fit",
     "crossval",
     "emit",
-    "update",
     "write",
     "build",
     "review importers start",

@@ -10,10 +10,10 @@ from rich.table import Table as Grid
 
 from treegen.core.problem import Problem
 from treegen.core.table import Cells, Table, needless
+from treegen.crossval.built import DeviceHeuristic
 from treegen.crossval.folds import HeldOut
 from treegen.crossval.score import Quality, Score
 from treegen.review.printing import left_out_words
-from treegen.update.built import DeviceHeuristic
 
 _NUMBERS = ("scenarios", "rows", "configs")
 _COLUMNS = ("device", *_NUMBERS, "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
