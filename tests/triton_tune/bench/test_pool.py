@@ -178,17 +178,23 @@ import os, time, torch
 from triton_tune.bench.pool import GpuBench, Subject
 from triton_tune.core.problem import PlannedVisit
 
+loaded = []
+
+def load():
+    loaded.append("as the process starts")
+    raise ImportError("which a visit will raise again")
+
 def prepare(scenario, repeat, device):
     if scenario == "bad":
         raise ValueError("no such scenario")
     def measure(config, best_us):
         if config == "raises":
             raise KeyError(config)
-        return float(os.getpid())
+        return float(os.getpid()) if loaded else 0.0
     return measure
 
 if __name__ == "__main__":
-    bench = GpuBench([torch.device("cpu")], Subject({"a": "a", "bad": "bad"}, prepare, None), 0)
+    bench = GpuBench([torch.device("cpu")], Subject({"a": "a", "bad": "bad"}, prepare, None, load), 0)
     bench.configs = {"c": "c", "r": "raises"}
     for visit in bench.measure([PlannedVisit("bad", 1, ("c", "r")), PlannedVisit("a", 1, ("r", "c"))], 1e18):
         print(visit.cells["r"].reason, flush=True)
