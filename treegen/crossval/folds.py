@@ -16,8 +16,7 @@ from treegen.core.heuristic import Heuristic
 from treegen.core.problem import UNIT, Problem
 from treegen.crossval.peers import classifier
 from treegen.crossval.score import Ints, Quality, Score, cells_of, costs_of, penalised, quality
-from treegen.fit.costs import copies
-from treegen.fit.costs import groups_of as groups_of
+from treegen.fit.costs import copies, groups_of
 
 FOLDS = 5
 GROUP_FOLDS = 6

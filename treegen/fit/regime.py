@@ -62,7 +62,7 @@ class RegimeSearch:
         problem, budget = known.problem, known.problem.kernel.budget
         self.regime: Regime = problem.kernel.regimes[place]
         self.scenarios = known.regimes[place] if len(known.regimes[place]) else np.arange(len(loss))
-        self._known, self._place, self._problem, self.columns = known, place, problem, columns
+        self._known, self._problem, self.columns = known, problem, columns
         own = problem.features[self.scenarios]
         copy = copies(own)  # copies of a scenario are one piece of evidence
         _, chosen = np.unique(copy, return_index=True)

@@ -304,9 +304,8 @@ def _other_split(training: Training, tree: Node, rows: Ints) -> int:
         evident = [training.small.pays(training.by_cluster(rows, gain)) for gain in gains]
         allowed[small] = evident[0] & evident[1]
     else:
-        moved = (
-            sides - sides[:, [tree.before]]
-        )  # 1 where a scenario comes to the low side, -1 where it leaves
+        # 1 where a scenario comes to the low side, -1 where it leaves.
+        moved = sides - sides[:, [tree.before]]
         allowed = training.change.pays(-difference[:, None] * moved)
         allowed[tree.before] = True
     best = int(np.where(allowed, loss, np.inf).argmin())

@@ -17,11 +17,11 @@ from rich.table import Table as Grid
 from treegen import __version__
 from treegen.core.errors import InputError, one_line, shown
 from treegen.core.problem import UNIT, Problem
-from treegen.crossval.folds import FOLDS, Fold, HeldOut, folds_of, group_folds, groups_of, with_error
+from treegen.crossval.folds import FOLDS, Fold, HeldOut, folds_of, group_folds, with_error
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import FOREST, OURS, SINGLE, Rule, learn
 from treegen.crossval.score import Ints, costs_of
-from treegen.fit.costs import copies, table_noise
+from treegen.fit.costs import copies, groups_of, table_noise
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words

@@ -19,11 +19,11 @@ from treegen.core.launches import UNKNOWN
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
-from treegen.crossval.folds import HeldOut, cross_validate, folds_of, group_folds, groups_of, held_out
+from treegen.crossval.folds import HeldOut, cross_validate, folds_of, group_folds, held_out
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import single_best
 from treegen.crossval.score import Quality, Score, costs_of, quality
-from treegen.fit.costs import copies
+from treegen.fit.costs import copies, groups_of
 from treegen.fit.decide import ABSENT
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
