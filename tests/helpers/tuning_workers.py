@@ -33,7 +33,7 @@ CONFIGS = [str(config) for config in declared("cpu") if config.block_m <= 64 and
 def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Connection, str, object], None]:
     """A process that gives every config 7 us, after `act` did with it what it likes."""
 
-    def serve(connection: Connection, device: str, prepare: object, load: object) -> None:
+    def serve(connection: Connection, device: str, load: object) -> None:
         connection.send(facts(device) if facts else {"name": "stub"})
         scenario = ""
         with contextlib.suppress(EOFError):

@@ -36,7 +36,6 @@ class Subject:
     scenarios: Mapping[str, Any]  # by id; pickled for the processes
     prepare: Prepare  # pickled as well
     job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
-    load: Callable[[], object] = bool  # imports what both need; every process calls it as it starts
 
 
 @dataclass
@@ -55,9 +54,9 @@ class _Visiting:
 class _Worker:
     """A process with a GPU, and its current visit."""
 
-    def __init__(self, device: torch.device, subject: Subject) -> None:
+    def __init__(self, device: torch.device, load: Callable[[], object]) -> None:
         self.device = device
-        self._subject = subject
+        self._load = load
         self.visiting: _Visiting | None = None
         self.heard = 0.0
         self.start()
@@ -68,7 +67,7 @@ class _Worker:
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
             target=serve,
-            args=(theirs, str(self.device), self._subject.prepare, self._subject.load),
+            args=(theirs, str(self.device), self._load),
             daemon=True,
         )
         with without_interrupts():
@@ -99,30 +98,37 @@ class _Worker:
 class GpuBench:
     """Measures on `devices`, which are of one model.
 
-    facts: the device, known from the start. configs: by id, to be set before compiling and measuring.
+    Its processes start at once, and `begin` waits for them, so that the caller may find out meanwhile what is
+    to be measured. load: imports what measuring and compiling need; each process calls it as it starts.
+    facts: the device, known once `begin` returns. configs: by id, to be set before compiling and measuring.
     """
 
+    facts: dict[str, str | int]
+
     def __init__(
-        self, devices: Sequence[torch.device], subject: Subject, compile_workers: int | None = None
+        self,
+        devices: Sequence[torch.device],
+        compile_workers: int | None = None,
+        load: Callable[[], object] = bool,
     ) -> None:
-        self._subject = subject
         self.configs: Mapping[str, Hashable] = {}
         self._broken = 0
         self._told: set[str] = set()
         self._compiler = CompileAhead(devices[0], compile_workers)
-        self._compiler.load(subject.load)
-        self._workers = [_Worker(device, subject) for device in devices]
-        try:
-            facts = [worker.await_ready() for worker in self._workers]
-            names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
-            if len(names) > 1:
-                raise TuningError(
-                    f"the GPUs are of different models ({', '.join(names)}), and a table is of one model: "
-                    "choose with --gpus"
-                )
-        except BaseException:
-            self.close()
-            raise
+        self._compiler.load(load)
+        self._workers = [_Worker(device, load) for device in devices]
+
+    def begin(self, subject: Subject) -> None:
+        """Wait until all processes have started, so that no budget pays for it. Raises TuningError."""
+        self._subject = subject
+        facts = [worker.await_ready() for worker in self._workers]
+        names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
+        if len(names) > 1:
+            raise TuningError(
+                f"the GPUs are of different models ({', '.join(names)}), and a table is of one model: "
+                "choose with --gpus"
+            )
+        self._compiler.await_loaded()
         self.facts = facts[0]
 
     def __enter__(self) -> Self:
@@ -182,7 +188,10 @@ class GpuBench:
         order = list(task.configs)
         random.Random(f"{task.scenario}/{task.repeat}").shuffle(order)
         worker.visiting = _Visiting(task, order)
-        worker.ask(Begin(self._subject.scenarios[task.scenario], task.repeat))
+        self._prepare(worker, task)
+
+    def _prepare(self, worker: _Worker, task: PlannedVisit) -> None:
+        worker.ask(Begin(self._subject.prepare, self._subject.scenarios[task.scenario], task.repeat))
 
     def _listen(self, worker: _Worker, visiting: _Visiting) -> None:
         try:
@@ -223,4 +232,4 @@ class GpuBench:
         if not visiting.left:
             worker.visiting = None
         else:
-            worker.ask(Begin(self._subject.scenarios[visiting.task.scenario], visiting.task.repeat))
+            self._prepare(worker, visiting.task)

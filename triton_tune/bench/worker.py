@@ -4,7 +4,6 @@ A launch that ends its process costs one cell: the parent knows which config it 
 process.
 """
 
-import contextlib
 import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import torch
 
 from triton_tune.core.device import device_facts, exceeds_device
 from triton_tune.core.errors import TuningWarning, in_one_line
-from triton_tune.processes.compile_ahead import follow_parent
+from triton_tune.processes.compile_ahead import follow_parent, load_on
 from tuning_table.table import TOO_LARGE, Cell, Failure
 
 DISAGREES = "disagrees with the reference"
@@ -30,6 +29,7 @@ Prepare = Callable[[Any, int, torch.device], Callable[[Any, float], Cell]]
 class Begin:
     """Asks to prepare a scenario; the answer is None, or the Failure of every config."""
 
+    prepare: Prepare
     scenario: Any  # of the bench's subject
     repeat: int
 
@@ -49,18 +49,17 @@ class Note:
     text: str
 
 
-def serve(connection: Connection, device_name: str, prepare: Prepare, load: Callable[[], object]) -> None:
+def serve(connection: Connection, device_name: str, load: Callable[[], object]) -> None:
     """Send the facts of the device, then answer requests until the connection closes or the parent ends.
 
-    load: imports what requests will need, while the other processes start, too.
+    load: imports what requests will need, before the facts are sent.
     """
     follow_parent()
     device = torch.device(device_name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    load_on(device, load)
     connection.send(device_facts(device))
-    with contextlib.suppress(Exception):  # requests will raise it again
-        load()
     show = warnings.showwarning
 
     def tell(message: Any, category: type[Warning], *where: Any, **others: Any) -> None:
@@ -80,7 +79,7 @@ def serve(connection: Connection, device_name: str, prepare: Prepare, load: Call
         try:
             if isinstance(request, Begin):
                 measure = None  # frees the tensors of the scenario before
-                measure = prepare(request.scenario, request.repeat, device)
+                measure = request.prepare(request.scenario, request.repeat, device)
             elif measure is not None:
                 answer = measure(request.config, request.best_us)
         except Exception as error:

@@ -19,8 +19,9 @@ def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus
         "--budget",
         type=seconds,
         default=budget,
-        help="seconds to compile and time in, summed over all runs of the table; what is under way then is "
-        f"finished, and to start takes some seconds more (default: {budget:.0f})",
+        help="seconds to compile and time in, summed over all runs of the table; importing the package and "
+        "starting processes come before, and what is under way in the end is finished "
+        f"(default: {budget:.0f})",
     )
     arguments.add_argument(
         "--strategy",

@@ -29,27 +29,33 @@ UNTUNED = "untuned"  # how the folder's name of a table that only judges begins
 REFERENCE_WORKERS = 15  # processes with which COMPILE_S was measured
 
 
-def run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
+def run(
+    options: argparse.Namespace,
+    workload_on: Callable[[torch.device], Workload],
+    load: Callable[[], object] = bool,
+) -> int:
     """Do what the arguments of `add_run_arguments` ask for.
 
     Returns 0; 1 if choices are stale or unsure, or too many scenarios have no config that works; 130 after
     Ctrl-C.
-    workload_on: is given the device on which a kernel's shapes may be looked at.
-    Raises TuningError and TableError.
+    workload_on: is given the device on which a kernel's shapes may be looked at. load: imports what processes
+    that measure need. Raises TuningError and TableError.
     """
     if options.dry_run:
         return _dry_run(options, workload_on)
     if options.recheck is not None:
-        return _recheck(options, workload_on)
+        return _recheck(options, workload_on, load)
     devices = devices_from(options.gpus)
-    workload = workload_on(devices[0])
     if options.empty:
+        workload = workload_on(devices[0])
         facts = device_facts(devices[0])
         with _table(options, workload, workload.space(facts), facts) as table:
             commands = _next_commands(table.folder, has_times=False)
             print(f"{table.folder}: a table without times; next: {commands}")
         return 0
-    with GpuBench(devices, workload.subject, options.compile_workers) as bench:
+    with GpuBench(devices, options.compile_workers, load) as bench:
+        workload = workload_on(devices[0])
+        bench.begin(workload.subject)
         space = workload.space(bench.facts)
         print("\n".join(space.lines), flush=True)
         bench.configs = space.configs
@@ -113,11 +119,16 @@ def _table(
     )
 
 
-def _recheck(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
+def _recheck(
+    options: argparse.Namespace,
+    workload_on: Callable[[torch.device], Workload],
+    load: Callable[[], object],
+) -> int:
     """Check a table's choices again. Returns 1 if some are stale, or too many unsure."""
     devices = devices_from(options.gpus)
-    workload = workload_on(devices[0])
-    with GpuBench(devices, workload.subject, options.compile_workers) as bench:
+    with GpuBench(devices, options.compile_workers, load) as bench:
+        workload = workload_on(devices[0])
+        bench.begin(workload.subject)
         folder = Path(options.recheck or _folder(options, workload, bench.facts))
         if not (folder / RUN).exists():
             named = "name one, as in --recheck tuning_data/<kernel>/<device>"

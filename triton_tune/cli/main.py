@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from triton_tune.cli.arguments import add_run_arguments
@@ -47,10 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         from triton_tune.cli.command import run
-        from triton_tune.kernel.workload import workload_of
+        from triton_tune.kernel.workload import file_of, workload_on
 
-        asked = {"untuned": options.untuned, "ask_module": options.recheck is not None}
+        file = file_of(options.file, options.kernel, untuned=options.untuned)
+        asked = {"ask_module": options.recheck is not None}
         asked["without_tensors"] = options.dry_run or options.empty
-        return run(options, workload_of(options.file, options.kernel, **asked))
+        return run(options, partial(workload_on, file, **asked), file.load)
 
     return exit_code("triton-tune", work)

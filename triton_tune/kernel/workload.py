@@ -4,7 +4,7 @@ import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,29 +26,28 @@ _MOST_CHARACTERS = 100  # of a scenario's id
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
-def workload_of(
-    path: Path,
-    name: str | None = None,
-    *,
-    untuned: bool = False,
-    ask_module: bool = False,
-    without_tensors: bool = False,
-) -> Callable[[torch.device], Workload]:
-    """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
+def file_of(path: Path, name: str | None = None, *, untuned: bool = False) -> KernelFile:
+    """Import a file that defines a `Tuning`.
 
-    name: of the Tuning, if the file defines several. untuned: of the shapes, those kept aside. ask_module:
-    look at what `@tuned` chooses for them, too. without_tensors: allocate none, and measure nothing; only
-    code that reads values of tensors gets some. Raises TuningError.
+    name: of the Tuning, if the file defines several. untuned: of the shapes, those kept aside. Raises
+    TuningError.
     """
     found = load_tunings(path.resolve())
     if name is None and len(found) > 1:
         raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
     file = KernelFile(path.resolve(), name or next(iter(found)), untuned)
     loaded(file)
-    return lambda device: _workload(file, device, ask_module, without_tensors)
+    return file
 
 
-def _workload(file: KernelFile, device: torch.device, ask_module: bool, without_tensors: bool) -> Workload:
+def workload_on(
+    file: KernelFile, device: torch.device, *, ask_module: bool = False, without_tensors: bool = False
+) -> Workload:
+    """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
+
+    ask_module: look at what `@tuned` chooses for them, too. without_tensors: allocate none, and measure
+    nothing; only code that reads values of tensors gets some. Raises TuningError.
+    """
     name, kernel, tuning = file.name, loaded(file).kernel, loaded(file).tuning
     looks = _look_at_shapes(file, device, ask_module=ask_module, without_tensors=without_tensors)
     shapes = {shape.id: shape for shape in looks}
@@ -85,7 +84,7 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool, without_
     return Workload(
         kernel=name,
         features=names,
-        subject=Subject(shapes, file.prepare, file.job_for, file.load),
+        subject=Subject(shapes, file.prepare, file.job_for),
         space=lambda facts: space,
         source_hash=file.source_hash,
         timing=TIMING,

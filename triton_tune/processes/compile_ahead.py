@@ -88,6 +88,16 @@ def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[JobFailure]:
     return failures
 
 
+def load_on(device: torch.device, load: Callable[[], object]) -> None:
+    """Call `load` and use the device once, as the first use takes seconds in each process."""
+    with contextlib.suppress(Exception):  # what needs it will raise it again
+        load()
+        if device.type == "cuda":
+            square = torch.ones(16, 16, device=device)
+            torch.mm(square, square)
+            torch.cuda.synchronize(device)
+
+
 def _failures(job: Job, device: torch.device) -> int:
     """Run a job in a worker and count failures; the caller's own launch shows their messages."""
     return sum(not exceeds_device(failure.error) for failure in run_jobs([job], device))
@@ -187,6 +197,7 @@ class CompileAhead:
         self.workers = default_workers() if workers is None else workers
         self._known: frozenset[Hashable] = frozenset()
         self._pool: ProcessPoolExecutor | None = None
+        self._loading: list[Future[None]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -201,8 +212,12 @@ class CompileAhead:
         """
         if not self._idle:
             with without_interrupts(), without_main():
-                for _ in range(self.workers):
-                    self._start().submit(load)
+                pool = self._start()
+                self._loading = [pool.submit(load_on, self._device, load) for _ in range(self.workers)]
+
+    def await_loaded(self) -> None:
+        """Wait for what `load` started."""
+        wait(self._loading)
 
     def close(self) -> None:
         """Stop the processes, and give up what they are compiling."""

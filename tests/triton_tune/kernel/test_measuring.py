@@ -13,7 +13,7 @@ from triton_tune.kernel import measuring
 from triton_tune.kernel.autotuned import Launch
 from triton_tune.kernel.batches import without_memory
 from triton_tune.kernel.measuring import CompileJob, KernelFile, Sets, loaded
-from triton_tune.kernel.workload import workload_of
+from triton_tune.kernel.workload import file_of, workload_on
 
 CPU = torch.device("cpu")
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
@@ -80,7 +80,7 @@ def test_what_cannot_be_sent_is_made_again(argument: Any) -> None:
 
 def test_processes_that_compile_make_no_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     file = KernelFile(FILE, "scaled")
-    workload = workload_of(FILE, "scaled")(CPU)
+    workload = workload_on(file_of(FILE, "scaled"), CPU)
     made: list[object] = []
     monkeypatch.setattr(measuring, "make", lambda *given: made.append(given))
     for shape in workload.subject.scenarios.values():

@@ -14,7 +14,7 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 
 from triton_tune import tuned
 from triton_tune.kernel.measuring import KernelFile
-from triton_tune.kernel.workload import workload_of
+from triton_tune.kernel.workload import file_of, workload_on
 from tuning_table.table import Failure
 
 CPU = torch.device("cpu")
@@ -70,7 +70,7 @@ def test_it_is_measured_with_features_of_its_arguments_and_all_results_checked(
     tmp_path: Path, package: Any
 ) -> None:
     right, wrong = write(tmp_path, "right"), write(tmp_path, "wrong", error=1)
-    workload = workload_of(right.path)(CPU)
+    workload = workload_on(file_of(right.path), CPU)
     assert workload.features == ("BD", "T", "cache_dtype")
     assert workload.provenance == {"values": {"cache_dtype": ["float32", "none"]}}
     for shape in workload.subject.scenarios.values():
