@@ -14,12 +14,17 @@ from examples.anatomy.common import Batch
 
 # Query tokens and keys of each sequence. A scheduler sorts decodes to the front, but a decode may stand behind.
 BATCHES = {
-    "decode": ((1, 1, 1), (37, 1, 70)),
-    "prompts": ((21, 3, 40), (21, 50, 40)),
-    "mixed": ((1, 1, 19, 0, 1, 33), (65, 2, 19, 5, 30, 49)),
+    "decode": ((1, 1, 1), (37, 1, 140)),
+    "prompts": ((20, 3), (20, 50)),
+    "mixed": ((1, 1, 18, 0, 1), (70, 2, 18, 5, 30)),
 }
-# Query heads a KV head, head size, page size.
-LAYOUTS = [(1, 64, 16), (4, 128, 1), (7, 80, 48), (4, 64, 48), (7, 128, 16), (1, 80, 1)]
+# Query heads a KV head, head size, page size: each kind of batch has each of these values.
+LAYOUTS = {
+    "decode": [(1, 64, 16), (4, 128, 1), (7, 80, 48)],
+    "prompts": [(1, 80, 1), (4, 64, 48), (7, 128, 16)],
+    "mixed": [(1, 128, 48), (4, 80, 16), (7, 64, 1)],
+}
+CASES = [(name, *layout) for name in BATCHES for layout in LAYOUTS[name]]
 
 
 def compute(step: str, name: str, group: int, head_size: int, block_size: int) -> float:
@@ -35,8 +40,7 @@ def compute(step: str, name: str, group: int, head_size: int, block_size: int) -
     return relative_error(out, made.reference())
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: "group {} head {} page {}".format(*layout))
-@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("case", CASES, ids="{0[0]} group {0[1]} head {0[2]} page {0[3]}".format)
 @pytest.mark.parametrize("step", STEPS)
-def test_every_step_computes_attention(step: str, name: str, layout: tuple[int, int, int]) -> None:
-    assert compute(step, name, *layout) < TOLERANCE[torch.float16]
+def test_every_step_computes_attention(step: str, case: tuple[str, int, int, int]) -> None:
+    assert compute(step, *case) < TOLERANCE[torch.float16]
