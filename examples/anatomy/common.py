@@ -1,11 +1,8 @@
-"""What all steps share: the batch that each gets, and the search for a program's sequence."""
+"""What all steps share: the batch that each gets, and the search for a program's Q-Block."""
 
-import math
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -27,14 +24,14 @@ class Shape:
 
     @property
     def factor(self) -> float:
-        """Of scores in base 2: 2 ** (factor * q @ k) is e ** (q @ k / sqrt(head_size))."""
-        return self.head_size**-0.5 * math.log2(math.e)
+        """Of scores in base 2: exp2(factor * q @ k) is exp(q @ k / sqrt(head_size))."""
+        return self.head_size**-0.5 * 1.4426950408889634
 
 
 class Batch(NamedTuple):
     """One step of a server, causal: query i of a sequence sees keys 0 .. seq_len - query_len + i.
 
-    All tensors are contiguous, and those of floats share one dtype, float16 or bfloat16.
+    All tensors are contiguous; q, caches and out share one dtype, float16 or bfloat16.
     """
 
     q: Tensor  # [num_tokens, num_query_heads, head_size]
@@ -54,18 +51,10 @@ class Batch(NamedTuple):
 
     @property
     def args(self) -> tuple:
-        """The first arguments of every kernel."""
-        tables = self.block_tables
-        index = (tables, self.seq_lens, self.query_start_loc)
-        return self.q, self.k_cache, self.v_cache, self.out, *index, len(self.seq_lens), tables.stride(0)
+        """The first arguments of every kernel; the last is the stride of `block_tables`."""
+        return (*self[:7], len(self.seq_lens), self.block_tables.stride(0))
 
-    @property
-    def num_decodes(self) -> int:
-        """How many sequences at the front have one query token, as a scheduler sorts them."""
-        others = (i for i, query_len in enumerate(self.host_query_lens) if query_len != 1)
-        return next(others, len(self.host_query_lens))
-
-    def block_m(self, prompts: int) -> int:
+    def block_m(self, prompts: int = 64) -> int:
         """Rows of a Q-Block: `prompts` if there are any, else the fewest that a tensor core takes."""
         fewest = max(16, triton.next_power_of_2(self.shape.group))
         return max(fewest, prompts) if max(self.host_query_lens) > 1 else fewest
@@ -75,27 +64,21 @@ class Batch(NamedTuple):
         return self.q.shape[0] // (block_m // self.shape.group) + len(self.seq_lens)
 
 
-@cache
-def multiprocessors(device: torch.device) -> int:
-    """Of a GPU; 4 stand for the interpreter's."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
-
-
 @triton.jit
-def find_sequence(starts, num_seqs, block, BLOCK_Q: tl.constexpr):
-    """The sequence of the batch's Q-Block number `block`, by binary search.
+def find_q_block(starts, num_seqs, number, BLOCK_Q: tl.constexpr):
+    """The sequence of the batch's Q-Block `number`, by binary search, and the block's number there.
 
-    Sequence i has the numbers from starts[i] // BLOCK_Q + i on: an upper bound of the blocks before it
-    (section 4.4). With BLOCK_Q = 0, `block` is the number of a token.
+    Sequence i has numbers from starts[i] // BLOCK_Q + i on: an upper bound of the blocks before it (section
+    4.4). With BLOCK_Q = 0, `number` is that of a token.
     """
     base = tl.load(starts)
-    low = 0
-    high = num_seqs
+    low, high, before = 0, num_seqs, 0
     while high - low > 1:
         middle = (low + high) // 2
-        start = tl.load(starts + middle) - base
+        first = tl.load(starts + middle) - base
         if BLOCK_Q > 0:
-            start = start // BLOCK_Q + middle
-        low = tl.where(start <= block, middle, low)
-        high = tl.where(start <= block, high, middle)
-    return low
+            first = first // BLOCK_Q + middle
+        inside = first <= number
+        low, high = tl.where(inside, middle, low), tl.where(inside, high, middle)
+        before = tl.where(inside, first, before)
+    return low, number - before

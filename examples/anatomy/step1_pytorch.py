@@ -1,7 +1,7 @@
 """Step 1: PyTorch with a paged cache, as a first server has it.
 
-For each sequence: gather its pages, give each query head a copy of its KV head, and compute softmax(Q K^T) V
-with all scores in memory. q [tokens, query heads, head], pages [block, KV heads, head]; scores are float32.
+For each sequence: gather its pages, copy each KV head for the query heads of its group, and compute
+softmax(Q K^T) V with all scores in memory: float32 [query heads, query tokens, keys].
 """
 
 import torch
@@ -14,16 +14,14 @@ def attention(b: Batch) -> Tensor:
     shape, first = b.shape, 0
     for seq, (query_len, seq_len) in enumerate(zip(b.host_query_lens, b.host_seq_lens, strict=True)):
         pages = b.block_tables[seq, : -(-seq_len // shape.block_size)].long()
-        # [query heads, keys, head]
-        k, v = (
+        k, v = (  # [query heads, keys, head size]
             cache[pages].flatten(0, 1)[:seq_len].transpose(0, 1).repeat_interleave(shape.group, 0)
             for cache in (b.k_cache, b.v_cache)
         )
         q = b.q[first : first + query_len].transpose(0, 1)
         scores = (q @ k.transpose(1, 2)).float() * shape.head_size**-0.5
-        keys = torch.arange(seq_len, device=q.device)
-        last = torch.arange(seq_len - query_len, seq_len, device=q.device)[:, None]
-        scores.masked_fill_(keys > last, -torch.inf)
+        last = torch.arange(seq_len - query_len, seq_len, device=q.device)
+        scores.masked_fill_(torch.arange(seq_len, device=q.device) > last[:, None], -torch.inf)
         b.out[first : first + query_len] = (scores.softmax(-1).to(v.dtype) @ v).transpose(0, 1)
         first += query_len
     return b.out

@@ -1,4 +1,4 @@
-"""Step 2: the naive Triton kernel, listing 3 of "The Anatomy of a Triton Attention Kernel" (arXiv 2511.11581).
+"""Step 2: the naive Triton kernel, listing 3 of "The Anatomy of a Triton Attention Kernel", arXiv 2511.11581.
 
 A program computes one query token and one query head. It walks the pages of its sequence, one page a step,
 and keeps a running maximum and sum (online softmax), so that no score reaches memory. It multiplies a vector
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from examples.anatomy.common import Batch, find_sequence
+from examples.anatomy.common import Batch, find_q_block
 
 
 @triton.jit(do_not_specialize=["num_seqs", "stride"])
@@ -21,10 +21,9 @@ def naive_kernel(q, k, v, out, tables, lens, starts, num_seqs, stride, shape: tl
     PAGE: tl.constexpr = shape.block_size
     TILE: tl.constexpr = triton.next_power_of_2(PAGE)
     token, head = tl.program_id(0), tl.program_id(1)
-    seq = find_sequence(starts, num_seqs, token, 0)
+    seq, _ = find_q_block(starts, num_seqs, token, 0)
     # The last key that this token sees.
     last = tl.load(lens + seq) - tl.load(starts + seq + 1) + token
-
     columns = tl.arange(0, PADDED)
     row = (token.to(tl.int64) * HEADS * GROUP + head) * SIZE + columns
     queries = tl.load(q + row, mask=columns < SIZE, other=0.0).to(tl.float32)

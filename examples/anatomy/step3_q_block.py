@@ -9,30 +9,31 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from examples.anatomy.common import Batch, find_sequence
+from examples.anatomy.common import Batch, find_q_block
 
 
 @triton.jit
-def load_q_block(q, lens, starts, seq, block, head, HEADS: tl.constexpr, shape, BLOCK_M: tl.constexpr):
-    """Block number `block` of a sequence, for HEADS query heads from `head` on.
+def load_rows(q, lens, starts, shape, seq, block, part, BLOCK_M: tl.constexpr, HEADS: tl.constexpr = 0):
+    """Block number `block` of a sequence, for KV head `part`; or for HEADS query heads from part * HEADS on.
 
     Returns the queries [BLOCK_M, padded]; which row of q each is [BLOCK_M]; whether it exists [BLOCK_M]; the
-    last key that it sees [BLOCK_M]; and how many keys the block sees, 0 if it lies behind the sequence.
+    last key that it sees [BLOCK_M]; and where the block's keys stop, 0 if it lies behind the sequence.
     """
     PADDED: tl.constexpr = shape.padded
-    BLOCK_Q: tl.constexpr = BLOCK_M // HEADS
+    GROUP: tl.constexpr = HEADS if HEADS > 0 else shape.group
+    BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
     rows, columns = tl.arange(0, BLOCK_M), tl.arange(0, PADDED)
     first = tl.load(starts + seq)
     query_len = tl.load(starts + seq + 1) - first
     seq_len = tl.load(lens + seq)
-    query = block * BLOCK_Q + rows // HEADS
-    exists = (rows < BLOCK_Q * HEADS) & (query < query_len)
-    row = (first + query).to(tl.int64) * (shape.num_kv_heads * shape.group) + head + rows % HEADS
+    query = block * BLOCK_Q + rows // GROUP
+    exists = (rows < BLOCK_Q * GROUP) & (query < query_len)
+    row = (first + query).to(tl.int64) * (shape.num_kv_heads * shape.group) + part * GROUP + rows % GROUP
     mask = exists[:, None] & (columns < shape.head_size)[None, :]
     queries = tl.load(q + row[:, None] * shape.head_size + columns[None, :], mask=mask, other=0.0)
-    num_keys = tl.minimum(seq_len - query_len + (block + 1) * BLOCK_Q, seq_len)
-    num_keys = tl.where(block * BLOCK_Q < query_len, num_keys, 0)
-    return queries, row, exists, seq_len - query_len + query, num_keys
+    stop = tl.minimum(seq_len - query_len + (block + 1) * BLOCK_Q, seq_len)
+    stop = tl.where(block * BLOCK_Q < query_len, stop, 0)
+    return queries, row, exists, seq_len - query_len + query, stop
 
 
 @triton.jit
@@ -54,14 +55,14 @@ def initial_state(BLOCK_M: tl.constexpr, shape):
 
 
 @triton.jit
-def attend_pages(queries, last, k, v, table, kv_head, start, stop, shape, BLOCK_M: tl.constexpr):
-    """The softmax state of queries over keys `start` .. `stop` - 1, one page a step; `start` begins a page."""
+def attend_pages(queries, last, k, v, table, kv_head, start, stop, shape):
+    """The softmax state of queries over keys `start` .. `stop` - 1, one page a step, from a page on."""
     PADDED: tl.constexpr = shape.padded
     PAGE: tl.constexpr = shape.block_size
     TILE: tl.constexpr = triton.next_power_of_2(PAGE) if PAGE > 16 else 16
     slots, columns = tl.arange(0, TILE), tl.arange(0, PADDED)
     in_page = (slots * shape.num_kv_heads + kv_head)[:, None] * shape.head_size + columns[None, :]
-    acc, largest, total = initial_state(BLOCK_M, shape)
+    acc, largest, total = initial_state(queries.shape[0], shape)
     for first in range(start, stop, PAGE):
         page = tl.load(table + first // PAGE).to(tl.int64)
         exists = (slots < PAGE) & (first + slots < stop)
@@ -75,7 +76,7 @@ def attend_pages(queries, last, k, v, table, kv_head, start, stop, shape, BLOCK_
 
 
 @triton.jit
-def store_q_block(out, row, exists, values, shape):
+def store_rows(out, row, exists, values, shape):
     PADDED: tl.constexpr = shape.padded
     columns = tl.arange(0, PADDED)
     mask = exists[:, None] & (columns < shape.head_size)[None, :]
@@ -89,19 +90,14 @@ def q_block_kernel(
 ):
     BLOCK_Q: tl.constexpr = BLOCK_M // shape.group
     kv_head = tl.program_id(1)
-    seq = find_sequence(starts, num_seqs, tl.program_id(0), BLOCK_Q)
-    block = tl.program_id(0) - (tl.load(starts + seq) // BLOCK_Q + seq)
-    head = kv_head * shape.group
-    queries, row, exists, last, num_keys = load_q_block(
-        q, lens, starts, seq, block, head, shape.group, shape, BLOCK_M
-    )
-    if num_keys > 0:
-        table = tables + seq * stride
-        acc, _, total = attend_pages(queries, last, k, v, table, kv_head, 0, num_keys, shape, BLOCK_M)
-        store_q_block(out, row, exists, acc / total[:, None], shape)
+    seq, block = find_q_block(starts, num_seqs, tl.program_id(0), BLOCK_Q)
+    queries, row, exists, last, stop = load_rows(q, lens, starts, shape, seq, block, kv_head, BLOCK_M)
+    if stop > 0:
+        acc, _, total = attend_pages(queries, last, k, v, tables + seq * stride, kv_head, 0, stop, shape)
+        store_rows(out, row, exists, acc / total[:, None], shape)
 
 
 def attention(b: Batch) -> Tensor:
-    block_m = b.block_m(prompts=64)
+    block_m = b.block_m()
     q_block_kernel[b.num_q_blocks(block_m), b.shape.num_kv_heads](*b.args, b.shape, block_m)
     return b.out

@@ -1,8 +1,8 @@
-"""Step 4: parallel tiled softmax, section 4.5 and listing 5 of arXiv 2511.11581; Flash-Decoding's split of keys.
+"""Step 4: parallel tiled softmax, section 4.5 and listing 5 of arXiv 2511.11581, and Flash-Decoding's split.
 
-A decode of few sequences has few Q-Blocks, which leave most multiprocessors idle. So SEGMENTS programs share
-the keys of a Q-Block. Each keeps its part of the softmax state as float32: sums [rows, SEGMENTS, padded], and
-largest scores and totals [2, rows, SEGMENTS]. A second kernel joins them, one program for each token and head.
+A decode of few sequences has few Q-Blocks, which leave most multiprocessors idle. So SEGMENTS programs
+share the keys of a Q-Block. Each stores its softmax state as float32: sums [rows, SEGMENTS, padded], and
+largest scores and totals [2, rows, SEGMENTS]. A second kernel joins them, a program for each token and head.
 """
 
 import torch
@@ -11,8 +11,8 @@ import triton.language as tl
 from torch import Tensor
 
 from examples.anatomy import step3_q_block
-from examples.anatomy.common import Batch, find_sequence
-from examples.anatomy.step3_q_block import attend_pages, load_q_block
+from examples.anatomy.common import Batch, find_q_block
+from examples.anatomy.step3_q_block import attend_pages, load_rows
 
 SEGMENTS = 16
 MOST_Q_BLOCKS = 128  # times KV heads; as many programs fill a GPU without segments
@@ -27,16 +27,13 @@ def segment_kernel(
     PAGE: tl.constexpr = shape.block_size
     BLOCK_Q: tl.constexpr = BLOCK_M // shape.group
     kv_head, segment = tl.program_id(1), tl.program_id(2)
-    seq = find_sequence(starts, num_seqs, tl.program_id(0), BLOCK_Q)
-    block = tl.program_id(0) - (tl.load(starts + seq) // BLOCK_Q + seq)
-    queries, row, exists, last, num_keys = load_q_block(
-        q, lens, starts, seq, block, kv_head * shape.group, shape.group, shape, BLOCK_M
-    )
-    keys = tl.cdiv(tl.cdiv(num_keys, SEGMENTS), PAGE) * PAGE  # of a segment; the last ones may have none
+    seq, block = find_q_block(starts, num_seqs, tl.program_id(0), BLOCK_Q)
+    queries, row, exists, last, stop = load_rows(q, lens, starts, shape, seq, block, kv_head, BLOCK_M)
+    keys = tl.cdiv(tl.cdiv(stop, SEGMENTS), PAGE) * PAGE  # of a segment; the last ones may have none
     start = segment * keys
-    stop = tl.minimum(start + keys, num_keys)
+    stop = tl.minimum(start + keys, stop)
     table = tables + seq * stride
-    acc, largest, total = attend_pages(queries, last, k, v, table, kv_head, start, stop, shape, BLOCK_M)
+    acc, largest, total = attend_pages(queries, last, k, v, table, kv_head, start, stop, shape)
     at = row * SEGMENTS + segment
     tl.store(sums + at[:, None] * PADDED + tl.arange(0, PADDED)[None, :], acc, mask=exists[:, None])
     tl.store(states + at, largest, mask=exists)
@@ -57,15 +54,13 @@ def reduce_kernel(out, sums, states, num_rows, shape: tl.constexpr, SEGMENTS: tl
 
 
 def attention(b: Batch) -> Tensor:
-    block_m, shape = b.block_m(prompts=64), b.shape
-    blocks = b.num_q_blocks(block_m)
+    shape, block_m, rows = b.shape, b.block_m(), b.q.shape[0] * b.q.shape[1]
     if max(b.host_query_lens) > 1 or len(b.seq_lens) * shape.num_kv_heads > MOST_Q_BLOCKS:
         return step3_q_block.attention(b)
-    rows = b.q.shape[0] * b.q.shape[1]
     sums = torch.empty(rows, SEGMENTS, shape.padded, dtype=torch.float32, device=b.q.device)
     states = torch.empty(2, rows, SEGMENTS, dtype=torch.float32, device=b.q.device)
     q, k, v, out, *index = b.args
-    grid = (blocks, shape.num_kv_heads, SEGMENTS)
+    grid = (b.num_q_blocks(block_m), shape.num_kv_heads, SEGMENTS)
     segment_kernel[grid](q, k, v, sums, states, *index, rows, shape, block_m, SEGMENTS)
     reduce_kernel[rows,](out, sums, states, rows, shape, SEGMENTS)
     return b.out

@@ -1,9 +1,9 @@
-"""Step 6: prefix prefill beside a paged decode, the split of vLLM V0 ("Enabling vLLM V1 on AMD GPUs With Triton").
+"""Step 6: prefix prefill beside a paged decode, as vLLM V0 split a batch.
 
-The older design, for comparison. One kernel computes prompts: BLOCK_M query tokens of one query head, so that
-the heads of a group load the same keys again; V0's read new keys from k and v, and only the prefix from pages.
-Another computes decodes: the heads of a group for one token, one page a step. Each launch has programs
-for all sequences, and those of the other kind end at once; the launches run one after the other.
+The older design, for comparison ("Enabling vLLM V1 on AMD GPUs With Triton"). One kernel computes prompts:
+BLOCK_M query tokens of one query head, so the heads of a group load the same keys again. All keys come from
+pages; V0 read those of new tokens from its arguments. Another kernel computes decodes: the heads of a group
+for one token, a page a step. Each has programs for all sequences, of which the other kind's end at once.
 """
 
 import triton
@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from examples.anatomy.common import Batch
-from examples.anatomy.step3_q_block import attend_pages, load_q_block, store_q_block
+from examples.anatomy.step3_q_block import attend_pages, load_rows, store_rows
 from examples.anatomy.step5_tile_size import attend_tiles
 
 BLOCK_M, TILE = 64, 64
@@ -25,12 +25,10 @@ def prefix_prefill_kernel(
     seq, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     query_len = tl.load(starts + seq + 1) - tl.load(starts + seq)
     if query_len > 1 and block * BLOCK_M < query_len:
-        queries, row, exists, last, num_keys = load_q_block(
-            q, lens, starts, seq, block, head, 1, shape, BLOCK_M
-        )
+        queries, row, exists, last, stop = load_rows(q, lens, starts, shape, seq, block, head, BLOCK_M, 1)
         table, kv_head = tables + seq * stride, head // shape.group
-        acc, _, total = attend_tiles(queries, last, k, v, table, kv_head, 0, num_keys, shape, BLOCK_M, TILE)
-        store_q_block(out, row, exists, acc / total[:, None], shape)
+        acc, _, total = attend_tiles(queries, last, k, v, table, kv_head, 0, stop, shape, TILE)
+        store_rows(out, row, exists, acc / total[:, None], shape)
 
 
 @triton.jit(do_not_specialize=["num_seqs", "stride"])
@@ -39,13 +37,9 @@ def paged_decode_kernel(
 ):
     seq, kv_head = tl.program_id(0), tl.program_id(1)
     if tl.load(starts + seq + 1) - tl.load(starts + seq) == 1:
-        head = kv_head * shape.group
-        queries, row, exists, last, num_keys = load_q_block(
-            q, lens, starts, seq, 0, head, shape.group, shape, BLOCK_M
-        )
-        table = tables + seq * stride
-        acc, _, total = attend_pages(queries, last, k, v, table, kv_head, 0, num_keys, shape, BLOCK_M)
-        store_q_block(out, row, exists, acc / total[:, None], shape)
+        queries, row, exists, last, stop = load_rows(q, lens, starts, shape, seq, 0, kv_head, BLOCK_M)
+        acc, _, total = attend_pages(queries, last, k, v, tables + seq * stride, kv_head, 0, stop, shape)
+        store_rows(out, row, exists, acc / total[:, None], shape)
 
 
 def attention(b: Batch) -> Tensor:

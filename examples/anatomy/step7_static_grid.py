@@ -1,20 +1,28 @@
 """Step 7: a static launch grid, sections 4.7 and 6.2 of arXiv 2511.11581.
 
-A captured CUDA graph replays one grid for every batch, so a grid sized for the largest batch launches programs
-that find no work. Here a launch has as many programs as the GPU holds at once, and each computes Q-Blocks one
-after another; how many there are, programs read from query_start_loc on the GPU. The price shows with few
-sequences: fewer Q-Blocks than multiprocessors leave the others idle, as in step 5, and the loop's state takes
-registers.
+A captured CUDA graph replays one grid for every batch, so a grid for the largest batch launches programs that
+find no work. Here a launch has a few programs for each multiprocessor, which compute Q-Blocks one after
+another; how many there are, they read from query_start_loc. It costs registers for the loop. With few
+sequences it costs most: step 4's segments would need one more dimension of the grid, so GPUs stay idle.
 """
 
+from functools import cache
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from examples.anatomy.common import Batch, multiprocessors
+from examples.anatomy.common import Batch
 from examples.anatomy.step5_tile_size import TILE, attend_q_block
 
 PROGRAMS = 4  # a multiprocessor
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """Of a GPU; 4 stand for the interpreter's."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
 
 
 @triton.jit(do_not_specialize=["num_seqs", "stride"])
@@ -33,5 +41,5 @@ def static_grid_kernel(
 
 def attention(b: Batch) -> Tensor:
     programs = PROGRAMS * multiprocessors(b.q.device)
-    static_grid_kernel[programs,](*b.args, b.shape, b.block_m(prompts=64), TILE)
+    static_grid_kernel[programs,](*b.args, b.shape, b.block_m(), TILE)
     return b.out

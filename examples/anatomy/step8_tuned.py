@@ -1,33 +1,32 @@
-"""Step 8: configs by an exported if-else module, chapter 5 of arXiv 2511.11581; the module is treegen's.
+"""Step 8: configs by an exported if-else module, as arXiv 2511.11581 exports its autotuner's results.
 
-An autotuner would time configs whenever new lengths arrive. Here `triton-tune` times them once, and the module
-that `treegen build` writes from the table chooses at each launch. A config names the step as well: SEGMENTS = 1
-is step 5, and more are step 4 with step 5's tiles. So that the tuner times all of it, the program that finishes
-last joins the segments (a ticket for each Q-Block) in place of a second kernel.
+An autotuner would time configs whenever new lengths arrive. Here `triton-tune` times them once, and the
+module that `treegen build` writes from the table chooses at each launch. A config names the step as well:
+SEGMENTS = 1 is step 5, and more are step 4 with step 5's tiles. So that the tuner times all of it, the
+program that finishes last joins a Q-Block's segments, in place of a second kernel.
 """
 
 import warnings
 from functools import cache
-from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from examples.anatomy.common import Batch, find_sequence
-from examples.anatomy.step3_q_block import initial_state, load_q_block, store_q_block
+from examples.anatomy.common import Batch, find_q_block
+from examples.anatomy.step3_q_block import initial_state, load_rows, store_rows
 from examples.anatomy.step5_tile_size import attend_tiles
 from triton_tune import tuned
 
-PACKAGE = "examples.anatomy.heuristics.anatomy"
 FALLBACK = {"BLOCK_M": 64, "TILE": 64, "SEGMENTS": 1, "num_warps": 4, "num_stages": 2}  # as in treegen.yaml
 MOST_SEGMENTS = 16
 MOST_TOKENS = 512  # of a batch with segments, which bounds the memory of partial results
 COUNTERS = 1 << 16
 CONFIGS = [
     *((16, tile, segments, 4, 3) for tile in (32, 64, 128) for segments in (1, 2, 4, 8, 16)),
-    *((32, tile, segments, 4, 3) for tile in (32, 64) for segments in (1, 4, 16)),
     *((64, tile, segments, 4, stages) for tile in (32, 64) for stages in (2, 3) for segments in (1, 4)),
     *((128, tile, 1, 8, stages) for tile in (32, 64, 128) for stages in (2, 3)),
 ]
@@ -44,43 +43,38 @@ def attend_segment(
     zeros before and after; the Q-Block uses number `slot`.
     """
     PADDED: tl.constexpr = shape.padded
-    columns = tl.arange(0, PADDED)
-    queries, row, exists, last, num_keys = load_q_block(
-        q, lens, starts, seq, block, kv_head * shape.group, shape.group, shape, BLOCK_M
-    )
-    if num_keys > 0:
-        keys = tl.cdiv(tl.cdiv(num_keys, segments), TILE) * TILE
-        first = segment * keys
-        stop = tl.minimum(first + keys, num_keys)
-        table = tables + seq * stride
-        acc, largest, total = attend_tiles(
-            queries, last, k, v, table, kv_head, first, stop, shape, BLOCK_M, TILE
-        )
-        if segments == 1:
-            store_q_block(out, row, exists, acc / total[:, None], shape)
-        else:
-            part = sums + row * segments * (PADDED + 2)
-            own = part + segment * (PADDED + 2)
-            tl.store(own[:, None] + columns[None, :], acc, mask=exists[:, None])
+    columns = tl.arange(0, PADDED)[None, :]
+    queries, row, exists, last, stop = load_rows(q, lens, starts, shape, seq, block, kv_head, BLOCK_M)
+    if stop > 0:
+        keys = tl.cdiv(tl.cdiv(stop, segments), TILE) * TILE
+        first, table = segment * keys, tables + seq * stride
+        end = tl.minimum(first + keys, stop)
+        acc, largest, total = attend_tiles(queries, last, k, v, table, kv_head, first, end, shape, TILE)
+        arrived = 0
+        if segments > 1:
+            own = sums + (row * segments + segment) * (PADDED + 2)
+            tl.store(own[:, None] + columns, acc, mask=exists[:, None])
             tl.store(own + PADDED, largest, mask=exists)
             tl.store(own + PADDED + 1, total, mask=exists)
             tl.debug_barrier()  # all threads have stored before one of them counts
-            if tl.atomic_add(counters + slot, 1, sem="acq_rel") == segments - 1:
-                tl.store(counters + slot, 0)
-                tl.debug_barrier()
+            arrived = tl.atomic_add(counters + slot, 1, sem="acq_rel")
+        if arrived == segments - 1:
+            if segments > 1:
                 acc, largest, total = initial_state(BLOCK_M, shape)
-                for _ in range(segments):
-                    their_largest = tl.load(part + PADDED, mask=exists, other=-1e38, cache_modifier=".cg")
-                    their_total = tl.load(part + PADDED + 1, mask=exists, other=0.0, cache_modifier=".cg")
-                    at = part[:, None] + columns[None, :]
-                    theirs = tl.load(at, mask=exists[:, None], other=0.0, cache_modifier=".cg")
-                    new = tl.maximum(largest, their_largest)
-                    before, after = tl.exp2(largest - new), tl.exp2(their_largest - new)
-                    acc = acc * before[:, None] + theirs * after[:, None]
-                    total = total * before + their_total * after
+                for number in range(segments):
+                    part = sums + (row * segments + number) * (PADDED + 2)
+                    theirs = tl.load(part + PADDED, mask=exists, other=-1e38, cache_modifier=".cg")
+                    new = tl.maximum(largest, theirs)
+                    before, after = tl.exp2(largest - new), tl.exp2(theirs - new)
+                    sum_of = tl.load(
+                        part[:, None] + columns, mask=exists[:, None], other=0.0, cache_modifier=".cg"
+                    )
+                    acc = acc * before[:, None] + sum_of * after[:, None]
+                    theirs = tl.load(part + PADDED + 1, mask=exists, other=0.0, cache_modifier=".cg")
+                    total = total * before + theirs * after
                     largest = new
-                    part += PADDED + 2
-                store_q_block(out, row, exists, acc / total[:, None], shape)
+                tl.store(counters + slot, 0)
+            store_rows(out, row, exists, acc / total[:, None], shape)
 
 
 @triton.autotune(
@@ -96,15 +90,11 @@ def tuned_kernel(
     shape: tl.constexpr, BLOCK_M: tl.constexpr, TILE: tl.constexpr, SEGMENTS: tl.constexpr,
 ):  # fmt: skip
     """`most` bounds the segments; both maxima are there for the choice alone."""
-    BLOCK_Q: tl.constexpr = BLOCK_M // shape.group
     number, kv_head = tl.program_id(0), tl.program_id(1)
-    seq = find_sequence(starts, num_seqs, number, BLOCK_Q)
-    block = number - (tl.load(starts + seq) // BLOCK_Q + seq)
-    slot = number * shape.num_kv_heads + kv_head
-    segments = tl.minimum(most, SEGMENTS)
+    seq, block = find_q_block(starts, num_seqs, number, BLOCK_M // shape.group)
     attend_segment(
         q, k, v, out, tables, lens, starts, stride, sums, counters, seq, block, kv_head, tl.program_id(2),
-        segments, slot, shape, BLOCK_M, TILE,
+        tl.minimum(most, SEGMENTS), number * shape.num_kv_heads + kv_head, shape, BLOCK_M, TILE,
     )  # fmt: skip
 
 
@@ -114,18 +104,11 @@ FEATURES = {
     "gqa_group_size": "q.shape[1] // k.shape[2]",
     "head_size": "q.shape[2]",
 }
-
-
-@cache
-def chosen_kernel() -> object:
-    """The kernel with the module's choice; where no module was built yet, with one fixed config."""
-    try:
-        if find_spec(PACKAGE):
-            return tuned(PACKAGE, features=FEATURES)(tuned_kernel)
-    except ModuleNotFoundError:
-        pass
-    warnings.warn(f"{PACKAGE} is missing, so step 8 has one fixed config: {FALLBACK}", stacklevel=3)
-    return None
+chosen = None
+if Path(__file__).with_name("heuristics").exists():
+    chosen = tuned("examples.anatomy.heuristics.anatomy", features=FEATURES)(tuned_kernel)
+else:
+    warnings.warn(f"heuristics/ is missing, so step 8 launches one config: {FALLBACK}", stacklevel=2)
 
 
 def segment_scratch(b: Batch, segments: int) -> Tensor:
@@ -139,19 +122,19 @@ def counters_of(device: torch.device) -> Tensor:
     return torch.zeros(COUNTERS, dtype=torch.int32, device=device)
 
 
-def attention(b: Batch, kernel: object = None) -> Tensor:
+def attention(b: Batch, kernel: Any = None) -> Tensor:
     """`kernel`: what launches, for tuning; the module's choice if None."""
-    shape, tokens, num_seqs = b.shape, b.q.shape[0], len(b.seq_lens)
-    fits = tokens <= MOST_TOKENS and (tokens + num_seqs) * shape.num_kv_heads <= COUNTERS
+    shape, tokens = b.shape, b.q.shape[0]
+    fits = tokens <= MOST_TOKENS and (tokens + len(b.seq_lens)) * shape.num_kv_heads <= COUNTERS
     most = MOST_SEGMENTS if fits else 1
-
-    def grid(config: dict) -> tuple[int, int, int]:
-        return b.num_q_blocks(config["BLOCK_M"]), shape.num_kv_heads, min(most, config["SEGMENTS"])
-
     arguments = (*b.args, segment_scratch(b, most), counters_of(b.q.device), most)
     arguments += (max(b.host_query_lens), max(b.host_seq_lens), shape)
-    if kernel := kernel or chosen_kernel():
-        kernel[grid](*arguments)
+
+    def grid(config: dict[str, Any]) -> tuple[int, int, int]:
+        return b.num_q_blocks(config["BLOCK_M"]), shape.num_kv_heads, min(most, config["SEGMENTS"])
+
+    if kernel or chosen:
+        (kernel or chosen)[grid](*arguments)
     else:
         tuned_kernel.fn[grid](*arguments, **FALLBACK)
     return b.out

@@ -1,11 +1,11 @@
 """Step 9: prefill and decode fused in one launch, POD-Attention (arXiv 2410.18038) in plain Triton.
 
 Prompts wait for tensor cores and decodes for memory, so both should run on each multiprocessor at a time. A
-program does not know its part when it is launched: it reads its multiprocessor's number (%smid), draws a ticket
-there, and turns to a prompt or a decode in proportion to how many of each there are. Then it draws the next
-Q-Block of prompts, or the next segment of a decode; where that part is done, of the other. Two things of the paper are
-out of Triton's reach: decodes that are single warps with a share of a block's shared memory, and as many
-programs a multiprocessor as one asks for. In the interpreter, all programs draw from one multiprocessor's tickets.
+program does not know its part when it is launched: it reads its multiprocessor's number (%smid), draws a
+ticket there, and turns to a prompt or a decode in proportion to how many of each there are. Then it draws
+that part's next item, a Q-Block or a segment of a decode; where the part is done, one of the other. Triton
+has no decodes of single warps with a share of a block's shared memory, and both parts have the registers of
+the larger. In the interpreter, all programs draw the tickets of one multiprocessor.
 """
 
 import torch
@@ -14,8 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from examples.anatomy import step5_tile_size
-from examples.anatomy.common import Batch, multiprocessors
+from examples.anatomy.common import Batch
 from examples.anatomy.step5_tile_size import attend_q_block
+from examples.anatomy.step7_static_grid import multiprocessors
 from examples.anatomy.step8_tuned import COUNTERS, MOST_SEGMENTS, attend_segment, counters_of, segment_scratch
 
 PROMPT_M, DECODE_M, TILE = 64, 16, 64
@@ -58,8 +59,10 @@ def pod_kernel(
 
 
 def attention(b: Batch) -> Tensor:
-    shape, device, num_decodes = b.shape, b.q.device, b.num_decodes
-    pairs, num_prompts = num_decodes * shape.num_kv_heads, len(b.seq_lens) - num_decodes
+    shape, device, num_seqs = b.shape, b.q.device, len(b.seq_lens)
+    others = (seq for seq, query_len in enumerate(b.host_query_lens) if query_len != 1)
+    num_decodes = next(others, num_seqs)  # those at the front, where schedulers sort them
+    pairs, num_prompts = num_decodes * shape.num_kv_heads, num_seqs - num_decodes
     if not pairs or not num_prompts or pairs > COUNTERS:
         return step5_tile_size.attention(b)  # nothing to fuse
     prompt_m = max(PROMPT_M, triton.next_power_of_2(shape.group))
