@@ -91,7 +91,7 @@ def draw(
         panels[0][0].set_ylabel("speed / FlashAttention-3's")
         handles = panels[0][0].get_legend_handles_labels()
         figure.legend(*handles, loc="lower center", ncols=4 if many else len(kernels), frameon=False)
-        figure.tight_layout(rect=(0, 0.2 / len(runs) if many else 0.09, 1, 1))
+        figure.tight_layout(rect=(0, 0.27 / len(runs) if many else 0.09, 1, 1))
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=160)
         pyplot.close(figure)

@@ -1,4 +1,4 @@
-"""examples/anatomy: every step against float64 in Triton's interpreter, and the table of the measured ladder."""
+"""examples/anatomy: every step against float64 in Triton's interpreter, and the table of a measured run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCHES = {
 LAYOUTS = {
     "decode": [(1, 64, 1), (4, 128, 16), (7, 80, 48)],
     "prompts": [(1, 80, 1), (4, 64, 48), (7, 128, 16)],
-    "mixed": [(1, 128, 48), (4, 64, 1), (7, 80, 16)],
+    "mixed": [(1, 64, 1), (4, 128, 48), (7, 80, 16)],
 }
 CASES = [(name, *layout) for name in BATCHES for layout in LAYOUTS[name]]
 
