@@ -15,7 +15,8 @@ from typing import Any
 from benchmarks.common.environment import stop
 
 # Colours that colour-blind readers tell apart (Okabe and Ito).
-KERNELS = {
+Kernels = Mapping[str, tuple[str, str]]  # label and colour
+KERNELS: Kernels = {
     "ours": ("attn_kernels", "#56b4e9"),
     "fa3": ("FlashAttention-3", "#999999"),
     "vllm": ("vLLM's Triton kernel", "#e69f00"),
@@ -32,52 +33,65 @@ LOOK = {
 Speeds = Mapping[tuple[str, str], Sequence[float]]  # of batches, by kind and kernel
 
 
-def speeds(document: dict[str, Any]) -> Speeds:
+def speeds(document: dict[str, Any], kernels: Kernels = KERNELS) -> Speeds:
     """Speeds over FlashAttention-3's by kind and kernel, of the batches that all kernels computed right."""
     batches: dict[tuple[str, ...], dict[str, float]] = {}
     for record in document["results"]:
-        if record["implementation"] in KERNELS and record["ok"] and record["time_us"]:
+        if record["implementation"] in kernels and record["ok"] and record["time_us"]:
             batch = tuple(str(record[key]) for key in ("kind", "batch", "layout", "block_size", "dtype"))
             batches.setdefault(batch, {})[record["implementation"]] = record["time_us"]
     found: dict[tuple[str, str], list[float]] = {}
     for (kind, *_), times in batches.items():
-        if len(times) == len(KERNELS):
+        if len(times) == len(kernels):
             for group in (kind, ""):
                 for name, time in times.items():
                     found.setdefault((group, name), []).append(times["fa3"] / time)
     return found
 
 
-def draw(runs: Sequence[tuple[str, Speeds]], path: Path) -> None:
-    """Write the picture of GPUs and their speeds; without matplotlib, raises ImportError."""
+def draw(
+    runs: Sequence[tuple[str, Speeds]],
+    path: Path,
+    kernels: Kernels = KERNELS,
+    lines: Mapping[str, float] | None = None,
+) -> None:
+    """Write the picture of GPUs and their speeds; without matplotlib, raises ImportError.
+
+    lines: speeds over FlashAttention-3's that others state, by label; the scale is logarithmic with them.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     with matplotlib.rc_context(LOOK):
-        figure, panels = pyplot.subplots(
-            1, len(runs), figsize=(4.9 * len(runs), 3.4), squeeze=False, sharey=True
-        )
-        for axes, (gpu, found) in zip(panels[0], runs, strict=True):
+        many = len(kernels) > 4
+        size = (11.0, 3.8 * len(runs)) if many else (4.9 * len(runs), 3.4)
+        shape = (len(runs), 1) if many else (1, len(runs))
+        figure, panels = pyplot.subplots(*shape, figsize=size, squeeze=False, sharey=True)
+        for axes, (gpu, found) in zip(panels.flat, runs, strict=True):
+            width, text = 0.9 / len(kernels), {"ha": "center", "rotation": 90 if many else 0, "fontsize": 10}
             kinds = [kind for kind in KINDS if (kind, "ours") in found]
-            for k, (name, (label, colour)) in enumerate(KERNELS.items()):
+            for k, (name, (label, colour)) in enumerate(kernels.items()):
                 for place, kind in enumerate(kinds):
-                    x, values = place + 0.3 * (k - 1), found[kind, name]
+                    x, values = place + width * (k - (len(kernels) - 1) / 2), found[kind, name]
                     mean = geometric_mean(values)
-                    axes.bar(x, mean, 0.29, color=colour, label=label if place == 0 else None)
+                    axes.bar(x, mean, 0.97 * width, color=colour, label=label if place == 0 else None)
                     if name != "fa3":
-                        axes.annotate(f"{mean:.2f}", (x, 0.02), ha="center", fontsize=10)
+                        axes.text(x, 0.02, f"{mean:.2f}", transform=axes.get_xaxis_transform(), **text)
                         axes.scatter([x] * len(values), values, s=7, color="black", alpha=0.45, linewidths=0)
             axes.axhline(1, color="black", linewidth=0.8)
+            for label, speed in (lines or {}).items():
+                axes.axhline(speed, color="black", linewidth=0.8, linestyle=":", label=label)
+                axes.set_yscale("log")
             ticks = [f"{KINDS[kind]}\n({len(found[kind, 'ours'])})" for kind in kinds]
             axes.set_xticks(range(len(kinds)), ticks)
             axes.set_title(gpu, fontsize=11)
             axes.spines[["top", "right"]].set_visible(False)
         panels[0][0].set_ylabel("speed / FlashAttention-3's")
         handles = panels[0][0].get_legend_handles_labels()
-        figure.legend(*handles, loc="lower center", ncols=len(KERNELS), frameon=False)
-        figure.tight_layout(rect=(0, 0.09, 1, 1))
+        figure.legend(*handles, loc="lower center", ncols=4 if many else len(kernels), frameon=False)
+        figure.tight_layout(rect=(0, 0.27 / len(runs) if many else 0.09, 1, 1))
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=160)
         pyplot.close(figure)

@@ -1,0 +1,108 @@
+"""examples/anatomy: every step against float64 in Triton's interpreter, and the table of a measured run."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from kernel_cases import TOLERANCE
+
+from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error
+from examples.anatomy import STEPS, measure, step8_tuned
+from examples.anatomy.common import Batch
+
+# Query tokens and keys of each sequence. A scheduler sorts decodes to the front; here one stands behind, too.
+BATCHES = {
+    "decode": ((1, 1, 1), (18, 1, 80)),
+    "prompts": ((17, 3), (17, 40)),
+    "mixed": ((1, 1, 17, 0, 1), (68, 2, 17, 5, 20)),
+}
+# Query heads a KV head, head size, page size: each kind of batch has each of these values.
+LAYOUTS = {
+    "decode": [(1, 64, 1), (4, 128, 16), (7, 80, 48)],
+    "prompts": [(1, 80, 1), (4, 64, 48), (7, 128, 16)],
+    "mixed": [(1, 64, 1), (4, 128, 48), (7, 80, 16)],
+}
+CASES = [(name, *layout) for name in BATCHES for layout in LAYOUTS[name]]
+
+
+def poisoned(name: str, group: int, head_size: int, block_size: int) -> tuple[PoisonedBatch, Batch]:
+    """A batch whose output and unused pages hold NaN."""
+    queries, keys = BATCHES[name]
+    kv_heads = 1 if group == 7 else 2
+    heads = {"num_query_heads": kv_heads * group, "num_kv_heads": kv_heads, "head_size": head_size}
+    made = make_batch(queries, keys, **heads, block_size=block_size, dtype=torch.float16)
+    index = (made.block_table, made.seqused_k, made.cu_seqlens_q)
+    out = torch.full_like(made.q, torch.nan)
+    return made, Batch(made.q, made.k_cache, made.v_cache, out, *index, queries, keys)
+
+
+@pytest.mark.parametrize("case", CASES, ids="{0[0]} group {0[1]} head {0[2]} page {0[3]}".format)
+@pytest.mark.parametrize("step", STEPS)
+def test_every_step_computes_attention(step: str, case: tuple[str, int, int, int]) -> None:
+    made, batch = poisoned(*case)
+    assert import_module(f"examples.anatomy.{step}").attention(batch) is batch.out
+    assert relative_error(batch.out, made.reference()) < TOLERANCE[torch.float16]
+
+
+class OneConfig:
+    """Launches step 8's kernel with one config."""
+
+    def __init__(self, **config: int) -> None:
+        self.config = config
+
+    def __getitem__(self, grid: object) -> object:
+        kernel = step8_tuned.tuned_kernel.fn[grid]
+        return lambda *arguments: kernel(*arguments, **self.config, num_warps=4, num_stages=2)
+
+
+@pytest.mark.parametrize("name", ["decode", "mixed"])
+def test_the_last_program_of_a_q_block_joins_its_segments_and_resets_its_counter(name: str) -> None:
+    made, batch = poisoned(name, 4, 64, 16)
+    for _ in range(2):
+        batch.out.fill_(torch.nan)
+        step8_tuned.attention(batch, OneConfig(BLOCK_M=16, TILE=16, SEGMENTS=4))
+        assert relative_error(batch.out, made.reference()) < TOLERANCE[torch.float16]
+        assert not step8_tuned.counters_of(batch.q.device).any()
+
+
+def test_the_picture_and_its_table_count_batches_that_all_computed_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"layout": "32/8/128", "block_size": 16, "dtype": "bfloat16", "ok": True}
+    results = [
+        {**record, "batch": batch, "kind": kind, "implementation": name, "time_us": time}
+        for batch, kind, scale in (
+            ("a", "decode", 1),
+            ("b", "decode", 4),
+            ("c", "mixed", 1),
+            ("d", "mixed", 1),
+        )
+        for name in measure.KERNELS
+        for time in [{"fa3": 10.0, "ours": 10.0 * scale}.get(name, 40.0)]
+    ]
+    results[-3] |= {"ok": False}  # batch d does not count
+    document = {"environment": {"device": "H100"}, "results": results}
+    (tmp_path / measure.RESULTS).write_text(json.dumps(document))
+    picture = tmp_path / "ladder.svg"
+    assert measure.main(["--draw", str(tmp_path), "--picture", str(picture)]) == 0
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()
+    ]
+    assert [cell.partition("(")[2] for cell in lines[0][1:4]] == ["2)", "1)", "3)"]
+    assert [line[1:] for line in lines if line[0] == "2 naive"] == [["25.0", "25.0", "25.0", "39.7"]]
+    assert [line[1:4] for line in lines if line[0] == "attn_kernels"] == [["50.0", "100.0", "63.0"]]
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_a_run_without_flashattention_3_cannot_be_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / measure.RESULTS).write_text(json.dumps({"environment": {"device": "H100"}, "results": []}))
+    with pytest.raises(SystemExit) as ended:
+        measure.main(["--draw", str(tmp_path), "--picture", str(tmp_path / "ladder.svg")])
+    assert ended.value.code == 2 and len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "ladder.svg").exists()
