@@ -15,12 +15,14 @@ from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import described_alone, first_launch, make, without_memory
-from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, loaded
-from triton_tune.kernel.tuning import Tuning, load_tunings
+from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, judges_of, loaded
+from triton_tune.kernel.recorded import function_in, tunings_in
+from triton_tune.kernel.tuning import Tuning
 from triton_tune.launch.features import value_of
 from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
 from triton_tune.run.workload import Space, Workload
 
+META = torch.device("meta")
 _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
 _MOST_CHARACTERS = 100  # of a scenario's id
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -40,15 +42,18 @@ def workload_of(
     look at what `@tuned` chooses for them, too. without_tensors: allocate none, and measure nothing; only
     code that reads values of tensors gets some. Raises TuningError.
     """
-    found = load_tunings(path.resolve())
+    found = tunings_in(path.resolve())
     if name is None and len(found) > 1:
         raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
     file = KernelFile(path.resolve(), name or next(iter(found)), untuned)
     loaded(file)
-    return lambda device: _workload(file, device, ask_module, without_tensors)
+    return lambda device: workload_on(file, device, ask_module, without_tensors)
 
 
-def _workload(file: KernelFile, device: torch.device, ask_module: bool, without_tensors: bool) -> Workload:
+def workload_on(
+    file: KernelFile, device: torch.device, ask_module: bool = False, without_tensors: bool = False
+) -> Workload:
+    """What a `Tuning` asks to measure on a device. Raises TuningError."""
     name, kernel, tuning = file.name, loaded(file).kernel, loaded(file).tuning
     looks = _look_at_shapes(file, device, ask_module=ask_module, without_tensors=without_tensors)
     shapes = {shape.id: shape for shape in looks}
@@ -85,13 +90,14 @@ def _workload(file: KernelFile, device: torch.device, ask_module: bool, without_
     return Workload(
         kernel=name,
         features=names,
-        subject=Subject(shapes, file.prepare, file.job_for, file.load),
+        subject=Subject(shapes, file.prepare, file.job_for, file.load, judges_of),
         space=lambda facts: space,
         source_hash=file.source_hash,
         timing=TIMING,
         scenario_set=f"{file.path.name}, kept aside" if file.untuned else file.path.name,
         chosen=lambda device: chosen,
         provenance={
+            **({"function": f} if (f := function_in(file.path, name)) else {}),
             **({"values": {n: list(found) for n, found in words.items()}} if words else {}),
             **({"constants": constants} if (constants := _constants(tuning, values)) else {}),
         },
@@ -113,8 +119,9 @@ def _look_at(
     file: KernelFile, shape: Mapping[str, Any], device: torch.device, *, ask_module: bool, compiles: bool
 ) -> _Look:
     tuning, kernel, _ = loaded(file)
+    recorded = file.path.is_dir()  # of whose tensors nothing is read
     with file.located(kernel):
-        launch = first_launch(kernel, tuning, make(tuning, shape, device))
+        launch = first_launch(kernel, tuning, make(tuning, shape, META if recorded else device))
     if launch is None:
         raise TuningError(f"its call did not launch {kernel.name}")
     values = _values(kernel, tuning, kernel.arguments(launch))
@@ -145,7 +152,12 @@ def _look_at_shapes(
         except Exception as error:
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
-        found[name] = Shape(name, position, look.key, look.launch, look.excluded), look
+        judges = (
+            ()
+            if tuning.reference
+            else tuple(dict.fromkeys(look.kept[i] for i in (0, len(look.kept) // 2, -1)))
+        )
+        found[name] = Shape(name, position, look.key, look.launch, look.excluded, judges), look
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
     return dict(found.values())
