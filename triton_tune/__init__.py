@@ -1,7 +1,8 @@
 """Tune any Triton kernel, and launch it with what was found.
 
 `Tuning` describes a kernel to `triton-tune`; `@tuned` launches it with a module that treegen generated from
-the table, and `install` does so for all kernels of a program. Triton is imported with `tuned`, and nothing else but the standard library.
+the table, and `install` does so for all kernels of a program. Triton is imported with the last two, and
+nothing else but the standard library.
 """
 
 from typing import TYPE_CHECKING, Any

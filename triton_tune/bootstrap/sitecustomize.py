@@ -21,7 +21,7 @@ class _AfterTriton:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "triton":
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
@@ -49,7 +49,7 @@ if __name__ == "sitecustomize":
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [folder for folder in sys.path if str(Path(folder).resolve()) != here]
     if os.environ.get(RECORD) or os.environ.get(HEURISTICS):
-        sys.meta_path.insert(0, _AfterTriton())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _AfterTriton())
     hidden = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if hidden is not None and hidden.loader is not None:
         module = importlib.util.module_from_spec(hidden)

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from triton_tune.cli.arguments import add_run_arguments
 from triton_tune.bootstrap.sitecustomize import HEURISTICS, RECORD
+from triton_tune.cli.arguments import add_run_arguments
 from triton_tune.core.arguments import CommandParser, exit_code
 from triton_tune.core.errors import TuningError
 from triton_tune.record.lines import SUFFIX
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         "--record",
         type=Path,
         metavar="DIR",
-        help="run the command after -- and note in DIR every launch of an autotuned kernel, in all its processes",
+        help="run the command after -- and note all launches of its autotuned kernels in DIR, of all processes",
     )
     arguments.add_argument(
         "--use",

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import pickle
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from triton_tune.run.workload import Space, Workload
 from triton_tune.search.loop import tune
 from triton_tune.search.together import BETWEEN, Together
 from triton_tune.search.worth import worth
-from tuning_table import TableWriter, read_run
+from tuning_table import TableWriter
 from tuning_table.table import MOST_WITHOUT, RUN, Visit
 
 Scenario = tuple[KernelFile, Shape]
@@ -124,6 +125,12 @@ def run_record(options: argparse.Namespace) -> int:
             print("\nstopped; the tables keep their rows; the same command goes on from there")
             return INTERRUPTED
         save()
+        for name in list(tables.opened):
+            if not any(map(times[name].medians, problems[name].scenarios)):
+                function, reasons = recorded.functions[name], times[name].failures()
+                refused[function] = max(reasons, key=reasons.__getitem__, default="nothing was timed")
+                print(f"left out: {function}: {refused[function]}")
+                tables.remove(name)  # a build refuses tables without times
         return _report(tables, spaces, times, together, weights, refused)
 
 
@@ -160,6 +167,13 @@ class _Tables:
             self.opened[name] = self._stack.enter_context(table)
         return self.opened[name]
 
+    def remove(self, name: str) -> None:
+        table = self.opened.pop(name)
+        table.close()
+        shutil.rmtree(table.folder)
+        with contextlib.suppress(OSError):  # it has other devices' tables
+            table.folder.parent.rmdir()
+
     def visits(self, name: str) -> Sequence[Visit]:
         return self.opened[name].visits if name in self.opened else ()
 
@@ -188,7 +202,7 @@ def _report(
             print(f"        no config works in {len(without)} shapes, mostly: {reasons[0][0]}")
         if name in together.gave_up:
             print(f"        ended early: {together.gave_up[name]}")
-    untouched = [name for name in spaces if name not in tables.opened]
+    untouched = [name for name in spaces if name not in tables.opened and not times[name].num_visits]
     if untouched:
         print(f"not measured yet: {', '.join(untouched)}; the same command with a larger --budget goes on")
     counts = f"{len(tables.opened)} kernels measured, {len(untouched)} not yet, {len(refused)} left out"

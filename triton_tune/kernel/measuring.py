@@ -17,6 +17,7 @@ from triton_tune.bench.timing import BYTES_PER_US, GIVE_UP, LONG_US, elapsed_us,
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes, memory_bytes
 from triton_tune.core.errors import TuningError, TuningWarning, place_of
+from triton_tune.core.identity import source_hash
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import (
     agreed_result,
@@ -27,7 +28,6 @@ from triton_tune.kernel.batches import (
     result_of,
     untouched_result,
 )
-from triton_tune.core.identity import source_hash
 from triton_tune.kernel.ranges import constant_names, draw
 from triton_tune.kernel.recorded import Replay, tunings_in
 from triton_tune.kernel.tuning import Tuning
@@ -161,9 +161,9 @@ class CompileJob:
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        return (
-            frozenset() if self.config in self.shape.excluded else frozenset({(self.shape.key, self.config)})
-        )
+        if self.config in self.shape.excluded:
+            return frozenset()
+        return frozenset({(self.file.name, self.shape.key, self.config)})
 
     @property
     def cost(self) -> int:

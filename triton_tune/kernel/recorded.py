@@ -17,7 +17,7 @@ from triton_tune.core.identity import source_hash
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from triton_tune.launch.every_autotuner import function_name, function_of
 from triton_tune.launch.features import known_feature
-from triton_tune.launch.words import OF_DTYPE, OF_SIZE, NotAFeature, word_of
+from triton_tune.launch.words import OF_SIZE, NotAFeature, word_of
 from triton_tune.record.lines import Record, RecordedKernel, read_record
 from triton_tune.record.recorder import extent, is_wide
 from tuning_table.names import kernel_name
@@ -112,7 +112,7 @@ class Replay:
             shapes=shapes,
             arguments=self.arguments,
             reference=None,
-            features={feature: known for feature, known in features.items()},
+            features=features,
             constants=[f for f in changing if self._is_constant(f)] or None,
         )
 
@@ -264,7 +264,8 @@ def _view(buffers: Sequence[torch.Tensor], described: Mapping[str, Any]) -> torc
     empty = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
     begin = GUARD + described["at"]
     part = buffers[described["storage"]][begin : begin + extent(empty)]
-    return part.view(dtype).as_strided(shape, strides)
+    view: torch.Tensor = part.view(dtype).as_strided(shape, strides)
+    return view
 
 
 def _value(described: Any, buffers: Sequence[torch.Tensor]) -> Any:

@@ -1,4 +1,4 @@
-"""Wrap the launches of every `@triton.autotune`d kernel of a program, of those that exist and those to come."""
+"""Wrap the launches of all `@triton.autotune`d kernels of a program, now and later."""
 
 import contextlib
 import gc

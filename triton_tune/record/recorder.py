@@ -64,11 +64,11 @@ class Recorder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._inside = threading.local()
-        self._lock = threading.RLock()
         self.begin()
 
     def begin(self) -> None:
         """Forget what was noted, and begin another file, as in a forked process."""
+        self._lock = threading.RLock()
         self._file: Path | None = None
         self._noted: dict[Any, _Noted] = {}
         self._kernels: Counter[str] = Counter()  # different launches
@@ -196,7 +196,7 @@ class Recorder:
         wide = is_wide(tensor.dtype)
         if not wide and tensor.numel() * tensor.element_size() <= VALUES_BYTES:
             sample = tensor.detach().cpu().contiguous()
-        elif wide and not bool(sample.any()) and not bool(tensor.any()):
+        elif wide and tensor.element_size() > 1 and not bool(sample.any()) and not bool(tensor.any()):
             return {"zeros": True}
         flat = sample.contiguous().reshape(-1)  # of tensors without dimensions, too
         data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
@@ -306,5 +306,5 @@ def grids(tuner: Autotuner, grid: Any, values: Mapping[str, Any]) -> list[Any]:
 
 
 def _synchronise() -> None:
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""One search of many kernels: rounds of visits to several, the more often the more time their launches take."""
+"""One search of many kernels, in rounds of visits to those that have had least for the time they take."""
 
 from collections.abc import Mapping
 from dataclasses import replace
