@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         "--record",
         type=Path,
         metavar="DIR",
-        help="run the command after -- and note all launches of its autotuned kernels in DIR, of all processes",
+        help="run the command after -- and note all launches of its autotuned kernels in DIR",
     )
     arguments.add_argument(
         "--use",

@@ -221,8 +221,12 @@ def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) ->
     from triton_tune.launch.install import packages_in, tuned_kernel
 
     device = devices_from(gpus)[0]
+    try:
+        modules = packages_in(package)
+    except (ModuleNotFoundError, ValueError) as error:
+        raise TuningError(f"--use {package}: {error}") from None
     workloads, refused = workloads_of(folder.resolve(), device)
-    recorded, modules = load_recorded(folder.resolve()), packages_in(package)
+    recorded = load_recorded(folder.resolve())
     jobs = []
     for name, workload in workloads.items():
         tuning = recorded.tunings[name]

@@ -18,9 +18,9 @@ from triton_tune.kernel.tuning import Tuning, load_tunings
 from triton_tune.launch.every_autotuner import function_name, function_of
 from triton_tune.launch.features import known_feature
 from triton_tune.launch.words import OF_SIZE, NotAFeature, word_of
-from triton_tune.record.lines import Record, RecordedKernel, read_record
+from triton_tune.record.lines import Record, RecordedKernel, read_record, values_of
 from triton_tune.record.recorder import extent, is_wide
-from tuning_table.names import kernel_name
+from tuning_table.names import kernel_name, problem_with_name
 
 GUARD = 4096  # bytes of zeros around each storage, as some kernels read past the ends of tensors
 LARGEST_SAMPLE = 1e4  # magnitudes above it are taken for memory that nobody wrote
@@ -148,7 +148,7 @@ class Replay:
         for dimension, stride in enumerate(tensor.stride()):
             if stride == 0:  # elements that share memory are written once
                 tensor = tensor.narrow(dimension, 0, 1)
-        data = self._record.data[described["data"]]
+        data = values_of(self._record.data[described["data"]])
         flat = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(tensor.dtype)
         part = flat.reshape(described["sample"]).to(tensor.device)
         if is_wide(part.dtype):
@@ -194,7 +194,11 @@ class Replay:
             numbers: dict[Any, int] = {}
             pattern = tuple(numbers.setdefault(value, len(numbers)) for value in column)
             known = known_feature(name, names)
-            if known is not None and (pattern not in seen or name in self.tuner.keys):
+            if (
+                known is not None
+                and not problem_with_name(name)
+                and (pattern not in seen or name in self.tuner.keys)
+            ):
                 seen.add(pattern)
                 kept[name] = known
         if len(kept) > 1:  # what never changes tells nothing

@@ -19,6 +19,7 @@ from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, judges_of, l
 from triton_tune.kernel.recorded import function_in, tunings_in
 from triton_tune.kernel.tuning import Tuning
 from triton_tune.launch.features import value_of
+from triton_tune.launch.known_configs import OWN
 from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
 from triton_tune.run.workload import Space, Workload
 
@@ -152,15 +153,21 @@ def _look_at_shapes(
         except Exception as error:
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
-        judges = (
-            ()
-            if tuning.reference
-            else tuple(dict.fromkeys(look.kept[i] for i in (0, len(look.kept) // 2, -1)))
-        )
+        judges = () if tuning.reference else _judges(kernel, look.kept)
         found[name] = Shape(name, position, look.key, look.launch, look.excluded, judges), look
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
     return dict(found.values())
+
+
+def _judges(kernel: AutotunedKernel, kept: Sequence[str]) -> tuple[str, ...]:
+    """Three configs that differ in more than warps and stages; fewer if no more do, unless all are alike."""
+    kinds: dict[tuple[int, ...], str] = {}
+    for config in kept:
+        parameters = kernel.configs[config].parameters.items()
+        kinds.setdefault(tuple(value for name, value in parameters if name not in OWN), config)
+    among = [*kinds.values()] if len(kinds) > 1 else kept
+    return tuple(dict.fromkeys(among[place] for place in (0, len(among) // 2, -1)))
 
 
 def _picture(problem: SearchProblem, names: Sequence[str]) -> list[str]:
@@ -232,7 +239,8 @@ def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> l
 
 def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The features of a launch: the autotuner's key, the user's own, and element types."""
-    found = {name: arguments[name] for name in kernel.tuner.keys if name in arguments}
+    keys = [n for n in kernel.tuner.keys if n in arguments and not isinstance(arguments[n], float)]
+    found = {name: arguments[name] for name in keys}
     features = kernel.tuned_features if tuning.features is None else tuning.features
     found.update({name: value_of(feature, arguments) for name, feature in features.items()})
     for name, argument in arguments.items():

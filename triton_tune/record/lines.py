@@ -45,7 +45,15 @@ class RecordedKernel:
 @dataclass(frozen=True)
 class Record:
     kernels: Mapping[str, RecordedKernel]  # by function, those that take most time first
-    data: Mapping[str, bytes]
+    data: Mapping[str, bytes]  # as files have it: `values_of` decodes it
+
+
+def values_of(data: bytes) -> bytes:
+    """The bytes of a tensor's values. Raises TuningError."""
+    try:
+        return zlib.decompress(base64.b64decode(data))
+    except (ValueError, zlib.error) as error:
+        raise TuningError(f"a record is damaged: {error}") from None
 
 
 def is_record(path: Path) -> bool:
@@ -64,7 +72,7 @@ def read_record(folder: Path) -> Record:
     for file in files:
         try:
             _read_file(file, kernels, data)
-        except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"{type(error).__name__}: {error}"
             raise TuningError(f"{file}: is damaged, or no record of this version: {what:.150}") from None
         except OSError as error:
@@ -91,7 +99,7 @@ def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, b
         if place == 0 and line["format"] != FORMAT:
             raise ValueError(f"format {line['format']} instead of {FORMAT}")
         if "data" in line:
-            data[line["data"]] = zlib.decompress(base64.b64decode(line["bytes"]))
+            data[line["data"]] = line["bytes"].encode()
         elif "function" in line:
             name, source = line["function"], line["source_hash"]
             if kernels.setdefault(name, RecordedKernel(name, source)).source_hash != source:

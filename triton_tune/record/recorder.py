@@ -36,7 +36,7 @@ from triton_tune.launch.words import plain
 from triton_tune.record.lines import FORMAT, SUFFIX
 
 VALUES_BYTES = 1 << 20  # of integers, whose values kernels follow: up to here, all are kept
-SAMPLE = 1 << 15  # elements of other tensors that are kept
+SAMPLE = 1 << 14  # elements of other tensors that are kept
 MOST_LAUNCHES = 200  # different ones of a kernel; a process counts further ones with the last
 FLUSH_S = 5.0
 TIMED = range(2, 5)  # the launches, among equal ones, that are timed; the first compiles
