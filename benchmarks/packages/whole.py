@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 runs.keep(stage, runs.stage(stage))
                 print(f"{what}: {stage}: {time.monotonic() - begun:.0f} s", flush=True)
-            except subprocess.SubprocessError as error:
+            except (subprocess.SubprocessError, OSError) as error:
                 lines = (runs.folder / "log.txt").read_text().splitlines()
                 print(f"{what}: {stage}: {type(error).__name__}: {lines[-1] if lines else ''}", flush=True)
                 status = 1
