@@ -194,11 +194,8 @@ class Replay:
             numbers: dict[Any, int] = {}
             pattern = tuple(numbers.setdefault(value, len(numbers)) for value in column)
             known = known_feature(name, names)
-            if (
-                known is not None
-                and not problem_with_name(name)
-                and (pattern not in seen or name in self.tuner.keys)
-            ):
+            is_new = pattern not in seen or name in self.tuner.keys
+            if known is not None and is_new and not problem_with_name(name):
                 seen.add(pattern)
                 kept[name] = known
         if len(kept) > 1:  # what never changes tells nothing
