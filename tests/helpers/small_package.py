@@ -25,7 +25,8 @@ def scale_in_place(x_ptr, size, factor, BLOCK: tl.constexpr):
 
 @triton.heuristics({"EVEN": lambda args: args["size"] % 16 == 0})
 @triton.autotune(
-    configs=[triton.Config({"PARTS": parts}, num_warps=warps) for parts in (1, 4) for warps in (1, 4)], key=["size"]
+    configs=[triton.Config({"PARTS": parts}, num_warps=warps) for parts in (1, 4) for warps in (1, 4)],
+    key=["size"],
 )
 @triton.jit
 def sum_in_parts(x_ptr, out_ptr, size, EVEN: tl.constexpr, PARTS: tl.constexpr):  # into zeros of the caller
