@@ -47,6 +47,7 @@ def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeade
             "values",
             "constants",
             "lookup",
+            "function",
         )
     )
     if run.get_as("format", int) != FORMAT:
@@ -63,6 +64,7 @@ def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeade
             raise run.error("constants", f"{shown(name)} is no feature; they are {', '.join(features)}")
     configs = _configs(run)
     run.get_as("timing", (str, dict))
+    run.get_as("function", str, "")
     _check_course(run)
     device = run.section("device")
     device.only(_DEVICE)

@@ -25,7 +25,8 @@ TREEGEN = [
 ]
 ATTN_KERNELS = ["core", "kernels", "choose launch", "planning", "warmup testing", "engines measure offline"]
 ATTN_KERNELS += ["tuning"]
-TRITON_TUNE = ["core launch", "search", "processes", "bench", "run", "kernel", "cli"]
+TRITON_TUNE = ["core", "launch", "record", "search", "processes", "bench", "run", "kernel"]
+TRITON_TUNE += ["bootstrap", "cli"]
 
 
 def _imports(package: str) -> Iterator[tuple[Path, str]]:

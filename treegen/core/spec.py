@@ -138,6 +138,7 @@ class KernelSpec:
     values: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     invariants: tuple[Constraint, ...] = ()  # hold for every shape; no parameter occurs in them
     hook: str | None = None  # the entry point through which `treegen check` calls the kernel's code
+    function: str | None = None  # `module:function` of the kernel, by which `triton_tune.install` finds it
     in_kernel: bool = False  # whether Triton kernels find the row of a step themselves
     measured_on: Mapping[str, str] = field(default_factory=dict)  # other GPUs' tables: their GPU, by device
     invariant_to: tuple[str, ...] = ()  # raw features of steps that decide nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,7 @@ _REQUIRED = ["features", "config", "fallback", "tables"]
 MOST_ROWS = 12  # of a regime: a tree that a person reads
 _OPTIONAL = ["derived", "constants", "split_on", "regimes", "classes", "tree", "hold_out_by"]
 _OPTIONAL += ["constraints", "objective", "translate"]
-_OPTIONAL += ["in_kernel", "values", "invariants", "hook", "invariant_to"]
+_OPTIONAL += ["in_kernel", "values", "invariants", "hook", "invariant_to", "function"]
 OTHERWISE = "otherwise"
 _UNREADABLE = expr.Call("<=", (expr.Number(0), expr.Number(0)))
 """Stands for a derived feature that cannot be read: a condition may stand wherever a number may."""
@@ -57,6 +58,11 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
     with mistakes.collect():
         hook = fields.get_as("hook", str, None)
         check_names(fields, [] if hook is None else [hook], key="hook")
+    function: str | None = None
+    with mistakes.collect():
+        function = fields.get_as("function", str, None)
+        if function is not None and not re.fullmatch(r"[\w.]+:[\w.]+", function):
+            raise fields.error("function", f"must be `module:function`, not {shown(function)}")
     tables: dict[str, Path] = {}
     with mistakes.collect():
         tables, measured_on = _tables(fields, devices, folder)
@@ -156,6 +162,7 @@ def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], f
         values=worded,
         invariants=always,
         hook=hook,
+        function=function,
         in_kernel=chosen_in_kernel,
         invariant_to=invariant_to,
     )

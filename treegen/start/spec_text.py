@@ -113,6 +113,11 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
     fallback = steadiest or headers[0].configs[0]
     source = "This is the fastest of those that never failed." if steadiest else "Nothing was timed yet."
     lines = [f"  {quoted(kernel)}:"]
+    functions = {f for header in headers if (f := header.provenance.get("function"))}
+    if len(functions) == 1:
+        lines.append(
+            f"    function: {quoted(functions.pop())}  # what `triton_tune.install` launches with it"
+        )
     if left_out:
         lines.append(f"    # The table's other features tell nothing: {'; '.join(left_out.values())}.")
     names = ", ".join(map(quoted, features))

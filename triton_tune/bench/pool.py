@@ -36,6 +36,7 @@ class Subject:
     scenarios: Mapping[str, Any]  # by id; pickled for the processes
     prepare: Prepare  # pickled as well
     job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
+    launches: Callable[[Any], Sequence[Hashable]] = lambda scenario: ()  # configs that `prepare` launches
 
 
 @dataclass
@@ -150,7 +151,12 @@ class GpuBench:
         self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
     ) -> tuple[PlannedVisit, ...]:
         jobs = {(task, config): self._job(task, config) for task in tasks for config in task.configs}
-        self._compiler.compile(dict.fromkeys(jobs.values()), deadline=until, progress=advance)
+        first = [
+            self._subject.job_for(scenario, config, self._workers[0].device)
+            for scenario in (self._subject.scenarios[task.scenario] for task in tasks)
+            for config in self._subject.launches(scenario)
+        ]
+        self._compiler.compile(dict.fromkeys([*first, *jobs.values()]), deadline=until, progress=advance)
         kept = (
             replace(task, configs=tuple(c for c in task.configs if self._compiler.has(jobs[task, c])))
             for task in tasks

@@ -49,7 +49,7 @@ def run(
     if options.empty:
         workload = workload_on(devices[0])
         facts = device_facts(devices[0])
-        with _table(options, workload, workload.space(facts), facts) as table:
+        with create_table(options, workload, workload.space(facts), facts) as table:
             commands = _next_commands(table.folder, has_times=False)
             print(f"{table.folder}: a table without times; next: {commands}")
         return 0
@@ -60,7 +60,7 @@ def run(
         print("\n".join(space.lines), flush=True)
         bench.configs = space.configs
         problem = problem_of_shard(space.problem, options.shard)
-        with _table(options, workload, space, bench.facts) as table:
+        with create_table(options, workload, space, bench.facts) as table:
             status = fill(table, bench, problem, options.strategy, options.budget)
     if not status and not options.shard:
         print(f"next: {_next_commands(table.folder)}")
@@ -83,7 +83,7 @@ def _next_commands(folder: Path, *, has_times: bool = True) -> str:
     return " && ".join(commands)
 
 
-def _folder(options: argparse.Namespace, workload: Workload, facts: Mapping[str, str | int]) -> Path:
+def table_folder(options: argparse.Namespace, workload: Workload, facts: Mapping[str, str | int]) -> Path:
     if options.folder is not None:
         return Path(options.folder)
     prefix, suffix = f"{UNTUNED}_" if options.untuned else "", options.shard.suffix if options.shard else ""
@@ -100,11 +100,11 @@ def _versions(workload: Workload) -> dict[str, str]:
     }
 
 
-def _table(
+def create_table(
     options: argparse.Namespace, workload: Workload, space: Space, facts: Mapping[str, str | int]
 ) -> TableWriter:
     return create(
-        _folder(options, workload, facts),
+        table_folder(options, workload, facts),
         kernel=workload.kernel,
         device=facts,
         timing="one launch by the host's clock" if facts["arch"] == "cpu" else workload.timing,
@@ -129,7 +129,7 @@ def _recheck(
     with GpuBench(devices, options.compile_workers, load) as bench:
         workload = workload_on(devices[0])
         bench.begin(workload.subject)
-        folder = Path(options.recheck or _folder(options, workload, bench.facts))
+        folder = Path(options.recheck or table_folder(options, workload, bench.facts))
         if not (folder / RUN).exists():
             named = "name one, as in --recheck tuning_data/<kernel>/<device>"
             raise TuningError(f"{folder}: no table of this device to check again; {named}")
@@ -160,7 +160,7 @@ def _dry_run(options: argparse.Namespace, workload_on: Callable[[torch.device], 
         devices = devices_from(options.gpus)
         workload, facts, num_devices = workload_on(devices[0]), device_facts(devices[0]), len(devices)
         print(f"on {num_devices} of {facts['name']}")
-        folder = _folder(options, workload, facts)
+        folder = table_folder(options, workload, facts)
     else:
         workload, facts = workload_on(torch.device("cpu")), ASSUMED
         print("no GPU here: the estimate is for an H100")

@@ -2,12 +2,18 @@
 
 import argparse
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from triton_tune.bootstrap.sitecustomize import HEURISTICS, RECORD
 from triton_tune.cli.arguments import add_run_arguments
 from triton_tune.core.arguments import CommandParser, exit_code
+from triton_tune.core.errors import TuningError
+from triton_tune.record.lines import SUFFIX
+from tuning_table.files import os_errors_in_one_line
 
 
 def parser() -> argparse.ArgumentParser:
@@ -16,7 +22,25 @@ def parser() -> argparse.ArgumentParser:
         description="Time the configs of a @triton.autotune kernel for many shapes and write a tuning table "
         "for treegen to compile. After an interruption the same command goes on where it stopped.",
     )
-    arguments.add_argument("file", type=Path, metavar="FILE", help="a Python file that defines a Tuning")
+    arguments.add_argument(
+        "file",
+        type=Path,
+        nargs="?",
+        metavar="FILE",
+        help="a Python file that defines a Tuning, or the folder of a record, all of whose kernels are tuned",
+    )
+    arguments.add_argument(
+        "--record",
+        type=Path,
+        metavar="DIR",
+        help="run the command after -- and note all launches of its autotuned kernels in DIR",
+    )
+    arguments.add_argument(
+        "--use",
+        metavar="PACKAGE",
+        help="run the command after -- with the heuristics of this package for all kernels that it has; with "
+        "the folder of a record, compile what they choose for its launches before",
+    )
     arguments.add_argument("--kernel", help="the Tuning to use, if the file defines several")
     arguments.add_argument(
         "--out",
@@ -41,18 +65,69 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
+def run_command(options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Run a program whose launches are recorded, or chosen by a package. Returns its exit code."""
+    from triton_tune import bootstrap
+
+    environment = dict(os.environ)
+    if options.record:
+        with os_errors_in_one_line(options.record):
+            options.record.mkdir(parents=True, exist_ok=True)
+        environment[RECORD] = str(options.record.resolve())
+    if options.use:
+        environment[HEURISTICS] = options.use
+        sys.path.insert(0, "")  # where the program finds the package, too
+        if options.file is not None:
+            from triton_tune.cli.many import compile_ahead
+
+            print(compile_ahead(options.file, options.use, options.gpus, options.compile_workers), flush=True)
+    if not command:
+        return 0
+    home = str(Path(bootstrap.__file__).parent)
+    path = [home, environment.get("PYTHONPATH", ""), str(Path(__file__).parents[2])]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    try:
+        status = subprocess.run(command, env=environment, check=False).returncode
+    except OSError as error:
+        raise TuningError(f"{command[0]}: {error.strerror}") from None
+    if options.record:
+        files = len(list(options.record.glob(f"*{SUFFIX}")))
+        print(
+            f"{options.record}: {files} files of launches; next: triton-tune {options.record}",
+            file=sys.stderr,
+        )
+    return status if status >= 0 else 128 - status
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 as `cli.command.run` does, or as `exit_code`."""
-    options = parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command = words[words.index("--") + 1 :] if "--" in words else []
+    line = parser()
+    options = line.parse_args(words[: words.index("--")] if "--" in words else words)
+    if (options.record or options.use) and not (command or (options.use and options.file)):
+        line.error("give the command to run after --")
+    if command and not (options.record or options.use):
+        line.error("a command after -- needs --record or --use")
+    if options.file is None and not command:
+        line.error("give a FILE, or the folder of a record")
     options.strategy = options.strategy or ("full" if options.untuned else "race")
 
     def work() -> int:
+        if options.record or options.use:
+            return run_command(options, command)
+        if options.file.is_dir():
+            if options.recheck is not None or options.shard or options.untuned or options.empty:
+                raise TuningError("--recheck, --shard, --untuned and --empty take a file, not a record")
+            from triton_tune.cli.many import run_record
+
+            return run_record(options)
         from triton_tune.cli.command import run
         from triton_tune.kernel.workload import file_of, workload_on
 
         file = file_of(options.file, options.kernel, untuned=options.untuned)
-        asked = {"ask_module": options.recheck is not None}
-        asked["without_tensors"] = options.dry_run or options.empty
-        return run(options, partial(workload_on, file, **asked), file.load)
+        recheck, without_tensors = options.recheck is not None, options.dry_run or options.empty
+        of_file = partial(workload_on, file, ask_module=recheck, without_tensors=without_tensors)
+        return run(options, of_file, file.load)
 
     return exit_code("triton-tune", work)

@@ -9,9 +9,9 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner, Heuristics
 
 from triton_tune.core.errors import TuningError
-from triton_tune.launch.environment import DOES_NOT_FIT
+from triton_tune.launch.every_autotuner import defaults_of, function_of, run_first
 from triton_tune.launch.known_configs import OWN
-from triton_tune.launch.tuned import Tuned, defaults_of, function_of
+from triton_tune.launch.tuned import Tuned
 from tuning_table.names import letters_for
 
 
@@ -62,17 +62,7 @@ class AutotunedKernel:
             if len(tuner.configs) == 1:
                 return search(tuner, *args, **kwargs)
             self.others.add(function_of(tuner).__name__)
-            every, tuner.nargs = tuner.configs, dict(zip(tuner.arg_names, args, strict=False))
-            *firsts, last = tuner.prune_configs(kwargs)
-            try:
-                for config in firsts:
-                    with contextlib.suppress(*DOES_NOT_FIT):
-                        tuner.configs = [config]
-                        return search(tuner, *args, **kwargs)
-                tuner.configs = [last]
-                return search(tuner, *args, **kwargs)
-            finally:
-                tuner.configs = every
+            return run_first(tuner, search, args, kwargs)
 
         search, Autotuner.run, self.tuner.run = Autotuner.run, without_search, intercept
         try:

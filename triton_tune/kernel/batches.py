@@ -8,7 +8,7 @@ import pickle
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.tuning import Tuning
+from triton_tune.launch.environment import DOES_NOT_FIT
 
 # The largest error of a result, as a part of the reference's largest magnitude.
 TOLERANCES = {
@@ -28,6 +29,13 @@ TOLERANCES = {
     torch.bfloat16: 2e-2,
 }
 NARROW = 0.1  # of floating types with 8 bits or fewer
+NARROW_TYPES = {
+    torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+}
 
 
 class Arguments:
@@ -135,19 +143,65 @@ def result_of(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, con
         return arguments.pass_to(tuning.call)
 
 
-def disagreement(result: Any, expected: Any, tolerance: float | None) -> str | None:
+def untouched_result(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) -> Any:
+    """What a call returns if its launches do nothing."""
+    with kernel.launched_by(lambda launch: None), _poisoned_memory():
+        return arguments.pass_to(tuning.call)
+
+
+def agreed_result(
+    kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, judges: Sequence[str], untouched: Any
+) -> Any:
+    """The result that two of these configs agree on, or the only one that can be launched has.
+
+    Raises RuntimeError if no two agree, and the last error if none can be launched.
+    """
+    results: list[Any] = []
+    what, failed = "", None
+    for judge in judges:
+        try:
+            result = result_of(kernel, tuning, arguments, kernel.configs[judge].config)
+        except DOES_NOT_FIT as error:
+            failed = error
+            continue
+        found = [disagreement(result, other, tuning.tolerance, untouched) for other in results]
+        if None in found:
+            return result
+        what = next((each for each in found if each), what)
+        results.append(result)
+    if len(results) == 1:
+        return results[0]
+    raise failed if failed and not results else RuntimeError(f"the results of its configs differ: {what}")
+
+
+def disagreement(result: Any, expected: Any, tolerance: float | None, untouched: Any = None) -> str | None:
     """How results differ beyond a tolerance (``Tuning.tolerance``), in words; None if they agree.
 
-    Of several outputs, the first that differs is named as Python would take it from the result.
+    Of several outputs, the first that differs is named as Python would take it from the result. With
+    `untouched`, the result before any launch, only elements count that either launch has changed.
     """
     ours, theirs = _tensors(result), _tensors(expected)
     if not ours or len(ours) != len(theirs):
         return f"{len(ours)} tensors instead of {len(theirs)}"
-    for (place, one), (_, other) in zip(ours, theirs, strict=True):
+    before = _tensors(untouched) if untouched is not None else [None] * len(ours)
+    for (place, one), (_, other), known in zip(ours, theirs, before, strict=True):
+        if known is not None:
+            one, other = _changed(one, other, known[1])
         what = _difference(one, other, tolerance)
         if what is not None:
             return what if len(ours) == 1 else f"output{place}: {what}"
     return None
+
+
+def _changed(
+    one: torch.Tensor, other: torch.Tensor, before: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The elements of two tensors of which either differs from those before a launch."""
+    one, other, before = (t.float() if t.dtype in NARROW_TYPES else t for t in (one, other, before))
+    changed = torch.zeros_like(before, dtype=torch.bool)
+    for tensor in (one, other):
+        changed |= (tensor != before) & ~((tensor != tensor) & (before != before))
+    return one[changed], other[changed]
 
 
 def _difference(result: torch.Tensor, expected: torch.Tensor, tolerance: float | None) -> str | None:

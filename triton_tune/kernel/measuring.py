@@ -17,11 +17,21 @@ from triton_tune.bench.timing import BYTES_PER_US, GIVE_UP, LONG_US, elapsed_us,
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes, memory_bytes
 from triton_tune.core.errors import TuningError, TuningWarning, place_of
+from triton_tune.core.identity import source_hash
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
-from triton_tune.kernel.batches import disagreement, first_launch, launches_of, make, result_of
-from triton_tune.kernel.identity import source_hash
+from triton_tune.kernel.batches import (
+    agreed_result,
+    disagreement,
+    first_launch,
+    launches_of,
+    make,
+    result_of,
+    untouched_result,
+)
 from triton_tune.kernel.ranges import constant_names, draw
-from triton_tune.kernel.tuning import Tuning, load_tunings
+from triton_tune.kernel.recorded import Replay, tunings_in
+from triton_tune.kernel.tuning import Tuning
+from triton_tune.record.recorder import changed_share, sampled
 from tuning_table.table import Cell, Failure
 
 TIMING = (
@@ -37,6 +47,7 @@ MAKING_S = 2.0  # what they may take to be made
 IDLE_US = 2.0  # of a launch, in which it reads nothing
 SHORT_US = 100.0  # up to here, the time of a launch between two events is mostly the host's
 SHORTEST_US = 0.1
+LEAST_WRITTEN = 0.5  # of what a recorded launch wrote
 
 EXCLUDED = "left out by early_config_prune"
 
@@ -50,11 +61,12 @@ class Shape:
     key: Hashable = None  # what kernels are compiled for
     launch: bytes | None = None  # by which they are compiled; as of ``without_memory``
     excluded: frozenset[str] = frozenset()  # configs that `early_config_prune` leaves out
+    judges: tuple[str, ...] = ()  # configs of which two say what is right, where there is no reference
 
 
 @dataclass(frozen=True)
 class KernelFile:
-    """A `Tuning` by its file and name; it is pickled for processes."""
+    """A `Tuning` by its file, or the folder of a record, and its name; it is pickled for processes."""
 
     path: Path
     name: str
@@ -73,8 +85,13 @@ class KernelFile:
         tuning, kernel, _ = loaded(self)
         values = tuning.shapes[shape.position]
         with self.located(kernel):
-            arguments = make(tuning, values, device)
-            expected = arguments.pass_to(tuning.reference)
+            arguments, untouched = make(tuning, values, device), None
+            if tuning.reference is not None:
+                expected = arguments.pass_to(tuning.reference)
+            else:
+                untouched = untouched_result(kernel, tuning, arguments)
+                expected = agreed_result(kernel, tuning, arguments, shape.judges, untouched)
+                self._tell_of_unwritten(shape, expected, untouched)
         sets = Sets(
             lambda seed, config: launches_of(kernel, tuning, make(tuning, values, device, seed), config)
         )
@@ -84,7 +101,8 @@ class KernelFile:
             if name in shape.excluded:
                 return Failure(EXCLUDED)
             config = kernel.configs[name].config
-            wrong = disagreement(result_of(kernel, tuning, arguments, config), expected, tuning.tolerance)
+            result = result_of(kernel, tuning, arguments, config)
+            wrong = disagreement(result, expected, tuning.tolerance, untouched)
             if wrong is not None:
                 return Failure(f"{DISAGREES}: {wrong}")
             sets.grow(config, device)
@@ -104,6 +122,17 @@ class KernelFile:
 
         return measure
 
+    def _tell_of_unwritten(self, shape: Shape, expected: Any, untouched: Any) -> None:
+        """Warn where launches write far less than the recorded one did, so that their times mislead."""
+        tuning = loaded(self).tuning
+        if not isinstance(replay := getattr(tuning.call, "__self__", None), Replay):
+            return
+        for name, share in replay.wrote(tuning.shapes[shape.position]["launch"]).items():
+            ours = changed_share(expected[name], sampled(untouched[name]))
+            if ours < LEAST_WRITTEN * share:
+                what = f"launches write {ours:.0%} of {name}, and the recorded one wrote {share:.0%}"
+                warnings.warn(f"{self.name}: {what}, as in {shape.id}", TuningWarning, stacklevel=1)
+
     @contextlib.contextmanager
     def located(self, kernel: AutotunedKernel) -> Iterator[None]:
         """Note at an error the line in the kernel's file or in this one where it arose."""
@@ -119,6 +148,11 @@ class KernelFile:
         return CompileJob(self, shape, config)
 
 
+def judges_of(shape: Shape) -> tuple[str, ...]:
+    """The configs that `KernelFile.prepare` launches unless they disagree."""
+    return shape.judges[:2]
+
+
 @dataclass(frozen=True)
 class CompileJob:
     file: KernelFile
@@ -127,9 +161,9 @@ class CompileJob:
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        return (
-            frozenset() if self.config in self.shape.excluded else frozenset({(self.shape.key, self.config)})
-        )
+        if self.config in self.shape.excluded:
+            return frozenset()
+        return frozenset({(self.file.name, self.shape.key, self.config)})
 
     @property
     def cost(self) -> int:
@@ -155,7 +189,7 @@ class Loaded(NamedTuple):
 
 @cache
 def loaded(file: KernelFile) -> Loaded:
-    found = load_tunings(file.path)
+    found = tunings_in(file.path)
     if file.name not in found:
         known = ", ".join(found)
         raise TuningError(f"{file.path}: defines no Tuning called {file.name!r:.60}; it has {known}")

@@ -34,7 +34,7 @@ class Tuning:
         arguments: makes the arguments of `call` for a shape: one tensor, a tuple or list of positional
             arguments, or a dict of keyword arguments. Tensors get the measured device without being told.
         reference: from the same arguments to what `call` must return. Several tensors are compared in order;
-            they may have other element types than the results.
+            they may have other element types than the results. None: what most configs agree on is right.
         name: of the table and the generated package: small letters, digits and underscores. None: the kernel
             function's, without capitals and outer underscores.
         tolerance: the largest error of a result, as a part of the reference's largest magnitude, from 0 to
@@ -55,7 +55,7 @@ class Tuning:
     call: Callable[..., Any]
     shapes: Sequence[Mapping[str, Any]] | Mapping[Any, Any]
     arguments: Callable[..., Any]
-    reference: Callable[..., Any]
+    reference: Callable[..., Any] | None
     name: str | None = None
     tolerance: float | None = None
     features: Mapping[str, Callable[[Mapping[str, Any]], Any] | str] | None = None
@@ -73,7 +73,8 @@ class Tuning:
                 raise TuningError(f"Tuning: {field} must be {what}, not {getattr(self, field)!r:.60}")
 
         for function in ("call", "arguments", "reference"):
-            check(callable(getattr(self, function)), function, "a function")
+            given = getattr(self, function)
+            check(callable(given) or (function == "reference" and given is None), function, "a function")
         listed = isinstance(shapes, Sequence) and all(isinstance(shape, Mapping) for shape in shapes)
         check(listed and self.shapes, "shapes", "mappings such as [dict(M=16)], or one mapping to ranges")
         check(name is None or _NAME.fullmatch(str(name)), "name", "small letters, digits and underscores")
@@ -94,7 +95,7 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
 
     The file is run once a process, with its folder first on sys.path, as `python FILE` does.
     """
-    from triton_tune.launch.tuned import function_of
+    from triton_tune.launch.every_autotuner import function_of
 
     path = path.resolve()
     if not path.is_file() or path.suffix != ".py":

@@ -15,12 +15,15 @@ from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import described_alone, first_launch, make, without_memory
-from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, loaded
-from triton_tune.kernel.tuning import Tuning, load_tunings
+from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, judges_of, loaded
+from triton_tune.kernel.recorded import function_in, tunings_in
+from triton_tune.kernel.tuning import Tuning
 from triton_tune.launch.features import value_of
+from triton_tune.launch.known_configs import OWN
 from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
 from triton_tune.run.workload import Space, Workload
 
+META = torch.device("meta")
 _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
 _MOST_CHARACTERS = 100  # of a scenario's id
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -32,7 +35,7 @@ def file_of(path: Path, name: str | None = None, *, untuned: bool = False) -> Ke
     name: of the Tuning, if the file defines several. untuned: of the shapes, those kept aside. Raises
     TuningError.
     """
-    found = load_tunings(path.resolve())
+    found = tunings_in(path.resolve())
     if name is None and len(found) > 1:
         raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
     file = KernelFile(path.resolve(), name or next(iter(found)), untuned)
@@ -84,13 +87,14 @@ def workload_on(
     return Workload(
         kernel=name,
         features=names,
-        subject=Subject(shapes, file.prepare, file.job_for),
+        subject=Subject(shapes, file.prepare, file.job_for, judges_of),
         space=lambda facts: space,
         source_hash=file.source_hash,
         timing=TIMING,
         scenario_set=f"{file.path.name}, kept aside" if file.untuned else file.path.name,
         chosen=lambda device: chosen,
         provenance={
+            **({"function": f} if (f := function_in(file.path, name)) else {}),
             **({"values": {n: list(found) for n, found in words.items()}} if words else {}),
             **({"constants": constants} if (constants := _constants(tuning, values)) else {}),
         },
@@ -112,8 +116,9 @@ def _look_at(
     file: KernelFile, shape: Mapping[str, Any], device: torch.device, *, ask_module: bool, compiles: bool
 ) -> _Look:
     tuning, kernel, _ = loaded(file)
+    recorded = file.path.is_dir()  # of whose tensors nothing is read
     with file.located(kernel):
-        launch = first_launch(kernel, tuning, make(tuning, shape, device))
+        launch = first_launch(kernel, tuning, make(tuning, shape, META if recorded else device))
     if launch is None:
         raise TuningError(f"its call did not launch {kernel.name}")
     values = _values(kernel, tuning, kernel.arguments(launch))
@@ -144,10 +149,21 @@ def _look_at_shapes(
         except Exception as error:
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
-        found[name] = Shape(name, position, look.key, look.launch, look.excluded), look
+        judges = () if tuning.reference else _judges(kernel, look.kept)
+        found[name] = Shape(name, position, look.key, look.launch, look.excluded, judges), look
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
     return dict(found.values())
+
+
+def _judges(kernel: AutotunedKernel, kept: Sequence[str]) -> tuple[str, ...]:
+    """Three configs that differ in more than warps and stages; fewer if no more do, unless all are alike."""
+    kinds: dict[tuple[int, ...], str] = {}
+    for config in kept:
+        parameters = kernel.configs[config].parameters.items()
+        kinds.setdefault(tuple(value for name, value in parameters if name not in OWN), config)
+    among = [*kinds.values()] if len(kinds) > 1 else kept
+    return tuple(dict.fromkeys(among[place] for place in (0, len(among) // 2, -1)))
 
 
 def _picture(problem: SearchProblem, names: Sequence[str]) -> list[str]:
@@ -219,7 +235,8 @@ def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> l
 
 def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The features of a launch: the autotuner's key, the user's own, and element types."""
-    found = {name: arguments[name] for name in kernel.tuner.keys if name in arguments}
+    keys = [n for n in kernel.tuner.keys if n in arguments and not isinstance(arguments[n], float)]
+    found = {name: arguments[name] for name in keys}
     features = kernel.tuned_features if tuning.features is None else tuning.features
     found.update({name: value_of(feature, arguments) for name, feature in features.items()})
     for name, argument in arguments.items():

@@ -5,7 +5,7 @@ import builtins
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from triton_tune.launch.words import OF_DTYPE
+from triton_tune.launch.words import OF_DTYPE, OF_SIZE
 
 Feature = Callable[[Mapping[str, Any]], Any] | str
 """A function of a launch's arguments by name, or an expression in them, such as `"x_ptr.shape[2]"`."""
@@ -37,6 +37,22 @@ def parse_feature(name: str, text: str, arguments: Collection[str]) -> ast.expr:
     return expression
 
 
+def known_feature(name: str, arguments: Collection[str]) -> str | None:
+    """The expression that a name stands for: an argument, `x_dtype`, or `x_size0` for `x.shape[0]`.
+
+    A tensor that is left out has the element type `none` and sizes of 0. None for any other name.
+    """
+    if name in arguments:
+        return name
+    argument = name.removesuffix(OF_DTYPE)
+    if argument in arguments:
+        return f"None if {argument} is None else {argument}.dtype"
+    argument, _, dimension = name.rpartition(OF_SIZE)
+    if argument in arguments and dimension.isdigit():
+        return f"0 if {argument} is None else {argument}.shape[{dimension}]"
+    return None
+
+
 def value_of(feature: Feature, arguments: Mapping[str, Any]) -> Any:
     """A feature of a launch with these arguments, by name."""
     return eval(feature.strip(), {}, dict(arguments)) if isinstance(feature, str) else feature(arguments)
@@ -56,15 +72,13 @@ def reader(
     functions: dict[str, Any] = {name: f for name in names if callable(f := features.get(name))}
     texts: dict[str, str] = {}
     for name in names:
-        argument = name.removesuffix(OF_DTYPE)
         if name in functions:
             continue
+        known = known_feature(name, arguments)
         if name in features:
             texts[name] = ast.unparse(parse_feature(name, str(features[name]), arguments))
-        elif name in arguments:
-            texts[name] = name
-        elif argument in arguments:
-            texts[name] = f"None if {argument} is None else {argument}.dtype"
+        elif known is not None:
+            texts[name] = known
         else:
             raise ValueError(
                 f"{kernel} has no argument {name!r}, which its generated package needs as a feature: "

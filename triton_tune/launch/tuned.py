@@ -1,7 +1,6 @@
 """`@tuned`: a kernel whose launch parameters a generated module chooses, in place of `@triton.autotune`."""
 
 import importlib
-import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from triton.runtime.jit import KernelInterface
 
 from triton_tune.launch.choosing import Choosing, choosing_here
 from triton_tune.launch.environment import AUTOTUNE, CONFIG, DOES_NOT_FIT, device_number, read_overrides
+from triton_tune.launch.every_autotuner import capturing, defaults_of, function_of
 from triton_tune.launch.features import Feature, Missing, Read, parse_feature, reader
 from triton_tune.launch.known_configs import ConfigLaunch, KnownConfigs
 from triton_tune.launch.words import integer_of, plain
@@ -101,6 +101,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
             inner = getattr(inner, "fn", None)
         self.autotuner = fn if isinstance(fn, Autotuner) else None
         self.__dict__.update(vars(self.autotuner or Autotuner(fn, fn.arg_names, None, [], None, None)))
+        self.__dict__.pop("run", None)  # of an autotuner whose launches are wrapped
         self.features = features
         self.__name__ = function_of(fn).__name__
         if leaves_unknown and self.autotuner is None:
@@ -139,7 +140,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         launch = choosing.launches.get(features)
         if launch is None:
             launch = self._choose(choosing, features, args, kwargs)
-        if launch.autotuner is not None and not warmup and not _capturing():
+        if launch.autotuner is not None and not warmup and not capturing():
             result = launch.autotuner.run(*args, grid=grid, warmup=warmup, **kwargs)
             best = self.best_config = launch.autotuner.best_config
             if launch.autotuner is not self.autotuner:  # it has timed these features once and for all
@@ -311,19 +312,6 @@ class Tuned(Autotuner):  # type: ignore[misc]
         return self._choosing[number]
 
 
-def function_of(kernel: Any) -> Any:
-    """The Python function of a kernel."""
-    while hasattr(kernel, "fn"):
-        kernel = kernel.fn
-    return kernel
-
-
-def defaults_of(function: Any) -> dict[str, Any]:
-    """The defaults of a function's arguments, by name."""
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
-
-
 def _with_types(read: Read) -> Read:
     """What reads also the element types of all arguments, on which a rule of the autotuner's may depend."""
 
@@ -332,9 +320,3 @@ def _with_types(read: Read) -> Read:
         return (*read(*args, **kwargs), *types)
 
     return read_all
-
-
-def _capturing() -> bool:
-    """Return whether the current stream records a CUDA graph, in which nothing can be timed."""
-    torch = sys.modules.get("torch")
-    return bool(torch and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

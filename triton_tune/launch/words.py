@@ -12,6 +12,8 @@ DTYPES += ("float8_e8m0fnu", "uint16", "int16", "float16", "bfloat16", "uint32",
 DTYPES += ("uint64", "int64", "float64", "complex64", "complex128")
 OF_DTYPE = "_dtype"  # the feature `a_ptr_dtype` is the element type of the argument `a_ptr`
 
+OF_SIZE = "_size"  # the feature `a_ptr_size0` is the size of the first dimension of the argument `a_ptr`
+
 
 class NotAFeature(TypeError):
     """The value is neither an integer nor a word."""

@@ -316,7 +316,7 @@ def test_nothing_is_timed_while_a_graph_is_captured_or_a_launch_only_compiles(
     kernel = tuned(ranked(by_length), autotune=3)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
     blocks = timed(kernel, fastest=32)
     with monkeypatch.context() as capture:
-        capture.setattr(module, "_capturing", lambda: True)
+        capture.setattr(module, "capturing", lambda: True)
         assert launch(kernel, 5) == 16 and not blocks
     x = torch.zeros(5)
     kernel.run(x, x, torch.zeros(1, dtype=torch.int32), 5, grid=(1,), warmup=True)
@@ -363,7 +363,7 @@ def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch
     kernel, blocks = left_to_the_autotuner(choose)
     with pytest.warns(UserWarning, match="Some GPU"):
         assert launch(kernel, 5) == 128 and len(blocks) == 3
-    monkeypatch.setattr(module, "_capturing", lambda: True)
+    monkeypatch.setattr(module, "capturing", lambda: True)
     assert launch(kernel, 6) == FALLBACK.BLOCK and len(blocks) == 3
 
 

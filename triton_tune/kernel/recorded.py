@@ -1,0 +1,279 @@
+"""The kernels of a record as `Tuning`s: their launches made again, from the record alone."""
+
+import importlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton.language as tl
+from triton.runtime.autotuner import Autotuner
+
+from triton_tune.core.errors import TuningError, in_one_line
+from triton_tune.core.identity import source_hash
+from triton_tune.kernel.tuning import Tuning, load_tunings
+from triton_tune.launch.every_autotuner import function_name, function_of
+from triton_tune.launch.features import known_feature
+from triton_tune.launch.words import OF_SIZE, NotAFeature, word_of
+from triton_tune.record.lines import Record, RecordedKernel, read_record, values_of
+from triton_tune.record.recorder import extent, is_wide
+from tuning_table.names import kernel_name, problem_with_name
+
+GUARD = 4096  # bytes of zeros around each storage, as some kernels read past the ends of tensors
+LARGEST_SAMPLE = 1e4  # magnitudes above it are taken for memory that nobody wrote
+
+
+class Unusable(Exception):
+    """Why a kernel of a record cannot be launched again, in words."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A record's kernels that can be tuned, by the names of their tables, and why others cannot."""
+
+    tunings: Mapping[str, Tuning]
+    weights: Mapping[str, float]  # the share of all launches' time
+    functions: Mapping[str, str]  # `module:function`
+    refused: Mapping[str, str]  # by `module:function`, in words
+
+
+def tunings_in(path: Path) -> Mapping[str, Tuning]:
+    """Every `Tuning` of a file or of a record, by name. Raises TuningError."""
+    return load_recorded(path).tunings if path.is_dir() else load_tunings(path)
+
+
+def function_in(path: Path, name: str) -> str | None:
+    """`module:function` of a record's kernel."""
+    return load_recorded(path).functions[name] if path.is_dir() else None
+
+
+@cache
+def load_recorded(folder: Path) -> Recorded:
+    """Import the kernels of a record. Raises TuningError if none can be used, or the record is damaged."""
+    record = read_record(folder)
+    names = _names(record.kernels)
+    tunings: dict[str, Tuning] = {}
+    refused: dict[str, str] = {}
+    for function, kernel in record.kernels.items():
+        try:
+            tunings[names[function]] = Replay(record, kernel).tuning(names[function])
+        except (Unusable, TuningError) as error:
+            refused[function] = str(error)
+    if not tunings:
+        function, why = next(iter(refused.items()))
+        raise TuningError(f"{folder}: none of its {len(refused)} kernels can be launched: {function}: {why}")
+    times = {name: kernel.us for name, kernel in zip(names.values(), record.kernels.values(), strict=True)}
+    total = sum(times.values())
+    weights = {name: times[name] / total for name in tunings}
+    functions = {name: function for function, name in names.items() if name in tunings}
+    return Recorded(tunings, weights, functions, refused)
+
+
+def _names(functions: Mapping[str, Any]) -> dict[str, str]:
+    """A name for each function's table: its own, after so much of its module as tells it from others."""
+    found: dict[str, str] = {}
+    parts = {f: [*f.partition(":")[0].split("."), kernel_name(f.rpartition(":")[2])] for f in functions}
+    for function, words in parts.items():
+        for length in range(1, len(words) + 1):
+            name = re.sub(r"\W", "_", "_".join(words[-length:]).lower())[-60:].strip("_")
+            alike = (o for o, w in parts.items() if o != function and w[-length:] == words[-length:])
+            if not any(alike):
+                break
+        while name in found.values():
+            name = f"{name}_"
+        found[function] = name
+    return found
+
+
+class Replay:
+    """A recorded kernel: makes its launches' arguments, and launches it. Raises Unusable if it cannot be."""
+
+    def __init__(self, record: Record, kernel: RecordedKernel) -> None:
+        self._record, self._recorded = record, kernel
+        self.tuner = find_autotuner(kernel.function)
+        if source_hash([function_of(self.tuner)]) != kernel.source_hash:
+            raise Unusable("its source has changed since it was recorded; record it again")
+        for launch in kernel.launches:
+            for name, value in launch.arguments.items():
+                if isinstance(value, dict) and "other" in value:
+                    raise Unusable(f"its argument {name} is a {value['other']}, which no record holds")
+
+    def tuning(self, name: str) -> Tuning:
+        features, rows = self._features
+        changing = [f for f in features if len({row[f] for row in rows}) > 1]
+        shapes = [{"launch": number, **{f: row[f] for f in changing}} for number, row in enumerate(rows)]
+        return Tuning(
+            kernel=self.tuner,
+            name=name,
+            call=self.call,
+            shapes=shapes,
+            arguments=self.arguments,
+            reference=None,
+            features=features,
+            constants=[f for f in changing if self._is_constant(f)] or None,
+        )
+
+    def arguments(self, launch: int, **_: Any) -> dict[str, Any]:
+        """The launch's number, and memory for its tensors, filled as the record says."""
+        recorded = self._recorded.launches[launch]
+        buffers = [torch.zeros(GUARD + size + GUARD, dtype=torch.uint8) for size in recorded.storages]
+        if not buffers or buffers[0].device.type != "meta":
+            for described in recorded.arguments.values():
+                if isinstance(described, dict) and "tensor" in described:
+                    self._fill(_view(buffers, described), described)
+        return {"launch": launch, "buffers": buffers}
+
+    def call(self, launch: int, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Launch the kernel, and return all its tensors."""
+        recorded = self._recorded.launches[launch]
+        values = {n: _value(known, buffers) for n, known in recorded.arguments.items()}
+        positional = []
+        for name in self.tuner.arg_names:  # hooks and rules expect arguments where launches have them
+            if name not in values:
+                break
+            positional.append(values[name])
+        named = {n: v for n, v in values.items() if n not in self.tuner.arg_names[: len(positional)]}
+        self.tuner[_Grid(recorded.grids)](*positional, **named)
+        return {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
+
+    def wrote(self, launch: int) -> Mapping[str, float]:
+        return self._recorded.launches[launch].wrote
+
+    def _fill(self, tensor: torch.Tensor, described: Mapping[str, Any]) -> None:
+        if described.get("zeros") or not tensor.numel():
+            return
+        for dimension, stride in enumerate(tensor.stride()):
+            if stride == 0:  # elements that share memory are written once
+                tensor = tensor.narrow(dimension, 0, 1)
+        data = values_of(self._record.data[described["data"]])
+        flat = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(tensor.dtype)
+        part = flat.reshape(described["sample"]).to(tensor.device)
+        if is_wide(part.dtype):
+            numbers = part.float() if not part.dtype.is_complex else part.abs().float()
+            if not bool(torch.isfinite(numbers).all()) or float(numbers.abs().max()) > LARGEST_SAMPLE:
+                part = torch.randn(part.shape, device=part.device).to(part.dtype)
+        narrow = part.element_size() == 1 and is_wide(part.dtype)  # few operations exist for these
+        if narrow:
+            part, tensor = part.view(torch.uint8), tensor.view(torch.uint8)
+        for dimension, size in enumerate(tensor.shape):
+            if part.shape[dimension] != size:
+                index = torch.arange(size, device=part.device) % part.shape[dimension]
+                part = part.index_select(dimension, index)
+        tensor.copy_(part)
+
+    @cached_property
+    def _features(self) -> tuple[dict[str, str], list[dict[str, Any]]]:
+        """What a tree may ask about, with its expression, and the values in each launch.
+
+        Of features that tell the launches apart alike, the first is kept: the autotuner's key, then other
+        integers, then sizes of tensors.
+        """
+        names = self.tuner.arg_names
+        rows = []
+        for launch in self._recorded.launches:
+            row: dict[str, Any] = {}
+            tensors = {n: v for n, v in launch.arguments.items() if isinstance(v, dict) and "tensor" in v}
+            for name in dict.fromkeys([*self.tuner.keys, *names]):
+                value = launch.arguments.get(name, 0)
+                if _is_feature(value):
+                    row[name] = value
+            for name in names:
+                for place in range(len(tensors[name]["shape"]) if name in tensors else 0):
+                    row[f"{name}{OF_SIZE}{place}"] = tensors[name]["shape"][place]
+            rows.append(row)
+        every = dict.fromkeys(name for row in rows for name in row)
+        kept: dict[str, str] = {}
+        seen: set[tuple[int, ...]] = set()
+        for name in every:
+            column = [row.get(name, 0) for row in rows]
+            if len({word_of(value) is None for value in column}) > 1:
+                continue
+            numbers: dict[Any, int] = {}
+            pattern = tuple(numbers.setdefault(value, len(numbers)) for value in column)
+            known = known_feature(name, names)
+            is_new = pattern not in seen or name in self.tuner.keys
+            if known is not None and is_new and not problem_with_name(name):
+                seen.add(pattern)
+                kept[name] = known
+        if len(kept) > 1:  # what never changes tells nothing
+            changing = {n: e for n, e in kept.items() if len({row.get(n, 0) for row in rows}) > 1}
+            kept = changing or dict([next(iter(kept.items()))])
+        if not kept:
+            raise Unusable("neither its integers nor its tensors' sizes tell launches apart")
+        return kept, [{name: row.get(name, 0) for name in kept} for row in rows]
+
+    def _is_constant(self, feature: str) -> bool:
+        """Whether no process had two values of it, and two processes had different ones."""
+        _, rows = self._features
+        found: dict[str, set[Any]] = {}
+        for launch, row in zip(self._recorded.launches, rows, strict=True):
+            for run in launch.runs:
+                found.setdefault(run, set()).add(row[feature])
+        return all(len(values) == 1 for values in found.values())
+
+
+class _Grid:
+    """The recorded grid of each config."""
+
+    def __init__(self, grids: Sequence[Any]) -> None:
+        self._grids = grids
+
+    def __call__(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
+        for parameters, size in self._grids:
+            if all(arguments.get(name) == value for name, value in parameters.items()):
+                return tuple(size)
+        raise RuntimeError("the record has no grid for this config")
+
+
+def find_autotuner(function: str) -> Autotuner:
+    """The autotuner of `module:function`. Raises Unusable."""
+    module_name, _, name = function.partition(":")
+    if module_name == "__main__":
+        raise Unusable("it is defined in the program's script; move it into a module that can be imported")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise Unusable(f"{type(error).__name__} while its module is imported: {in_one_line(error)}") from None
+    for value in [getattr(module, name, None), *vars(module).values()]:
+        for tuner in _chain(value):
+            if isinstance(tuner, Autotuner) and function_name(tuner) == function:
+                return tuner
+    raise Unusable("its module does not have it by any name, as if it were made within a function")
+
+
+def _chain(kernel: Any) -> Iterator[Any]:
+    while kernel is not None and not isinstance(kernel, type):
+        yield kernel
+        kernel = vars(kernel).get("fn") if hasattr(kernel, "__dict__") else None
+
+
+def _is_feature(value: Any) -> bool:
+    if isinstance(value, float | dict):
+        return False
+    try:
+        return word_of(value) is not None or abs(value) < 1 << 31
+    except (NotAFeature, TypeError):
+        return False
+
+
+def _view(buffers: Sequence[torch.Tensor], described: Mapping[str, Any]) -> torch.Tensor:
+    dtype = getattr(torch, described["tensor"])
+    shape, strides = described["shape"], described["strides"]
+    empty = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    begin = GUARD + described["at"]
+    part = buffers[described["storage"]][begin : begin + extent(empty)]
+    view: torch.Tensor = part.view(dtype).as_strided(shape, strides)
+    return view
+
+
+def _value(described: Any, buffers: Sequence[torch.Tensor]) -> Any:
+    if not isinstance(described, dict):
+        return described
+    if "dtype" in described:
+        return getattr(torch, described["dtype"])
+    if "triton" in described:
+        return tl.dtype(described["triton"])
+    return _view(buffers, described)

@@ -1,0 +1,77 @@
+"""Wrap the launches of all `@triton.autotune`d kernels of a program, now and later."""
+
+import contextlib
+import gc
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner
+
+from triton_tune.launch.environment import DOES_NOT_FIT
+
+Run = Callable[..., Any]
+
+
+def wrap_every(wrap: Callable[[Autotuner], Run]) -> None:
+    """Let each autotuner launch through what `wrap` returns for it, whatever its class makes of `run`.
+
+    It is wrapped as an object, so nobody who has imported it keeps another. `own_run` launches as before.
+    """
+    begin = Autotuner.__init__
+
+    def begin_wrapped(tuner: Autotuner, *args: Any, **kwargs: Any) -> None:
+        begin(tuner, *args, **kwargs)
+        tuner.run = wrap(tuner)
+
+    Autotuner.__init__ = begin_wrapped
+    for found in gc.get_objects():
+        # A `Tuned` kernel has been given a module already.
+        if issubclass(type(found), Autotuner) and not hasattr(type(found), "chosen"):
+            found.run = wrap(found)
+
+
+def own_run(tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
+    """Launch as the autotuner's class does."""
+    return type(tuner).run(tuner, *args, **kwargs)
+
+
+def run_first(tuner: Autotuner, run: Run, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Launch by `run` with the first config that the device can launch, without a search."""
+    every, tuner.nargs = tuner.configs, dict(zip(tuner.arg_names, args, strict=False))
+    *firsts, last = tuner.prune_configs(dict(kwargs))
+    try:
+        for config in firsts:
+            with contextlib.suppress(*DOES_NOT_FIT):
+                tuner.configs = [config]
+                return run(tuner, *args, **kwargs)
+        tuner.configs = [last]
+        return run(tuner, *args, **kwargs)
+    finally:
+        tuner.configs = every
+
+
+def function_of(kernel: Any) -> Any:
+    """The Python function of a kernel."""
+    while hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel
+
+
+def function_name(kernel: Any) -> str:
+    """`module:function` of a kernel."""
+    function = function_of(kernel)
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def defaults_of(function: Any) -> dict[str, Any]:
+    """The defaults of a function's arguments, by name."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def capturing() -> bool:
+    """Return whether the current stream records a CUDA graph, in which nothing can be timed."""
+    torch = sys.modules.get("torch")
+    return bool(torch and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

@@ -1,0 +1,139 @@
+"""Read a folder of recorded launches: `*.jsonl`, one file a process, whose lines are appended whole."""
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triton_tune.core.errors import TuningError
+
+FORMAT = 1
+SUFFIX = ".jsonl"
+
+
+@dataclass
+class RecordedLaunch:
+    """Launches with equal arguments, of all processes together."""
+
+    arguments: Mapping[str, Any]
+    storages: tuple[int, ...]  # bytes
+    grids: list[Any]
+    wrote: Mapping[str, float]  # of tensors: the share that the first of these launches changed
+    count: int = 0
+    us: float | None = None  # of the shortest that was timed; None: none was made twice
+    runs: set[str] = field(default_factory=set)  # the processes
+
+
+@dataclass
+class RecordedKernel:
+    function: str  # `module:function`
+    source_hash: str
+    launches: list[RecordedLaunch] = field(default_factory=list)
+
+    @property
+    def us(self) -> float:
+        """The time of all launches, where those that nobody timed count as the others on average."""
+        timed = [launch for launch in self.launches if launch.us is not None]
+        total = sum(launch.count * (launch.us or 0) for launch in timed)
+        counted = sum(launch.count for launch in timed)
+        return (total / counted if counted else 1.0) * sum(launch.count for launch in self.launches)
+
+
+@dataclass(frozen=True)
+class Record:
+    kernels: Mapping[str, RecordedKernel]  # by function, those that take most time first
+    data: Mapping[str, bytes]  # as files have it: `values_of` decodes it
+
+
+def values_of(data: bytes) -> bytes:
+    """The bytes of a tensor's values. Raises TuningError."""
+    try:
+        return zlib.decompress(base64.b64decode(data))
+    except (ValueError, zlib.error) as error:
+        raise TuningError(f"a record is damaged: {error}") from None
+
+
+def is_record(path: Path) -> bool:
+    return path.is_dir()
+
+
+def read_record(folder: Path) -> Record:
+    """All that the processes of a record noted. A line at the end of a file that was cut does not count.
+
+    Raises TuningError for a folder without launches, lines that nothing of ours wrote, or two versions of a
+    kernel.
+    """
+    files = sorted(folder.glob(f"*{SUFFIX}"))
+    kernels: dict[str, RecordedKernel] = {}
+    data: dict[str, bytes] = {}
+    for file in files:
+        try:
+            _read_file(file, kernels, data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise TuningError(f"{file}: is damaged, or no record of this version: {what:.150}") from None
+        except OSError as error:
+            raise TuningError(f"{file}: {error.strerror}") from None
+    kernels = {name: kernel for name, kernel in kernels.items() if kernel.launches}
+    if not kernels:
+        command = f"triton-tune --record {folder} -- COMMAND"
+        raise TuningError(f"{folder}: holds no launch of an autotuned kernel; record some with {command}")
+    for kernel in kernels.values():
+        for launch in kernel.launches:
+            for name, value in launch.arguments.items():
+                if isinstance(value, dict) and value.get("data", "") not in {"", *data}:
+                    raise TuningError(f"{folder}: is cut: it lacks what {name} of {kernel.function} held")
+    ranked = sorted(kernels.values(), key=lambda kernel: -kernel.us)
+    return Record({kernel.function: kernel for kernel in ranked}, data)
+
+
+def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, bytes]) -> None:
+    text = file.read_bytes()
+    numbered: dict[int, RecordedLaunch] = {}
+    lines = text[: text.rfind(b"\n") + 1].splitlines()
+    for place, encoded in enumerate(lines):
+        line = json.loads(encoded)
+        if place == 0 and line["format"] != FORMAT:
+            raise ValueError(f"format {line['format']} instead of {FORMAT}")
+        if "data" in line:
+            data[line["data"]] = line["bytes"].encode()
+        elif "function" in line:
+            name, source = line["function"], line["source_hash"]
+            if kernels.setdefault(name, RecordedKernel(name, source)).source_hash != source:
+                raise TuningError(f"{file}: has another version of {name} than the files before it")
+        elif "launch" in line:
+            fields = {key: line[key] for key in ("arguments", "grids", "wrote")}
+            launch = RecordedLaunch(storages=tuple(line["storages"]), count=1, **fields)
+            numbered[line["launch"]] = _merged(kernels[line["kernel"]], launch)
+            numbered[line["launch"]].runs.add(file.name)
+            numbered[line["launch"]].count += 1
+        elif "counts" in line:
+            counts = {int(number): value for number, value in line["counts"].items()}
+    if lines and "counts" in locals():
+        for number, (count, us) in counts.items():
+            launch = numbered[number]
+            launch.count += count - 1
+            if us is not None:
+                launch.us = us if launch.us is None else min(us, launch.us)
+
+
+def _merged(kernel: RecordedKernel, launch: RecordedLaunch) -> RecordedLaunch:
+    """The kernel's launch that equals this one but for what tensors hold, or this one, which it gets."""
+    for known in kernel.launches:
+        if _shape_of(known) == _shape_of(launch):
+            return known
+    launch.count = 0
+    kernel.launches.append(launch)
+    return launch
+
+
+def _shape_of(launch: RecordedLaunch) -> str:
+    def bare(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: part for key, part in value.items() if key not in ("data", "sample", "zeros")}
+        return "float" if isinstance(value, float) else value
+
+    return json.dumps([{name: bare(value) for name, value in launch.arguments.items()}, launch.grids])

@@ -1,0 +1,69 @@
+"""One search of many kernels, in rounds of visits to those that have had least for the time they take."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from triton_tune.core.problem import SearchProblem, Times
+from triton_tune.search.check import CheckFirst
+from triton_tune.search.strategies import STRATEGIES, Round
+from tuning_table.table import Visit
+
+CELLS_A_ROUND = 256
+BETWEEN = ":"  # a kernel's name and a scenario's id, neither of which has one
+
+
+class Together:
+    """Follows a strategy for each kernel, in rounds of the kernels that have had least for their weight.
+
+    times: by kernel. weights: shares of the launches' time. gave_up: why kernels ended early, by kernel.
+    """
+
+    def __init__(
+        self,
+        problems: Mapping[str, SearchProblem],
+        weights: Mapping[str, float],
+        times: Mapping[str, Times],
+        strategy: str,
+    ) -> None:
+        self.times, self._weights = times, weights
+        self._searches = {n: CheckFirst(STRATEGIES[strategy](p), p) for n, p in problems.items()}
+        self._finished: set[str] = set()
+
+    @property
+    def gave_up(self) -> dict[str, str]:
+        return {name: search.gave_up for name, search in self._searches.items() if search.gave_up}
+
+    @property
+    def finished(self) -> frozenset[str]:
+        return frozenset(self._finished)
+
+    def add(self, visit: Visit) -> tuple[str, Visit]:
+        """Note a visit of a round. Returns its kernel, and the visit in the kernel's own terms."""
+        name, _, scenario = visit.scenario.partition(BETWEEN)
+        own = replace(visit, scenario=scenario)
+        self.times[name].add(own)
+        return name, own
+
+    def next_round(self, _: Times, spent: float) -> Round | None:
+        tasks, cells = [], 0
+        for name in sorted(self._searches, key=self._had):
+            if name in self._finished:
+                continue
+            begun = self.times[name].num_visits > 0
+            if begun and cells >= CELLS_A_ROUND:
+                break
+            planned = self._searches[name].next_round(self.times[name], spent)
+            if planned is None:
+                self._finished.add(name)
+                continue
+            for task in planned.tasks:
+                tasks.append(replace(task, scenario=f"{name}{BETWEEN}{task.scenario}"))
+                cells += len(task.configs)
+        kernels = len({task.scenario.partition(BETWEEN)[0] for task in tasks})
+        return Round(f"{kernels} kernels", tuple(tasks)) if tasks else None
+
+    def _had(self, name: str) -> tuple[bool, float]:
+        """How much was measured of a kernel for its weight; those that have nothing yet come first."""
+        cells = self.times[name].num_measured()
+        weight = max(self._weights[name], 1e-6)
+        return cells > 0, cells / weight if cells else -weight
