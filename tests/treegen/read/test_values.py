@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from treegen_builders import (
-    DEVICE,
     KERNEL,
     NARROW,
     WIDE,
