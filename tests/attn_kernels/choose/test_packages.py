@@ -29,10 +29,8 @@ def configs(**constants):
     return ((CONFIG,),)
 def for_model(**constants):
     return lambda **lengths: CONFIG
-def choose(**features):
-    return CONFIG
-def for_device(name, arch, vendor):
-    return choose
+def key_for(name, arch, vendor):
+    return "only"
 """
 THEIRS = "qblock_M16_T16_W4_S2"
 
@@ -81,7 +79,7 @@ def test_without_a_name_they_are_ours() -> None:
 def test_modules_of_an_earlier_treegen_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package(tmp_path / "mine", "unified_attention")
     path = tmp_path / "mine/unified_attention.py"
-    path.write_text(path.read_text().replace("for_model", "of_a_model"))
+    path.write_text(path.read_text().replace("key_for", "of_a_device"))
     monkeypatch.setenv("ATTN_KERNELS_HEURISTICS", "mine")
     with pytest.raises(ValueError, match=r"mine\.unified_attention"):
         chosen()
