@@ -1,0 +1,261 @@
+"""Ways of choosing a config: each learns from a table, and chooses for a shape as it would while serving."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.choosers.costs import launch_costs
+from benchmarks.choosers.tables import MULTIPROCESSORS, Case, Shape, parameters, shapes
+from benchmarks.fit.candidates import printed
+from treegen.core.problem import FORBIDDEN, UNIT, Problem, with_untimed_penalty
+from treegen.core.spec import Config
+from treegen.crossval.peers import asked, forest_model, least_cost
+from treegen.crossval.score import penalised
+
+Step = Callable[[Shape], Hashable]
+
+NEIGHBOURS = 5
+HELION = "Helion's tree"
+
+
+class NotApplicable(Exception):
+    """A way's package is not installed, or the way is none for the kernel."""
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """What a way has learned."""
+
+    configs: Mapping[Hashable, Config]  # what a choice stands for; another choice launches the fallback
+    of_model: Callable[[Shape], Step]  # the function of a step for a model with these constants
+    size: int
+    unit: str  # of `size`: what a person who reviews it has to read
+    stored: int  # bytes
+
+
+def by_number(configs: tuple[Config, ...]) -> dict[Hashable, Config]:
+    return dict(enumerate(configs))
+
+
+def _step(choose: Step) -> Callable[[Shape], Step]:
+    """A choice that is the same function for all models."""
+    return lambda model: choose
+
+
+def treegen(known: Problem, case: Case) -> Chooser:
+    """The module that `treegen build` prints of a fresh fit."""
+    text, module = printed(known)
+    kernel = known.kernel
+    configs = {module["Config"](c.variant, **parameters(c)): c for c in (*known.configs, kernel.fallback)}
+    constants, steps = kernel.constants, kernel.steps
+
+    def of_model(model: Shape) -> Step:
+        choose = module["for_model"](*(model[name] for name in constants))
+        return lambda shape: choose(*[shape[name] for name in steps])
+
+    return Chooser(configs, of_model, text.count("\n"), "lines", len(text))
+
+
+def one_config(known: Problem, case: Case) -> Chooser:
+    """The single best config of the known scenarios, with the fallback where it must not be launched."""
+    place = int(penalised(launch_costs(known))[:, :-1].sum(axis=0).argmin())
+    text = known.kernel.constant_name(known.configs[place])
+    return Chooser(by_number(known.configs), _step(lambda shape: place), 1, "line", len(text))
+
+
+def _regression(known: Problem, model: Any, size: Callable[[], int], unit: str) -> Chooser:
+    cheapest, names = least_cost(model, known), asked(known)
+
+    def step(shape: Shape) -> int:
+        return int(cheapest(np.array([[shape[name] for name in names]]))[0])
+
+    return Chooser(by_number(known.configs), _step(step), size(), unit, len(pickle.dumps(model)))
+
+
+def forest(known: Problem, case: Case) -> Chooser:
+    """The forest of `treegen eval`: roughly what the features allow."""
+    model = forest_model()
+    return _regression(known, model, lambda: sum(t.tree_.node_count for t in model.estimators_), "nodes")
+
+
+def neighbours(known: Problem, case: Case) -> Chooser:
+    """The least mean cost in the nearest scenarios, by the standardised logarithms of the features."""
+    from sklearn.neighbors import KNeighborsRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    model = make_pipeline(StandardScaler(), KNeighborsRegressor(min(NEIGHBOURS, len(known.cost))))
+    return _regression(known, model, lambda: len(known.cost), "entries")
+
+
+def nearest_m(known: Problem, case: Case) -> Chooser:
+    """vLLM's rule: of a model's tuned file, the entry whose M is nearest."""
+    return _files(known, case, lambda tokens: tokens)
+
+
+def buckets(known: Problem, case: Case) -> Chooser:
+    """The same, with M rounded up to a power of two."""
+    return _files(known, case, lambda tokens: max(0, tokens - 1).bit_length())
+
+
+def _files(known: Problem, case: Case, entry_of: Callable[[int], int]) -> Chooser:
+    """A file a model, and in it the config of least total cost for each entry.
+
+    vLLM finds no file for another model; here, the one of nearest constants serves it (the least sum of
+    absolute differences of logarithms; of equals the least constants).
+    """
+    constants, tokens, cost = known.kernel.constants, case.tokens, with_untimed_penalty(known.cost)
+    rows: dict[tuple[int, ...], dict[int, list[int]]] = {}
+    for row, shape in enumerate(shapes(known)):
+        entries = rows.setdefault(tuple(shape[name] for name in constants), {})
+        entries.setdefault(entry_of(shape[tokens]), []).append(row)
+    files = {
+        model: {entry: int(cost[inside].sum(axis=0).argmin()) for entry, inside in sorted(found.items())}
+        for model, found in sorted(rows.items())
+    }
+
+    def of_model(model: Shape) -> Step:
+        wanted = [math.log2(1 + model[name]) for name in constants]
+
+        def distance(other: tuple[int, ...]) -> float:
+            return sum(abs(math.log2(1 + a) - b) for a, b in zip(other, wanted, strict=True))
+
+        file = files[min(files, key=distance)]
+
+        def step(shape: Shape) -> int:
+            entry = entry_of(shape[tokens])
+            return file[min(file, key=lambda known: abs(known - entry))]
+
+        return step
+
+    count = sum(map(len, files.values()))
+    return Chooser(by_number(known.configs), of_model, count, "entries", len(repr(files)))
+
+
+def helion(known: Problem, case: Case) -> Chooser:
+    """Helion's ahead-of-time heuristic, by Helion's own code: few configs, and a tree by entropy."""
+    try:
+        from helion.autotuner import heuristic_generator as package
+        from helion.autotuner.decision_tree_backend import DecisionTreeBackend
+    except ImportError:
+        raise NotApplicable("pip install --no-deps helion==1.5.1") from None
+    raw = known.kernel.features
+    features = [{f"key_{i}": shape[name] for i, name in enumerate(raw)} for shape in shapes(known)]
+    hashes = ([str(number) for number in range(size)] for size in known.cost.shape)
+    configs = [{"config": number} for number in range(len(known.configs))]
+    data = package.ShapeConfigData("kernel", features, _ratios(known), configs, *hashes)
+    chosen, _ = package.select_config_subset(data, package.PerformanceTarget(verbose=False))
+    data.selected_config_indices = chosen
+    asks = package.select_shape_features(features, verbose=False).selected_features
+    backend = DecisionTreeBackend()
+    text = backend.generate_heuristic("kernel", data, [configs[c] for c in chosen], asks).generated_code
+    names: dict[str, Any] = {}
+    exec(text.replace("import torch\n", ""), names)
+    key = names["key_kernel"]
+    launched = by_number(tuple(known.configs[column] for column in chosen))
+    step = _step(lambda shape: key(*[shape[name] for name in raw]))
+    return Chooser(launched, step, text.count("\n"), "lines", len(text))
+
+
+def _ratios(known: Problem) -> npt.NDArray[np.float64]:
+    """[scenarios, configs] time over the best; 2 where a config is untimed, inf where it is barred."""
+    cost = with_untimed_penalty(known.cost)
+    with np.errstate(over="ignore"):
+        return np.where(cost >= FORBIDDEN, np.inf, np.exp(cost / UNIT))
+
+
+def classifier(known: Problem, case: Case) -> Chooser:
+    """PyTorch's AutoHeuristic as Inductor trains it for mixed products: a classifier that may be unsure.
+
+    A tree of the winners by entropy, at most 5 deep, with 1% of the scenarios a leaf, learned from four
+    fifths of them. A leaf is unsure if its config is over 5% slower than the fallback in a scenario there.
+    """
+    from sklearn.model_selection import train_test_split
+    from sklearn.tree import DecisionTreeClassifier
+
+    names = list(dict.fromkeys([*known.kernel.features, *asked(known)]))
+    features = np.stack([known.column(name) for name in names], axis=1)
+    rows, _ = train_test_split(np.arange(len(known.cost)), test_size=0.2, random_state=42)
+    model = DecisionTreeClassifier(max_depth=5, min_samples_leaf=0.01, criterion="entropy", random_state=42)
+    model.fit(features[rows], known.cost[rows].argmin(axis=1))
+    fallback = penalised(launch_costs(known)[rows, -1])
+    chosen = model.predict(features[rows])
+    cost = with_untimed_penalty(known.cost)[rows, chosen]
+    unsafe = (cost < FORBIDDEN) & (cost > fallback + math.log(1.05) * UNIT)
+    unsure = {int(leaf) for leaf in model.apply(features[rows])[unsafe]}
+    text = tree_text(model, names, unsure)
+    scope: dict[str, Any] = {}
+    exec(text, scope)
+    stored = "\n".join(map(known.kernel.constant_name, (known.configs[c] for c in model.classes_))) + text
+    return Chooser(by_number(known.configs), _step(scope["choose"]), stored.count("\n"), "lines", len(stored))
+
+
+def tree_text(model: Any, names: list[str], unsure: set[int]) -> str:
+    """A classifier of scikit-learn as a Python function `choose(shape)`; unsure leaves return None."""
+    tree = model.tree_
+
+    def lines(node: int, indent: str) -> list[str]:
+        if tree.children_left[node] < 0:
+            best = int(model.classes_[tree.value[node][0].argmax()])
+            return [f"{indent}return {None if node in unsure else best}"]
+        question = f"{indent}if shape[{names[tree.feature[node]]!r}] <= {float(tree.threshold[node])!r}:"
+        low, high = (side[node] for side in (tree.children_left, tree.children_right))
+        return [question, *lines(low, indent + "    "), *lines(high, indent)]
+
+    return "\n".join(["def choose(shape):", *lines(0, "    "), ""])
+
+
+def waves(known: Problem, case: Case) -> Chooser:
+    """Waves of programs: each config's time is bilinear in the loop's steps and in programs and waves.
+
+    After WaveTune (arXiv:2604.10187), whose model is bilinear within each wave; here one for all waves, of
+    coefficients that are not negative, by least squares of relative errors. A wave is a program for each
+    multiprocessor.
+    """
+    from sklearn.linear_model import LinearRegression
+
+    if case.tiles is None:
+        raise NotApplicable("the configs are no tiles")
+    tiles, known_shapes, times = case.tiles, shapes(known), known.times()
+    models = []
+    for column, config in enumerate(known.configs):
+        rows = np.flatnonzero(np.isfinite(times[:, column]) & known.allowed[:, column])
+        if len(rows):
+            terms = np.array([_terms(*tiles(known_shapes[row], parameters(config))) for row in rows])
+            relative = terms / times[rows, column][:, None]
+            fitted = LinearRegression(positive=True, fit_intercept=False).fit(relative, np.ones(len(rows)))
+            models.append((column, parameters(config), tuple(fitted.coef_.tolist())))
+
+    def step(shape: Shape) -> int:
+        def time(model: tuple[int, dict[str, int], tuple[float, ...]]) -> float:
+            terms = _terms(*tiles(shape, model[1]))
+            return sum(a * b for a, b in zip(model[2], terms, strict=True))
+
+        return min(models, key=time)[0]
+
+    return Chooser(by_number(known.configs), lambda model: step, len(models), "entries", len(repr(models)))
+
+
+def _terms(programs: int, steps: int) -> tuple[float, ...]:
+    number = -(-programs // MULTIPROCESSORS)
+    return 1, steps, programs, programs * steps, number, number * steps
+
+
+WAYS: Mapping[str, Callable[[Problem, Case], Chooser]] = {
+    "treegen": treegen,
+    "one config": one_config,
+    "nearest M (vLLM)": nearest_m,
+    "powers of two": buckets,
+    f"{NEIGHBOURS} neighbours": neighbours,
+    HELION: helion,
+    "classifier (Inductor)": classifier,
+    "wave model (WaveTune)": waves,
+    "forest (ceiling)": forest,
+}
