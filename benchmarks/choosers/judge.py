@@ -11,9 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.choosers.costs import NONE_CHOSEN, charged, launch_costs
 from benchmarks.choosers.tables import CASES, Case, Shape, read, shapes
-from benchmarks.choosers.ways import WAYS, Chooser, NotApplicable, one_config
+from benchmarks.choosers.ways import (
+    NONE_CHOSEN,
+    WAYS,
+    Chooser,
+    NotApplicable,
+    as_step,
+    charged,
+    launch_costs,
+    one_config,
+)
 from treegen.core.problem import UNIT, Problem
 from treegen.crossval.folds import group_folds
 from treegen.crossval.score import Ints, Quality, penalised, quality
@@ -56,47 +64,33 @@ def judge_numbered(task: tuple[str, int]) -> Figures | str:
 def judge(way: str, case: Case) -> Figures | str:
     """The figures of a way on a case, or why it has none. Raises InputError for a bad table."""
     known, unseen = read(case)
-    folds = [] if unseen is not None else group_folds(known)
-    parts = [(known.rows(fold.train), known.rows(fold.test)) for fold in folds]
-    parts = parts if unseen is None else [(known, unseen)]
+    parts = (
+        [(known, unseen)]
+        if unseen is not None
+        else [(known.rows(fold.train), known.rows(fold.test)) for fold in group_folds(known)]
+    )
     try:
-        if way == AUTOTUNER:
-            chooser, seconds = autotuner(parts[0][1], case), None
-        else:
-            WAYS[way](known.rows(np.arange(0, len(known.cost), 8)), case)  # imports packages
-            begun = time.process_time()
-            chooser = WAYS[way](known, case)
-            seconds = time.process_time() - begun
-        results = [_results(way, case, chooser if unseen is not None else None, *part) for part in parts]
+        results = [_results(way, case, *part) for part in parts]
+        begun = time.process_time()  # after the first fits, which import packages
+        chooser = autotuner(parts[0][1], case) if way == AUTOTUNER else WAYS[way](known, case)
+        seconds = None if way == AUTOTUNER else time.process_time() - begun
     except NotApplicable as error:
         return str(error)
     ids = tuple(name for _, rest in parts for name in rest.scenarios)
     cost, refused, single = (np.concatenate(found) for found in zip(*results, strict=True))
-    return Figures(
-        quality(cost, ids, known.table.cells),
-        float(refused.mean()),
-        worse(cost, single),
-        chooser.size,
-        chooser.unit,
-        nanoseconds(chooser, shapes(parts[0][1])),
-        chooser.stored,
-        seconds,
-    )
+    found, worse = quality(cost, ids, known.table.cells), penalised(cost) > penalised(single) + _WORSE
+    took, what = nanoseconds(chooser, shapes(parts[0][1])), (chooser.size, chooser.unit)
+    return Figures(found, float(refused.mean()), float(worse.mean()), *what, took, chooser.stored, seconds)
 
 
 def _results(
-    way: str, case: Case, chooser: Chooser | None, known: Problem, unseen: Problem
+    way: str, case: Case, known: Problem, unseen: Problem
 ) -> tuple[Ints, npt.NDArray[np.bool_], Ints]:
     """[scenarios] costs, whether the fallback was launched, and the costs of the single best config."""
-    single, _ = charged(columns(one_config(known, case), unseen), unseen)
+    single, fell = charged(columns(one_config(known, case), unseen), unseen)
     if way == AUTOTUNER:
-        return autotuned(unseen, case.key), np.zeros(len(single), dtype=bool), single
-    return *charged(columns(chooser or WAYS[way](known, case), unseen), unseen), single
-
-
-def worse(cost: Ints, single: Ints) -> float:
-    """The share of choices that are over 1% slower than the single best config."""
-    return float((penalised(cost) > penalised(single) + _WORSE).mean())
+        return autotuned(unseen, case.key), np.zeros_like(fell), single
+    return *charged(columns(WAYS[way](known, case), unseen), unseen), single
 
 
 def autotuned(problem: Problem, key: Sequence[str]) -> Ints:
@@ -104,14 +98,10 @@ def autotuned(problem: Problem, key: Sequence[str]) -> Ints:
 
     Which shape comes first is left to chance, so the cost is the mean over all shapes of the scenario's key.
     """
-    same, cost = _same_key(problem, key), penalised(launch_costs(problem)[:, problem.cost.argmin(axis=1)])
-    return np.asarray(np.rint((cost * same).sum(axis=1) / same.sum(axis=1)), dtype=np.int64)
-
-
-def _same_key(problem: Problem, key: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """[scenarios, scenarios] whether two have the same key."""
     values = np.stack([problem.column(name) for name in key], axis=1)
-    return np.asarray((values[:, None] == values[None]).all(axis=2))
+    same = (values[:, None] == values[None]).all(axis=2)  # [scenarios, first]
+    cost = penalised(launch_costs(problem)[:, problem.cost.argmin(axis=1)])
+    return np.asarray(np.rint((cost * same).sum(axis=1) / same.sum(axis=1)), dtype=np.int64)
 
 
 def autotuner(problem: Problem, case: Case) -> Chooser:
@@ -119,13 +109,8 @@ def autotuner(problem: Problem, case: Case) -> Chooser:
     cache: dict[Hashable, int] = {}
     for shape, column in zip(shapes(problem), problem.cost.argmin(axis=1).tolist(), strict=True):
         cache.setdefault(tuple(shape[name] for name in case.key), column)
-    return Chooser(
-        dict(enumerate(problem.configs)),
-        lambda model: lambda shape: cache[tuple([shape[name] for name in case.key])],
-        len(cache),
-        "searches",
-        len(repr(cache)),
-    )
+    step = as_step(lambda shape: cache[tuple([shape[name] for name in case.key])])
+    return Chooser(dict(enumerate(problem.configs)), step, len(cache), "searches", len(repr(cache)))
 
 
 def nanoseconds(chooser: Chooser, asked: Sequence[Shape]) -> float:

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 from treegen.core.problem import Problem
-from treegen.core.spec import Config
 from treegen.read.problem import build_problem, read_table, spec_problem
 from treegen.read.spec import read_spec
 
@@ -52,10 +51,6 @@ def read(case: Case) -> tuple[Problem, Problem | None]:
 def shapes(problem: Problem) -> list[Shape]:
     """Each scenario's features."""
     return [dict(zip(problem.names, row, strict=True)) for row in problem.features.tolist()]
-
-
-def parameters(config: Config) -> dict[str, int]:
-    return dict(config.parameters)
 
 
 def _product(m: str, n: str, k: str) -> Tiles:

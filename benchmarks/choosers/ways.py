@@ -10,19 +10,25 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
-from benchmarks.choosers.costs import launch_costs
-from benchmarks.choosers.tables import MULTIPROCESSORS, Case, Shape, parameters, shapes
+from benchmarks.choosers.tables import MULTIPROCESSORS, Case, Shape, shapes
 from benchmarks.fit.candidates import printed
-from treegen.core.problem import FORBIDDEN, UNIT, Problem, with_untimed_penalty
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem, with_untimed_penalty
 from treegen.core.spec import Config
 from treegen.crossval.peers import asked, forest_model, least_cost
-from treegen.crossval.score import penalised
+from treegen.crossval.score import Ints, costs_of, penalised
+from treegen.fit.decide import ABSENT
 
 Step = Callable[[Shape], Hashable]
 
 NEIGHBOURS = 5
-HELION = "Helion's tree"
+NONE_CHOSEN = ABSENT - 1  # stands for no config, beside ABSENT for one that a table lacks
 
 
 class NotApplicable(Exception):
@@ -40,11 +46,33 @@ class Chooser:
     stored: int  # bytes
 
 
-def by_number(configs: tuple[Config, ...]) -> dict[Hashable, Config]:
-    return dict(enumerate(configs))
+def launch_costs(problem: Problem) -> Ints:
+    """[scenarios, configs + 1] what is launched costs where a config is chosen, last where none is.
+
+    The fallback is launched where a config failed in the table, breaks a constraint, or is none: a server
+    must launch something. No constraint binds the fallback itself.
+    """
+    count, kernel = len(problem.cost), problem.kernel
+    column = problem.configs.index(kernel.fallback) if kernel.fallback in problem.configs else ABSENT
+    fallback = costs_of(np.full(count, column), problem)[:, None]
+    cost = np.where(problem.cost >= FORBIDDEN, fallback, problem.cost)
+    return np.concatenate([cost, fallback], axis=1)
 
 
-def _step(choose: Step) -> Callable[[Shape], Step]:
+def charged(chosen: Ints, problem: Problem) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """[scenarios] the costs of choices, and whether the fallback was launched in the place of another choice.
+
+    chosen: [scenarios] columns of the problem's configs, ABSENT or NONE_CHOSEN.
+    """
+    rows = np.arange(len(chosen))
+    column = np.where(chosen == NONE_CHOSEN, len(problem.configs), chosen)
+    cost = np.where(chosen == ABSENT, UNTIMED, launch_costs(problem)[rows, column])
+    is_fallback = np.array([*(config == problem.kernel.fallback for config in problem.configs), False])
+    barred = np.concatenate([problem.cost >= FORBIDDEN, np.ones((len(rows), 1), dtype=bool)], axis=1)
+    return cost, (chosen != ABSENT) & barred[rows, column] & ~is_fallback[column]
+
+
+def as_step(choose: Step) -> Callable[[Shape], Step]:
     """A choice that is the same function for all models."""
     return lambda model: choose
 
@@ -53,11 +81,11 @@ def treegen(known: Problem, case: Case) -> Chooser:
     """The module that `treegen build` prints of a fresh fit."""
     text, module = printed(known)
     kernel = known.kernel
-    configs = {module["Config"](c.variant, **parameters(c)): c for c in (*known.configs, kernel.fallback)}
-    constants, steps = kernel.constants, kernel.steps
+    config, steps = module["Config"], kernel.steps
+    configs = {config(c.variant, **dict(c.parameters)): c for c in (*known.configs, kernel.fallback)}
 
     def of_model(model: Shape) -> Step:
-        choose = module["for_model"](*(model[name] for name in constants))
+        choose = module["for_model"](*(model[name] for name in kernel.constants))
         return lambda shape: choose(*[shape[name] for name in steps])
 
     return Chooser(configs, of_model, text.count("\n"), "lines", len(text))
@@ -67,7 +95,7 @@ def one_config(known: Problem, case: Case) -> Chooser:
     """The single best config of the known scenarios, with the fallback where it must not be launched."""
     place = int(penalised(launch_costs(known))[:, :-1].sum(axis=0).argmin())
     text = known.kernel.constant_name(known.configs[place])
-    return Chooser(by_number(known.configs), _step(lambda shape: place), 1, "line", len(text))
+    return Chooser(dict(enumerate(known.configs)), as_step(lambda shape: place), 1, "line", len(text))
 
 
 def _regression(known: Problem, model: Any, size: Callable[[], int], unit: str) -> Chooser:
@@ -76,7 +104,7 @@ def _regression(known: Problem, model: Any, size: Callable[[], int], unit: str) 
     def step(shape: Shape) -> int:
         return int(cheapest(np.array([[shape[name] for name in names]]))[0])
 
-    return Chooser(by_number(known.configs), _step(step), size(), unit, len(pickle.dumps(model)))
+    return Chooser(dict(enumerate(known.configs)), as_step(step), size(), unit, len(pickle.dumps(model)))
 
 
 def forest(known: Problem, case: Case) -> Chooser:
@@ -87,29 +115,15 @@ def forest(known: Problem, case: Case) -> Chooser:
 
 def neighbours(known: Problem, case: Case) -> Chooser:
     """The least mean cost in the nearest scenarios, by the standardised logarithms of the features."""
-    from sklearn.neighbors import KNeighborsRegressor
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     model = make_pipeline(StandardScaler(), KNeighborsRegressor(min(NEIGHBOURS, len(known.cost))))
     return _regression(known, model, lambda: len(known.cost), "entries")
 
 
-def nearest_m(known: Problem, case: Case) -> Chooser:
-    """vLLM's rule: of a model's tuned file, the entry whose M is nearest."""
-    return _files(known, case, lambda tokens: tokens)
-
-
-def buckets(known: Problem, case: Case) -> Chooser:
-    """The same, with M rounded up to a power of two."""
-    return _files(known, case, lambda tokens: max(0, tokens - 1).bit_length())
-
-
-def _files(known: Problem, case: Case, entry_of: Callable[[int], int]) -> Chooser:
-    """A file a model, and in it the config of least total cost for each entry.
+def nearest_m(known: Problem, case: Case, entry_of: Callable[[int], int] = int) -> Chooser:
+    """vLLM's rule: of a model's tuned file, the entry whose M is nearest, of least total cost.
 
     vLLM finds no file for another model; here, the one of nearest constants serves it (the least sum of
-    absolute differences of logarithms; of equals the least constants).
+    absolute differences of logarithms; of equals the least constants). entry_of: the entry of an M.
     """
     constants, tokens, cost = known.kernel.constants, case.tokens, with_untimed_penalty(known.cost)
     rows: dict[tuple[int, ...], dict[int, list[int]]] = {}
@@ -122,12 +136,8 @@ def _files(known: Problem, case: Case, entry_of: Callable[[int], int]) -> Choose
     }
 
     def of_model(model: Shape) -> Step:
-        wanted = [math.log2(1 + model[name]) for name in constants]
-
-        def distance(other: tuple[int, ...]) -> float:
-            return sum(abs(math.log2(1 + a) - b) for a, b in zip(other, wanted, strict=True))
-
-        file = files[min(files, key=distance)]
+        names = [model[name] for name in constants]
+        file = files[min(files, key=lambda other: sum(map(_apart, other, names)))]
 
         def step(shape: Shape) -> int:
             entry = entry_of(shape[tokens])
@@ -136,7 +146,16 @@ def _files(known: Problem, case: Case, entry_of: Callable[[int], int]) -> Choose
         return step
 
     count = sum(map(len, files.values()))
-    return Chooser(by_number(known.configs), of_model, count, "entries", len(repr(files)))
+    return Chooser(dict(enumerate(known.configs)), of_model, count, "entries", len(repr(files)))
+
+
+def _apart(one: int, other: int) -> float:
+    return abs(math.log2(1 + one) - math.log2(1 + other))
+
+
+def buckets(known: Problem, case: Case) -> Chooser:
+    """The same, with M rounded up to a power of two."""
+    return nearest_m(known, case, lambda tokens: max(0, tokens - 1).bit_length())
 
 
 def helion(known: Problem, case: Case) -> Chooser:
@@ -150,25 +169,19 @@ def helion(known: Problem, case: Case) -> Chooser:
     features = [{f"key_{i}": shape[name] for i, name in enumerate(raw)} for shape in shapes(known)]
     hashes = ([str(number) for number in range(size)] for size in known.cost.shape)
     configs = [{"config": number} for number in range(len(known.configs))]
-    data = package.ShapeConfigData("kernel", features, _ratios(known), configs, *hashes)
+    cost = np.where(known.cost >= FORBIDDEN, np.inf, with_untimed_penalty(known.cost))
+    data = package.ShapeConfigData("kernel", features, np.exp(cost / UNIT), configs, *hashes)
     chosen, _ = package.select_config_subset(data, package.PerformanceTarget(verbose=False))
     data.selected_config_indices = chosen
     asks = package.select_shape_features(features, verbose=False).selected_features
     backend = DecisionTreeBackend()
     text = backend.generate_heuristic("kernel", data, [configs[c] for c in chosen], asks).generated_code
     names: dict[str, Any] = {}
-    exec(text.replace("import torch\n", ""), names)
+    exec(text, names)
     key = names["key_kernel"]
-    launched = by_number(tuple(known.configs[column] for column in chosen))
-    step = _step(lambda shape: key(*[shape[name] for name in raw]))
+    launched: dict[Hashable, Config] = dict(enumerate(known.configs[column] for column in chosen))
+    step = as_step(lambda shape: key(*[shape[name] for name in raw]))
     return Chooser(launched, step, text.count("\n"), "lines", len(text))
-
-
-def _ratios(known: Problem) -> npt.NDArray[np.float64]:
-    """[scenarios, configs] time over the best; 2 where a config is untimed, inf where it is barred."""
-    cost = with_untimed_penalty(known.cost)
-    with np.errstate(over="ignore"):
-        return np.where(cost >= FORBIDDEN, np.inf, np.exp(cost / UNIT))
 
 
 def classifier(known: Problem, case: Case) -> Chooser:
@@ -177,24 +190,21 @@ def classifier(known: Problem, case: Case) -> Chooser:
     A tree of the winners by entropy, at most 5 deep, with 1% of the scenarios a leaf, learned from four
     fifths of them. A leaf is unsure if its config is over 5% slower than the fallback in a scenario there.
     """
-    from sklearn.model_selection import train_test_split
-    from sklearn.tree import DecisionTreeClassifier
-
     names = list(dict.fromkeys([*known.kernel.features, *asked(known)]))
     features = np.stack([known.column(name) for name in names], axis=1)
     rows, _ = train_test_split(np.arange(len(known.cost)), test_size=0.2, random_state=42)
     model = DecisionTreeClassifier(max_depth=5, min_samples_leaf=0.01, criterion="entropy", random_state=42)
     model.fit(features[rows], known.cost[rows].argmin(axis=1))
-    fallback = penalised(launch_costs(known)[rows, -1])
-    chosen = model.predict(features[rows])
-    cost = with_untimed_penalty(known.cost)[rows, chosen]
-    unsafe = (cost < FORBIDDEN) & (cost > fallback + math.log(1.05) * UNIT)
+    cost = with_untimed_penalty(known.cost)[rows, model.predict(features[rows])]
+    limit = penalised(launch_costs(known)[rows, -1]) + math.log(1.05) * UNIT
+    unsafe = (cost < FORBIDDEN) & (cost > limit)
     unsure = {int(leaf) for leaf in model.apply(features[rows])[unsafe]}
     text = tree_text(model, names, unsure)
     scope: dict[str, Any] = {}
     exec(text, scope)
     stored = "\n".join(map(known.kernel.constant_name, (known.configs[c] for c in model.classes_))) + text
-    return Chooser(by_number(known.configs), _step(scope["choose"]), stored.count("\n"), "lines", len(stored))
+    lines, step = stored.count("\n"), as_step(scope["choose"])
+    return Chooser(dict(enumerate(known.configs)), step, lines, "lines", len(stored))
 
 
 def tree_text(model: Any, names: list[str], unsure: set[int]) -> str:
@@ -219,8 +229,6 @@ def waves(known: Problem, case: Case) -> Chooser:
     coefficients that are not negative, by least squares of relative errors. A wave is a program for each
     multiprocessor.
     """
-    from sklearn.linear_model import LinearRegression
-
     if case.tiles is None:
         raise NotApplicable("the configs are no tiles")
     tiles, known_shapes, times = case.tiles, shapes(known), known.times()
@@ -228,10 +236,10 @@ def waves(known: Problem, case: Case) -> Chooser:
     for column, config in enumerate(known.configs):
         rows = np.flatnonzero(np.isfinite(times[:, column]) & known.allowed[:, column])
         if len(rows):
-            terms = np.array([_terms(*tiles(known_shapes[row], parameters(config))) for row in rows])
-            relative = terms / times[rows, column][:, None]
-            fitted = LinearRegression(positive=True, fit_intercept=False).fit(relative, np.ones(len(rows)))
-            models.append((column, parameters(config), tuple(fitted.coef_.tolist())))
+            terms = np.array([_terms(*tiles(known_shapes[row], dict(config.parameters))) for row in rows])
+            fitted = LinearRegression(positive=True, fit_intercept=False)
+            fitted.fit(terms / times[rows, column][:, None], np.ones(len(rows)))
+            models.append((column, dict(config.parameters), tuple(fitted.coef_.tolist())))
 
     def step(shape: Shape) -> int:
         def time(model: tuple[int, dict[str, int], tuple[float, ...]]) -> float:
@@ -240,7 +248,8 @@ def waves(known: Problem, case: Case) -> Chooser:
 
         return min(models, key=time)[0]
 
-    return Chooser(by_number(known.configs), lambda model: step, len(models), "entries", len(repr(models)))
+    stored = len(repr(models))
+    return Chooser(dict(enumerate(known.configs)), as_step(step), len(models), "entries", stored)
 
 
 def _terms(programs: int, steps: int) -> tuple[float, ...]:
@@ -254,7 +263,7 @@ WAYS: Mapping[str, Callable[[Problem, Case], Chooser]] = {
     "nearest M (vLLM)": nearest_m,
     "powers of two": buckets,
     f"{NEIGHBOURS} neighbours": neighbours,
-    HELION: helion,
+    "Helion's tree": helion,
     "classifier (Inductor)": classifier,
     "wave model (WaveTune)": waves,
     "forest (ceiling)": forest,
