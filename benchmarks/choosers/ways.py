@@ -154,8 +154,8 @@ def _apart(one: int, other: int) -> float:
 
 
 def buckets(known: Problem, case: Case) -> Chooser:
-    """The same, with M rounded up to a power of two."""
-    return nearest_m(known, case, lambda tokens: max(0, tokens - 1).bit_length())
+    """The same, with M rounded down to a power of two, as the autotuners of FlashInfer and TensorRT-LLM do."""
+    return nearest_m(known, case, int.bit_length)
 
 
 def helion(known: Problem, case: Case) -> Chooser:

@@ -62,16 +62,16 @@ def figures(problems: Sequence[Problem]) -> Iterator[str]:
     both = shared(*problems)
     ours: list[Heuristic] = [fit(problem) for problem in problems]
     joint = fit(both)
-    yield f"{'':42}{'own module':>22}{'one for both':>22}{'other GPU':>22}"
+    yield f"{'':46}{'own module':>22}{'one for both':>22}{'other GPU':>22}"
     for number, problem in enumerate(problems):
         kernel, device, folder = problem.kernel, problem.device, problem.table.folder
         beside = [folder.parent / pattern.format(folder.name) for pattern in OTHERS]
         others = [build_problem(kernel, device, read_table(path)) for path in beside if path.is_dir()]
         for what, judged in (("its table", problem), *(("other models", other) for other in others)):
             found = (Score.of(judged, h).quality for h in (ours[number], joint, ours[1 - number]))
-            yield f"{kernel.name} {device.key}, {what}".ljust(42) + "".join(map(text, found))
+            yield f"{kernel.name} {device.key}, {what}".ljust(46) + "".join(map(text, found))
         found = (left_out(known, problem) for known in (problem, both))
-        yield f"{kernel.name} {device.key}, left out".ljust(42) + "".join(map(text, found))
+        yield f"{kernel.name} {device.key}, left out".ljust(46) + "".join(map(text, found))
 
 
 def text(found: Quality) -> str:

@@ -59,7 +59,7 @@ def test_choices_that_cannot_launch_cost_what_the_fallback_costs(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("way", "entry"), [("nearest M (vLLM)", int), ("powers of two", lambda m: math.ceil(math.log2(m)))]
+    ("way", "entry"), [("nearest M (vLLM)", int), ("powers of two", lambda m: math.floor(math.log2(m)))]
 )
 def test_the_nearest_entry_of_the_nearest_model(way: str, entry: Any, made: Problem, case: Case) -> None:
     file = [row for row, heads in enumerate(made.column("heads")) if heads == 16]  # no file is of 11 heads
