@@ -38,7 +38,7 @@ def table(case: Case, found: Mapping[str, Figures | str]) -> list[str]:
     """The lines of a case, the best mean first."""
     known, unseen = read(case)
     others = (
-        "groups of models left out in turn" if unseen is None else f"on {len(unseen.cost)} of other models"
+        "on groups of models left out in turn" if unseen is None else f"on {len(unseen.cost)} of other models"
     )
     title = f"{case.name}: {len(known.configs)} configs, {len(known.cost)} scenarios, judged {others}"
     order = sorted(found, key=lambda way: mean(found[way]))

@@ -154,7 +154,7 @@ def _apart(one: int, other: int) -> float:
 
 
 def buckets(known: Problem, case: Case) -> Chooser:
-    """The same, with M rounded down to a power of two, as the autotuners of FlashInfer and TensorRT-LLM do."""
+    """The same, with M rounded down to a power of two, as FlashInfer's and TensorRT-LLM's autotuners do."""
     return nearest_m(known, case, int.bit_length)
 
 
