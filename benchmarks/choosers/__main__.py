@@ -69,8 +69,7 @@ def mean(found: Figures | str) -> float:
 
 def summary(found: Mapping[str, Sequence[Figures | str]]) -> list[str]:
     """A line a way: the mean of each case."""
-    head = "".join(f"{case.name:>19}" for case in CASES)
-    lines = ["", "Mean slowdowns on other models", " " * 24 + head]
+    lines = ["", "Mean slowdowns on other models", " " * 24 + "".join(f"{case.name:>19}" for case in CASES)]
     for way, cells in found.items():
         means = ("-" if math.isinf(mean(cell)) else f"{mean(cell):.3f}" for cell in cells)
         lines.append(f"{way:24}" + "".join(f"{text:>19}" for text in means))

@@ -28,7 +28,6 @@ from treegen.crossval.score import Ints, Quality, penalised, quality
 from treegen.fit.decide import ABSENT
 
 AUTOTUNER = "autotuner, by its key"
-_TIMED_SHAPES = 8
 _WORSE = math.log(1.01) * UNIT  # two configs' times differ by about 1% in a scenario by noise alone
 
 
@@ -115,7 +114,7 @@ def autotuner(problem: Problem, case: Case) -> Chooser:
 
 def nanoseconds(chooser: Chooser, asked: Sequence[Shape]) -> float:
     """The mean time of a choice for a few shapes, whose models were met before."""
-    calls = [(chooser.of_model(shape), shape) for shape in asked[:: max(1, len(asked) // _TIMED_SHAPES)]]
+    calls = [(chooser.of_model(shape), shape) for shape in asked[:: max(1, len(asked) // 8)]]
 
     def choose_all() -> None:
         for step, shape in calls:

@@ -6,6 +6,7 @@ import math
 import pickle
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -136,8 +137,9 @@ def nearest_m(known: Problem, case: Case, entry_of: Callable[[int], int] = int) 
     }
 
     def of_model(model: Shape) -> Step:
-        names = [model[name] for name in constants]
-        file = files[min(files, key=lambda other: sum(map(_apart, other, names)))]
+        wanted = np.log2([1 + model[name] for name in constants])
+        apart = np.abs(np.log2(1 + np.array([*files])) - wanted).sum(axis=1)
+        file = [*files.values()][int(apart.argmin())]
 
         def step(shape: Shape) -> int:
             entry = entry_of(shape[tokens])
@@ -145,12 +147,8 @@ def nearest_m(known: Problem, case: Case, entry_of: Callable[[int], int] = int) 
 
         return step
 
-    count = sum(map(len, files.values()))
-    return Chooser(dict(enumerate(known.configs)), of_model, count, "entries", len(repr(files)))
-
-
-def _apart(one: int, other: int) -> float:
-    return abs(math.log2(1 + one) - math.log2(1 + other))
+    count, stored = sum(map(len, files.values())), len(repr(files))
+    return Chooser(dict(enumerate(known.configs)), of_model, count, "entries", stored)
 
 
 def buckets(known: Problem, case: Case) -> Chooser:
@@ -178,9 +176,8 @@ def helion(known: Problem, case: Case) -> Chooser:
     text = backend.generate_heuristic("kernel", data, [configs[c] for c in chosen], asks).generated_code
     names: dict[str, Any] = {}
     exec(text, names)
-    key = names["key_kernel"]
     launched: dict[Hashable, Config] = dict(enumerate(known.configs[column] for column in chosen))
-    step = as_step(lambda shape: key(*[shape[name] for name in raw]))
+    step = as_step(lambda shape: names["key_kernel"](*[shape[name] for name in raw]))
     return Chooser(launched, step, text.count("\n"), "lines", len(text))
 
 
@@ -231,25 +228,21 @@ def waves(known: Problem, case: Case) -> Chooser:
     """
     if case.tiles is None:
         raise NotApplicable("the configs are no tiles")
-    tiles, known_shapes, times = case.tiles, shapes(known), known.times()
+    tiles, known_shapes, timed = case.tiles, shapes(known), known.times()
     models = []
     for column, config in enumerate(known.configs):
-        rows = np.flatnonzero(np.isfinite(times[:, column]) & known.allowed[:, column])
+        rows = np.flatnonzero(np.isfinite(timed[:, column]) & known.allowed[:, column])
         if len(rows):
             terms = np.array([_terms(*tiles(known_shapes[row], dict(config.parameters))) for row in rows])
             fitted = LinearRegression(positive=True, fit_intercept=False)
-            fitted.fit(terms / times[rows, column][:, None], np.ones(len(rows)))
+            fitted.fit(terms / timed[rows, column][:, None], np.ones(len(rows)))
             models.append((column, dict(config.parameters), tuple(fitted.coef_.tolist())))
 
     def step(shape: Shape) -> int:
-        def time(model: tuple[int, dict[str, int], tuple[float, ...]]) -> float:
-            terms = _terms(*tiles(shape, model[1]))
-            return sum(a * b for a, b in zip(model[2], terms, strict=True))
+        times = (sum(map(mul, factors, _terms(*tiles(shape, config)))) for _, config, factors in models)
+        return min(zip(times, models, strict=True), key=lambda pair: pair[0])[1][0]
 
-        return min(models, key=time)[0]
-
-    stored = len(repr(models))
-    return Chooser(dict(enumerate(known.configs)), as_step(step), len(models), "entries", stored)
+    return Chooser(dict(enumerate(known.configs)), as_step(step), len(models), "entries", len(repr(models)))
 
 
 def _terms(programs: int, steps: int) -> tuple[float, ...]:
