@@ -1,6 +1,6 @@
 """Which packages a wheel holds; pyproject.toml has the rest.
 
-The folder `generated/` is installed as `attn_kernels.generated`, as any project may have a package `generated`.
+The folder `generated/` is installed as `attn_kernels.generated`, as other projects have a `generated` too.
 `treegen` has no `__init__.py`, because another project of that name has one: no file belongs to both.
 """
 
