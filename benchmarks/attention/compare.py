@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"ceilings: copy {giga:.0f} GB/s, bf16 matmul {tera:.0f} TFLOP/s")
     if not on_gpu:
         print("times on a CPU mean nothing: this run only tests the command")
-    print("times in us a launch; o/R: our time over rival R's")
+    print("times in us per launch; o/R: our time over rival R's")
     print(header(names), flush=True)
 
     ours = [Ours(), *(Ours(config, name) for name, config in tried.items())]
