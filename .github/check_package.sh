@@ -23,6 +23,7 @@ test -z "$others" || { echo "not meant for the wheel: $others"; exit 1; }
 cd "$work"  # away from the folders of the same names in the repository
 environment base "$wheel"
 base/bin/python -c 'from attn_kernels.generated.unified_attention import for_device; assert for_device("", "sm_90", "nvidia")'
+base/bin/python -c 'from attn_kernels.choose.packages import kernel_package as of; assert of("unified_attention").__name__ == "attn_kernels.generated.unified_attention"'
 if base/bin/python -c 'import generated' 2> /dev/null; then echo "installs a top-level package: generated"; exit 1; fi
 commands base
 
