@@ -46,7 +46,7 @@ def check_batch_invariant(model: Model, name: str, config: Config) -> None:
 class Choices:
     """All that depends on a model and a device alone: what each row launches, and the launches bound so far.
 
-    Made once a model and device, by ``choices_for``, and asked at every step. What chooses is the generated
+    Made once per model and device, by ``choices_for``, and asked at every step. What chooses is the generated
     module of ``device_key``, of ``ATTN_KERNELS_DEVICE``, or the one nearest to the device; a config in
     ``ATTN_KERNELS_CONFIG`` takes its place. The first question finds it, and warns of a GPU that has no
     module of its own. It raises ValueError about ``device_key``, an environment variable, or a head that is

@@ -18,7 +18,7 @@ class AttnKernelsWarning(UserWarning):
 
 
 def warn_if_untuned(described: tuple[str, str, str], key_for: Callable[[str, str, str], str]) -> None:
-    """Warn, once a process and GPU model, where a module of another device serves this one.
+    """Warn, once per process and GPU model, where a module of another device serves this one.
 
     Args:
         described: name, architecture and vendor.

@@ -37,7 +37,7 @@ class Rule:
 
 
 Method = Callable[[Problem, int], Rule]
-"""Learns a rule from a problem, with at most so many leaves."""
+"""Learns a rule from a problem, with at most this many leaves."""
 
 
 def learn(known: Problem, heuristic: Heuristic) -> dict[str, Rule]:

@@ -213,7 +213,7 @@ def _with_drawn_shapes(tuning: Tuning, kernel: AutotunedKernel, untuned: bool) -
 
 
 class Sets:
-    """The launches of so many calls that no launch finds what it reads in the last-level cache.
+    """The launches of enough calls that no launch finds what it reads in the last-level cache.
 
     A launch reads no more than its tensors, nor than memory yields in its time: of experts' weights, a few.
 
