@@ -16,7 +16,7 @@ def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tens
     """Check the tensors of a layer: shapes, dtypes, devices, strides, page ids against the caches' size."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan is a {type(plan).__name__}, but what attn_kernels.plan returns is needed")
-    query_shape = (plan.num_query_tokens, plan.model.num_query_heads, plan.model.head_size)
+    query_shape = (plan.lengths.num_query_tokens, plan.model.num_query_heads, plan.model.head_size)
     dtype = plan.model.dtype
     for name, tensor in (("q", q), ("out", out)):
         check_data(name, tensor, query_shape, (dtype,), plan.device)
@@ -32,10 +32,9 @@ def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tens
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         check_data(name, cache, cache_shape, (cache_dtype,), plan.device)
         _check_offset(name, cache, plan.model.block_size * cache.stride(1))
-    if plan.max_page_id is not None and plan.max_page_id >= num_blocks:
-        raise ValueError(
-            f"block_table uses page id {plan.max_page_id}, but k_cache holds only {num_blocks} pages"
-        )
+    used = plan.batch.max_page_id
+    if used is not None and used >= num_blocks:
+        raise ValueError(f"block_table uses page id {used}, but k_cache holds only {num_blocks} pages")
 
 
 def check_data(
@@ -108,14 +107,14 @@ def check_scoring(
         else:
             _check_positive(name, scale)
     if lse is not None:
-        check_data("lse", lse, (*heads, plan.num_query_tokens), (torch.float32,), plan.device)
+        check_data("lse", lse, (*heads, plan.lengths.num_query_tokens), (torch.float32,), plan.device)
         if not lse.is_contiguous():
             raise ValueError(f"lse has strides {lse.stride()}, but a contiguous tensor is needed")
     if bidirectional_ranges is not None:
         name, ranges = "bidirectional_ranges", bidirectional_ranges
         check_tensor(name, ranges)
         count = ranges.shape[1] if ranges.ndim == 3 else 1
-        check_data(name, ranges, (plan.num_seqs, count, 2), (torch.int32,), plan.device)
+        check_data(name, ranges, (plan.lengths.num_seqs, count, 2), (torch.int32,), plan.device)
         if not ranges.is_contiguous():
             raise ValueError(f"{name} has strides {ranges.stride()}, but contiguous memory is needed")
 

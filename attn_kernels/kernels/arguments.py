@@ -94,13 +94,13 @@ JIT_OPTIONS: dict[str, Any] = {
 ONE_PROGRAM_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 CU_SEQLENS_Q = OfPlan(attrgetter("cu_seqlens_q"))
-SEQUSED_K = OfPlan(attrgetter("seqused_k"))
-BLOCK_TABLE = OfPlan(attrgetter("block_table"))
-STRIDE_TABLE = OfPlan(lambda plan: plan.block_table.stride(0))
-NUM_SEQS = OfPlan(attrgetter("num_seqs"))
+SEQUSED_K = OfPlan(attrgetter("batch.seqused_k"))
+BLOCK_TABLE = OfPlan(attrgetter("batch.block_table"))
+STRIDE_TABLE = OfPlan(lambda plan: plan.batch.block_table.stride(0))
+NUM_SEQS = OfPlan(attrgetter("lengths.num_seqs"))
 NUM_SPLITS = OfPlan(attrgetter("num_splits"))
-MAX_QUERY_LEN = OfPlan(attrgetter("max_query_len"))
-LSE_STRIDE = OfPlan(attrgetter("lse_stride"))
+MAX_QUERY_LEN = OfPlan(attrgetter("lengths.max_query_len"))
+LSE_STRIDE = OfPlan(attrgetter("batch.lengths.num_query_tokens"))
 
 
 def one_program_grid(plan: Plan) -> tuple[int]:

@@ -17,7 +17,7 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
 from attn_kernels.kernels.arguments import CU_SEQLENS_Q, VECTOR_BYTES, multiprocessors
 from attn_kernels.kernels.schedule import BLOCK_M, Roles, bind_schedule
-from attn_kernels.kernels.variant import Scratch, ScratchSizes
+from attn_kernels.kernels.variant import Scratch
 
 COLUMNS = 64  # two-byte elements in a row of 128 bytes, the widest swizzle
 UNIT = 8  # two-byte elements in a 16-byte access: the unit of query and output strides
@@ -238,12 +238,13 @@ def launches(config: Config | None, device: torch.device) -> TypeGuard[Config]:
     return chosen and hopper_for(device) is not None
 
 
-def take_schedule(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+def take_schedule(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
     """The memory of a schedule, where the kernel is launched."""
-    if not launches(sizes.config, scratch.device):
+    if not launches(plan.config, plan.device):
         return ()
-    roles = roles_of(sizes.config, sizes.gqa_group_size)
-    return (scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes),)
+    roles = roles_of(plan.config, plan.model.gqa_group_size)
+    length = roles.length(plan.lengths.num_query_tokens, plan.lengths.num_seqs)
+    return (scratch.schedule(length, plan.part),)
 
 
 def bind_schedules(plan: Plan, schedule: OfPlan, cu_decodes: OfPlan = CU_SEQLENS_Q) -> tuple[Launch, ...]:

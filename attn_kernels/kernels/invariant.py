@@ -18,7 +18,6 @@ from dataclasses import replace
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Lengths
@@ -52,8 +51,8 @@ from attn_kernels.kernels.query_tile import (
     store_normalised,
 )
 from attn_kernels.kernels.splits import SPLIT_KEYS as SPLIT_KEYS_OF_PLAN
-from attn_kernels.kernels.splits import find_splits, join_states, max_q_blocks, store_state
-from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
+from attn_kernels.kernels.splits import find_splits, join_states, max_q_blocks, store_state, take_partials
+from attn_kernels.kernels.variant import ConfigGrid, ScratchMaxima, Variant
 
 SPLIT_KEYS = 1024  # of each range; a multiple of every tile size. Another number gives other bits
 PARTIALS = tuple(map(of_workspace, range(3)))
@@ -234,10 +233,10 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         groups = plan.model.num_kv_heads // heads
         splits = num_splits.value(plan)
         parts = const.head_splits * const.column_parts
-        return max_q_blocks(plan, const.block_q) * heads, groups * splits, parts
+        return max_q_blocks(plan.lengths, const.block_q) * heads, groups * splits, parts
 
     def rows(plan: Plan) -> tuple[int, int]:
-        return plan.num_query_tokens, plan.model.num_query_heads
+        return plan.lengths.num_query_tokens, plan.model.num_query_heads
 
     of_splits = (*PARTIALS, SPLIT_KEYS_OF_PLAN, num_splits)
     images = ranges_of(layer)
@@ -275,10 +274,6 @@ def _bind_num_splits(layer: Layer, block_q: int) -> Callable[[Plan], int]:
     return lambda plan: min(plan.num_splits, most)
 
 
-def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    return scratch.partials(sizes)
-
-
 def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
     return ScratchMaxima(splits=True)
 
@@ -294,7 +289,7 @@ VARIANT = Variant(
     bind=bind,
     batch_invariant=True,
     find_splits=find_invariant_splits,
-    scratch=take_scratch,
+    scratch=take_partials,
     scratch_maxima=scratch_maxima,
     specialise=specialise,
     samples=(Config("invariant", block_m=64, tile_size=32),),
