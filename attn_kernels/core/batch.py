@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attn_kernels.core.checks import MAX_TOKENS, check_int
+from attn_kernels.core.checks import MAX_TOKENS, check_index_tensors, check_int
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 
@@ -26,34 +26,38 @@ class Batch(NamedTuple):
 
 def checked_batch(
     index: tuple[Tensor, Tensor, Tensor],
-    lengths: Lengths,
-    parts: Parts | None,
     model: Model,
+    num_query_tokens: int,
+    max_query_len: int,
+    max_seq_len: int,
+    num_kv_tokens: int | None,
     *,
+    parts: Parts | None,
     for_capture: bool,
-    total_is_known: bool,
     contents: bool | None,
 ) -> Batch:
-    """Check what is given of a batch. Of a graph, and of an unknown total, it has ``of_unknown_total``.
+    """Check what ``plan`` is given of a batch, and derive the lengths by which configs are chosen.
 
     Args:
-        index: ``cu_seqlens_q``, ``seqused_k`` and ``block_table``, checked by ``check_index_tensors``.
-        total_is_known: whether ``lengths.num_kv_tokens`` is the sum of ``seqused_k``; else it is not read.
+        index: ``cu_seqlens_q``, ``seqused_k`` and ``block_table``.
         contents: as ``check`` of ``plan``.
 
     Raises:
-        TypeError: a length is no plain int, or ``parts`` are no Parts.
-        ValueError: lengths contradict each other, the block table or the contents of index tensors.
+        TypeError: a wrong type or dtype of an index tensor, a length or ``parts``.
+        ValueError: a wrong shape or device; lengths that contradict each other, the block table or contents.
     """
-    _check_whole(lengths, index[2].shape[1], model)
-    if not total_is_known:
-        lengths = lengths._replace(num_kv_tokens=lengths.num_seqs * lengths.max_seq_len)
+    check_index_tensors(*index)
+    num_seqs, blocks_per_seq = index[2].shape
+    is_known = num_kv_tokens is not None
+    lengths = Lengths(num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens or 0)
+    _check_whole(lengths, blocks_per_seq, model)
     if parts is not None:
-        _check_parts(parts, lengths, () if for_capture else COUNTS if total_is_known else COUNTS[:-1])
+        bounds = lengths if is_known else lengths._replace(num_kv_tokens=num_seqs * max_seq_len)
+        _check_parts(parts, bounds, () if for_capture else COUNTS if is_known else COUNTS[:-1])
     max_page_id = None
     if contents or (contents is None and not for_capture and index[0].device.type == "cpu"):
         max_page_id = _check_contents(index, lengths, None if for_capture else parts, model)
-    if for_capture or not total_is_known:
+    if for_capture or not is_known:
         lengths = lengths.of_unknown_total(model.sliding_window)
     if for_capture and parts is not None:
         parts = Parts(*(part.of_unknown_total(model.sliding_window) for part in parts))

@@ -11,7 +11,7 @@ from torch import Tensor
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import Specialisation, head_padded, multiprocessors, of_workspace
-from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, take_schedule
+from attn_kernels.kernels.hopper_launch import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, Variant
 

@@ -26,7 +26,7 @@ from attn_kernels.kernels.arguments import (
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
 from attn_kernels.kernels.hopper_joins import bind_joins
-from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, launches, take_schedule
+from attn_kernels.kernels.hopper_launch import bind_hopper, bind_schedules, launches, take_schedule
 from attn_kernels.kernels.query_tile import attend_cache, find_q_block, load_queries, load_scales
 from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, schedule_kernel
 from attn_kernels.kernels.splits import (

@@ -11,7 +11,7 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels import qblock
 from attn_kernels.kernels.arguments import head_padded, multiprocessors, of_workspace
-from attn_kernels.kernels.hopper_limits import bind_hopper, launches, take_schedule
+from attn_kernels.kernels.hopper_launch import bind_hopper, launches, take_schedule
 from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, Variant
 
 *FRAGMENTS, SCHEDULE = map(of_workspace, range(5))

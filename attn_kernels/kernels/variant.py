@@ -119,3 +119,8 @@ class Variant:
     scratch_maxima: Callable[[Config, torch.device], ScratchMaxima] = lambda *_: ScratchMaxima()
     samples: tuple[Config, ...]  # fit every GPU; the first stands for the variant in offline compilation
     grids: tuple[ConfigGrid, ...] = ()  # configs that attn-tune tries
+
+    def configs(self, *, wide_heads: bool | None = None) -> list[Config]:
+        """List the configs of all grids, or of those with this ``wide_heads``."""
+        grids = [grid for grid in self.grids if wide_heads in (None, grid.wide_heads)]
+        return [config for grid in grids for config in grid.configs(self.name)]

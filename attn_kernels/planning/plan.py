@@ -9,13 +9,12 @@ from attn_kernels.choose.choices import Choices, check_batch_invariant, checked,
 from attn_kernels.choose.mixed import SEPARATE, SINGLE, needs_parts
 from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.core.batch import Batch, checked_batch
-from attn_kernels.core.checks import check_index_tensors
 from attn_kernels.core.config import Config, LaunchConfig
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels.arguments import multiprocessors
-from attn_kernels.kernels.hopper_limits import launches
+from attn_kernels.kernels.hopper_launch import launches
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.splits import find_splits, most_hopper_splits
 from attn_kernels.kernels.variant import Scratch
@@ -84,33 +83,42 @@ def plan(
     """
     if not isinstance(model, Model):
         raise TypeError(f"model is a {type(model).__name__}, but an attn_kernels.Model is needed")
-    index = (cu_seqlens_q, seqused_k, block_table)
-    check_index_tensors(*index)
-    num_seqs, is_known = block_table.shape[0], num_kv_tokens is not None
-    lengths = Lengths(num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens or 0)
+    index, lengths = (cu_seqlens_q, seqused_k, block_table), (num_query_tokens, max_query_len, max_seq_len)
     batch = checked_batch(
-        index, lengths, parts, model, for_capture=for_capture, total_is_known=is_known, contents=check
+        index, model, *lengths, num_kv_tokens, parts=parts, for_capture=for_capture, contents=check
     )
-    device = cu_seqlens_q.device
+    return plan_batch(batch, model, config=config, device_key=device_key, workspace=workspace)
+
+
+def plan_batch(
+    batch: Batch,
+    model: Model,
+    *,
+    config: LaunchConfig | None = None,
+    device_key: str | None = None,
+    workspace: Workspace | None = None,
+) -> Plan:
+    """As ``plan``, of a batch that is checked."""
+    device = batch.cu_seqlens_q.device
     if workspace is not None and not isinstance(workspace, Workspace):
         raise TypeError(f"workspace is a {type(workspace).__name__}, but an attn_kernels.Workspace is needed")
     if workspace is not None and workspace.device != device:
         raise ValueError(f"workspace is on {workspace.device}, but cu_seqlens_q is on {device}")
     planning = Planning(batch, choices_for(model, device, device_key), workspace or Scratch(device))
-    if config is not None:
-        config = checked(config)
-        check_batch_invariant(model, "config", config)
     if config is None:
         made = planning.chosen_to_fit()
         recorder = recorder_of_process()
         if recorder is not None:
-            recorder.record(model, batch.lengths, batch.parts, for_capture)
-    elif needs_parts(config):
-        made = planning.chosen(config)
-    elif device_key is None:
-        made = planning.one(batch.lengths, config)
+            recorder.record(model, batch.lengths, batch.parts, batch.for_capture)
     else:
-        raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
+        config = checked(config)
+        check_batch_invariant(model, "config", config)
+        if needs_parts(config):
+            made = planning.chosen(config)
+        elif device_key is None:
+            made = planning.one(batch.lengths, config)
+        else:
+            raise ValueError(f"device_key is {device_key!r}, but config was given too: only one can choose")
     begin(made)
     take_handle(made)
     return made

@@ -16,7 +16,7 @@ from launch_cases import LaunchCase, LaunchFeatures
 
 from attn_kernels import Config, Lengths
 from attn_kernels.kernels import hopper_limits
-from attn_kernels.kernels.hopper_limits import hopper_for
+from attn_kernels.kernels.hopper_launch import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.splits import most_hopper_splits
 from attn_kernels.measure.batches import Batch, HeadLayout, chunked_prefill, varlen

@@ -37,8 +37,7 @@ LENS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 200)), min_size=1, 
 def check(step: StepMetadata, lengths: Lengths, parts: Parts | None) -> None:
     """Raise ValueError about lengths that contradict each other; those of parts add up."""
     index = (step.query_start_loc, step.seq_lens, step.block_table)
-    known: Any = {"for_capture": False, "total_is_known": True, "contents": False}
-    checked_batch(index, lengths, parts, MODEL, **known)
+    checked_batch(index, MODEL, *lengths[1:], parts=parts, for_capture=False, contents=False)
 
 
 @settings(deadline=None)

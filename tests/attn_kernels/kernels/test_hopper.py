@@ -192,8 +192,8 @@ def test_attn_kernels_needs_no_gluon():
     code = (
         "import sys; sys.modules['triton.experimental'] = None\n"
         "import torch, attn_kernels\n"
-        "from attn_kernels.kernels import hopper_limits\n"
-        "assert hopper_limits.hopper_for(torch.device('cpu')) is None\n"
+        "from attn_kernels.kernels import hopper_launch\n"
+        "assert hopper_launch.hopper_for(torch.device('cpu')) is None\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
