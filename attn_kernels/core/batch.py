@@ -18,6 +18,7 @@ class Batch(NamedTuple):
     cu_seqlens_q: Tensor
     seqused_k: Tensor
     block_table: Tensor
+    device: torch.device  # of these
     lengths: Lengths  # those by which configs are chosen
     parts: Parts | None = None
     for_capture: bool = False  # of a graph: the lengths are maxima
@@ -46,22 +47,22 @@ def checked_batch(
         TypeError: a wrong type or dtype of an index tensor, a length or ``parts``.
         ValueError: a wrong shape or device; lengths that contradict each other, the block table or contents.
     """
-    check_index_tensors(*index)
+    device = check_index_tensors(*index)
     num_seqs, blocks_per_seq = index[2].shape
-    is_known = num_kv_tokens is not None
-    lengths = Lengths(num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens or 0)
+    is_known, total = num_kv_tokens is not None, 0 if num_kv_tokens is None else num_kv_tokens
+    lengths = Lengths(num_seqs, num_query_tokens, max_query_len, max_seq_len, total)
     _check_whole(lengths, blocks_per_seq, model)
     if parts is not None:
         bounds = lengths if is_known else lengths._replace(num_kv_tokens=num_seqs * max_seq_len)
         _check_parts(parts, bounds, () if for_capture else COUNTS if is_known else COUNTS[:-1])
     max_page_id = None
-    if contents or (contents is None and not for_capture and index[0].device.type == "cpu"):
+    if contents or (contents is None and not for_capture and device.type == "cpu"):
         max_page_id = _check_contents(index, lengths, None if for_capture else parts, model)
     if for_capture or not is_known:
         lengths = lengths.of_unknown_total(model.sliding_window)
     if for_capture and parts is not None:
         parts = Parts(*(part.of_unknown_total(model.sliding_window) for part in parts))
-    return Batch(*index, lengths, parts, for_capture, max_page_id)
+    return Batch(*index, device, lengths, parts, for_capture, max_page_id)
 
 
 def _check_contents(
@@ -111,8 +112,8 @@ def _places(wrong: Tensor) -> list[int]:
 
 def _check_lengths(name: str, lengths: Lengths) -> None:
     """Check lengths against each other; ``name`` stands before those of a part."""
-    for field, value in zip(Lengths._fields, lengths, strict=True):
-        if type(value) is not int or value < 0:
+    if {*map(type, lengths)} != {int} or min(lengths) < 0:
+        for field, value in zip(Lengths._fields, lengths, strict=True):
             check_int(name + field, value, 0)
     num_seqs, num_query_tokens, max_query_len, _, _ = lengths
     if num_query_tokens > num_seqs * max_query_len:
@@ -131,9 +132,9 @@ def _check_whole(lengths: Lengths, blocks_per_seq: int, model: Model) -> None:
             f"max_seq_len is {max_seq_len}, but block_table holds {blocks_per_seq} blocks of "
             f"{model.block_size} tokens a sequence, so at most {room} is possible"
         )
-    for name, value in (("num_query_tokens", num_query_tokens), ("max_seq_len", max_seq_len)):
-        if value > MAX_TOKENS:
-            raise ValueError(f"{name} is {value}, but at most {MAX_TOKENS} is supported")
+    if (most := max(num_query_tokens, max_seq_len)) > MAX_TOKENS:
+        name = "max_seq_len" if most == max_seq_len else "num_query_tokens"
+        raise ValueError(f"{name} is {most}, but at most {MAX_TOKENS} is supported")
     if max_query_len > num_query_tokens:
         raise ValueError(f"max_query_len is {max_query_len}, but num_query_tokens is only {num_query_tokens}")
     if model.causal and max_query_len > max_seq_len:

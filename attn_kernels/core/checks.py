@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16)
+INDEX = (torch.int32,)
 DEVICE_TYPES = ("cuda", "cpu")  # as torch calls them; AMD's GPUs are "cuda", too
 FP8 = torch.float8_e4m3fn
 MAX_HEAD_SIZE = 512
@@ -19,37 +20,55 @@ def check_int(name: str, value: object, minimum: int) -> None:
         raise ValueError(f"{name} is {value}, but at least {minimum} is needed")
 
 
-def check_index_tensors(cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor) -> None:
-    """Demand int32, one device, a last stride of 1, and shapes that agree."""
-    device = cu_seqlens_q.device if isinstance(cu_seqlens_q, Tensor) else torch.device("cpu")
+def check_index_tensors(cu_seqlens_q: Tensor, seqused_k: Tensor, block_table: Tensor) -> torch.device:
+    """Demand int32, one device, a last stride of 1, and shapes that agree. Returns the device."""
+    check_tensor("cu_seqlens_q", cu_seqlens_q)
+    device, num_seqs = cu_seqlens_q.device, cu_seqlens_q.numel() - 1
     check_device("cu_seqlens_q", device)
-    _check_index_tensor("cu_seqlens_q", cu_seqlens_q, (-1,), device)
-    num_seqs = cu_seqlens_q.shape[0] - 1
     if num_seqs < 0:
         raise ValueError("cu_seqlens_q is empty, but num_seqs + 1 entries are needed")
-    _check_index_tensor("seqused_k", seqused_k, (num_seqs,), device)
-    _check_index_tensor("block_table", block_table, (num_seqs, -1), device)
+    where = "cu_seqlens_q is on"
+    check_data("cu_seqlens_q", cu_seqlens_q, (num_seqs + 1,), INDEX, device, where)
+    check_data("seqused_k", seqused_k, (num_seqs,), INDEX, device, where)
+    check_data("block_table", block_table, (num_seqs, -1), INDEX, device, where)
+    return device
+
+
+def check_tensor(name: str, tensor: object) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}, but a torch.Tensor is needed")
+
+
+def check_data(
+    name: str,
+    tensor: Tensor,
+    shape: tuple[int, ...],
+    dtypes: tuple[torch.dtype, ...],
+    device: torch.device,
+    of_device: str = "the plan was made for",
+) -> None:
+    """Check a tensor, of any last size if that is -1.
+
+    ``of_device`` says in an error what the device is that it should be on.
+    """
+    if not isinstance(tensor, Tensor):
+        check_tensor(name, tensor)
+    got = tensor.shape
+    if got != shape and (shape[-1] != -1 or len(got) != len(shape) or got[:-1] != shape[:-1]):
+        needed = str(shape).replace("-1", "any")
+        raise ValueError(f"{name} has shape {tuple(got)}, but {needed} is needed")
+    if tensor.dtype not in dtypes:
+        needed = " or ".join(map(str, dict.fromkeys(dtypes)))
+        raise TypeError(f"{name} has dtype {tensor.dtype}, but {needed} is needed")
+    if tensor.device != device:
+        raise ValueError(f"{name} is on {tensor.device}, but {of_device} {device}")
+    if got[-1] > 1 and (stride := tensor.stride()[-1]) != 1:
+        raise ValueError(f"{name} has stride {stride} in its last dimension, but 1 is needed")
 
 
 def check_device(name: str, device: torch.device) -> None:
     if device.type not in DEVICE_TYPES:
         raise ValueError(f"{name} is on {device}, but a GPU is needed")
-
-
-def _check_index_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
-    """Check a tensor; a first size of -1 stands for any."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} is a {type(tensor).__name__}, but an int32 torch.Tensor is needed")
-    if tensor.dtype != torch.int32:
-        raise TypeError(f"{name} has dtype {tensor.dtype}, but torch.int32 is needed")
-    got = tensor.shape
-    if len(got) != len(shape) or shape[0] not in (-1, got[0]):
-        needed = str(shape).replace("-1", "any")
-        raise ValueError(f"{name} has shape {tuple(got)}, but {needed} is needed")
-    if tensor.device != device:
-        raise ValueError(f"{name} is on {tensor.device}, but cu_seqlens_q is on {device}")
-    if got[-1] > 1 and (stride := tensor.stride()[-1]) != 1:
-        raise ValueError(f"{name} has stride {stride} in its last dimension, but 1 is needed")
 
 
 def check_causal(causal: object) -> None:

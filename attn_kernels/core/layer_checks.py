@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from attn_kernels.core.checks import FP8, INT32_LIMIT, check_causal, check_int
+from attn_kernels.core.checks import FP8, INT32_LIMIT, check_causal, check_data, check_int, check_tensor
 from attn_kernels.core.structures import Plan
 
 FLOAT32_LIMIT = 3.4e38
@@ -35,28 +35,6 @@ def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tens
     used = plan.batch.max_page_id
     if used is not None and used >= num_blocks:
         raise ValueError(f"block_table uses page id {used}, but k_cache holds only {num_blocks} pages")
-
-
-def check_data(
-    name: str,
-    tensor: Tensor,
-    shape: tuple[int, ...],
-    dtypes: tuple[torch.dtype, ...],
-    device: torch.device,
-    of_device: str = "the plan was made for",
-) -> None:
-    """Check a tensor; ``of_device`` says in an error what the device is that it should be on."""
-    check_tensor(name, tensor)
-    if tensor.shape != shape:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
-    if tensor.dtype not in dtypes:
-        needed = " or ".join(map(str, dict.fromkeys(dtypes)))
-        raise TypeError(f"{name} has dtype {tensor.dtype}, but {needed} is needed")
-    if tensor.device != device:
-        raise ValueError(f"{name} is on {tensor.device}, but {of_device} {device}")
-    stride = tensor.stride(-1)
-    if stride != 1 and shape[-1] > 1:
-        raise ValueError(f"{name} has stride {stride} in its last dimension, but 1 is needed")
 
 
 def _check_offset(name: str, tensor: Tensor, offset: int) -> None:
@@ -129,11 +107,6 @@ def _check_positive(name: str, value: float) -> None:
 def check_own_memory(name: str, tensor: Tensor) -> None:
     if any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
         raise ValueError(f"{name} has strides {tensor.stride()}, but each row needs memory of its own")
-
-
-def check_tensor(name: str, tensor: object) -> None:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} is a {type(tensor).__name__}, but a torch.Tensor is needed")
 
 
 def check_no_gradient(tensors: Iterable[object], names: Iterable[str]) -> None:

@@ -15,7 +15,6 @@ batches. The idea is that of "Defeating Nondeterminism in LLM Inference" (He et 
 from collections.abc import Callable
 from dataclasses import replace
 
-import torch
 import triton
 import triton.language as tl
 
@@ -52,7 +51,7 @@ from attn_kernels.kernels.query_tile import (
 )
 from attn_kernels.kernels.splits import SPLIT_KEYS as SPLIT_KEYS_OF_PLAN
 from attn_kernels.kernels.splits import find_splits, join_states, max_q_blocks, store_state, take_partials
-from attn_kernels.kernels.variant import ConfigGrid, ScratchMaxima, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 SPLIT_KEYS = 1024  # of each range; a multiple of every tile size. Another number gives other bits
 PARTIALS = tuple(map(of_workspace, range(3)))
@@ -274,10 +273,6 @@ def _bind_num_splits(layer: Layer, block_q: int) -> Callable[[Plan], int]:
     return lambda plan: min(plan.num_splits, most)
 
 
-def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
-    return ScratchMaxima(splits=True)
-
-
 def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...]:
     join = Specialisation(join_kernel, options=JOIN_OPTIONS, const_of=of_one_row)
     return Specialisation(invariant_kernel), join
@@ -290,7 +285,6 @@ VARIANT = Variant(
     batch_invariant=True,
     find_splits=find_invariant_splits,
     scratch=take_partials,
-    scratch_maxima=scratch_maxima,
     specialise=specialise,
     samples=(Config("invariant", block_m=64, tile_size=32),),
     grids=(

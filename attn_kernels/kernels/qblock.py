@@ -8,7 +8,6 @@ a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 
 from collections.abc import Callable
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -43,7 +42,7 @@ from attn_kernels.kernels.splits import (
     store_state,
     take_partials,
 )
-from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, Variant
 
 *PARTIALS, DEVICE_SPLIT_KEYS = map(of_workspace, range(4))
 SCHEDULE = of_workspace(-1)  # where the Hopper kernel is launched
@@ -205,17 +204,12 @@ def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     return kernel, *bind_reduce(layer, partials, split_keys, const)
 
 
-def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
-    return ScratchMaxima(splits=True)
-
-
 VARIANT = Variant(
     name="qblock",
     kernels=(qblock_kernel, split_keys_kernel, reduce_kernel, schedule_kernel),
     bind=bind,
     bind_once=bind_once,
     scratch=take_scratch,
-    scratch_maxima=scratch_maxima,
     specialise=specialise,
     parameters=frozenset({"tma"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),

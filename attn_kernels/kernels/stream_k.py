@@ -12,7 +12,7 @@ from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels import qblock
 from attn_kernels.kernels.arguments import head_padded, multiprocessors, of_workspace
 from attn_kernels.kernels.hopper_launch import bind_hopper, launches, take_schedule
-from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, Variant
 
 *FRAGMENTS, SCHEDULE = map(of_workspace, range(5))
 
@@ -32,10 +32,8 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     return by_hopper or qblock.bind_with_pointers(plan, layer)
 
 
-def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
-    if not launches(config, device):
-        return qblock.scratch_maxima(config, device)
-    return ScratchMaxima(fragment_rows=multiprocessors(device) * config.block_m)
+def fragment_rows(config: Config, device: torch.device) -> int:
+    return multiprocessors(device) * config.block_m if launches(config, device) else 0
 
 
 VARIANT = Variant(
@@ -46,7 +44,7 @@ VARIANT = Variant(
     specialise=qblock.specialise,
     parameters=frozenset({"tma"}),
     scratch=take_scratch,
-    scratch_maxima=scratch_maxima,
+    fragment_rows=fragment_rows,
     samples=(Config("stream_k", block_m=16, tile_size=64, tma=1),),
     grids=(ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), D=(1,)),),
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,13 +17,6 @@ from attn_kernels.kernels.arguments import Specialisation
 
 Partials = tuple[Tensor, Tensor, Tensor]
 Fragments = tuple[Tensor, Tensor, Tensor, Tensor]
-
-
-class ScratchMaxima(NamedTuple):
-    """A config's share of a workspace's size, the same for every batch."""
-
-    splits: bool = False  # whether it keeps partial results of splits
-    fragment_rows: int = 0  # programs of a launch times block_m, where programs keep fragments
 
 
 @cache
@@ -115,8 +108,9 @@ class Variant:
     find_splits: Callable[[Config, Model, Lengths, int, int], tuple[int, int]] | None = None
     # A plan's ``workspace``, once all else of it is known; never synchronises.
     scratch: Callable[[Scratch, Plan], tuple[Tensor, ...]] = lambda *_: ()
-    # Of a workspace for any batch.
-    scratch_maxima: Callable[[Config, torch.device], ScratchMaxima] = lambda *_: ScratchMaxima()
+    # Programs of a launch times ``block_m`` where programs keep fragments, the same for every batch; 0 where
+    # contexts have splits with partial results instead.
+    fragment_rows: Callable[[Config, torch.device], int] = lambda *_: 0
     samples: tuple[Config, ...]  # fit every GPU; the first stands for the variant in offline compilation
     grids: tuple[ConfigGrid, ...] = ()  # configs that attn-tune tries
 

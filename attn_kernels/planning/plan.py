@@ -98,8 +98,8 @@ def plan_batch(
     device_key: str | None = None,
     workspace: Workspace | None = None,
 ) -> Plan:
-    """As ``plan``, of a batch that is checked."""
-    device = batch.cu_seqlens_q.device
+    """As ``plan``, of what ``checked_batch`` returns."""
+    device = batch.device
     if workspace is not None and not isinstance(workspace, Workspace):
         raise TypeError(f"workspace is a {type(workspace).__name__}, but an attn_kernels.Workspace is needed")
     if workspace is not None and workspace.device != device:

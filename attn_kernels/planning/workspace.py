@@ -65,14 +65,14 @@ class Workspace(Scratch):
         device, models = torch.device(device), models_of(models)
         choices = choices_for(models[0], device, device_key)
         launched = [*map(checked, configs), *choices.for_any_model()]
-        needed = [VARIANTS[config.variant].scratch_maxima(config, device) for config in launched]
-        fragments = max((maxima.fragment_rows for maxima in needed), default=0)
+        fragments = [VARIANTS[config.variant].fragment_rows(config, device) for config in launched]
+        fragment_rows = max(fragments, default=0)
         num_query_heads = max(model.num_query_heads for model in models)
         head_size = max(model.head_size for model in models)
         head = head_padded(head_size)
         fresh = Scratch(device)
         max_partials = min(fresh.max_partials, max_query_tokens * num_query_heads * MAX_SPLITS_OF_FEW)
-        max_partials = max_partials if any(maxima.splits for maxima in needed) else 1
+        max_partials = max_partials if 0 in fragments else 1
         # The most that any config's roles need.
         roles = Roles(max(1, BLOCK_M // max(model.gqa_group_size for model in models)), 1, 1)
         schedule_length = roles.length(max_query_tokens, max_num_seqs)
@@ -83,12 +83,12 @@ class Workspace(Scratch):
             max_partials=max_partials,
             max_num_seqs=max_num_seqs,
             max_head_size=head_size,
-            max_fragment_rows=fragments,
+            max_fragment_rows=fragment_rows,
             _split_keys=(fresh.split_keys(), fresh.split_keys()),
             _cu_parts=cu_parts,
             _schedules=(first, second, both),
             _partials=fresh.partials(1, max_partials, head),
-            _fragments=fresh.fragments(fragments, 1, head),
+            _fragments=fresh.fragments(fragment_rows, 1, head),
         )
 
     def sibling(self) -> Self:

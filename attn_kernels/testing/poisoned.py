@@ -68,7 +68,7 @@ class PoisonedBatch:
         """
         lens = (self.query_lens, self.context_lens)
         lengths, parts = Lengths.of(*lens), parts or Parts.of(*lens)
-        batch = Batch(self.cu_seqlens_q, self.seqused_k, self.block_table, lengths, parts)
+        batch = Batch(self.cu_seqlens_q, self.seqused_k, self.block_table, self.q.device, lengths, parts)
         planning = Planning(batch, choices_for(self.model, self.q.device, None), Scratch(self.q.device))
         configs = checked(decodes), checked(prompts)
         made = planning.in_parts(configs, None if fused is None else checked(fused))

@@ -55,13 +55,7 @@ OPTIONS = (
     LaunchFeatures(fp8=True, scales="float", softcap=30.0, alibi=True),
 )
 WINDOWS = (1, 17, 128, 1000, 4096)
-CONFIGS = tuple(
-    config
-    for name, variant in VARIANTS.items()
-    for grid in variant.grids
-    for config in grid.configs(name)
-    if config.tma or variant.mixed
-)
+CONFIGS = tuple(c for variant in VARIANTS.values() for c in variant.configs() if hopper_limits.asked_by(c))
 
 
 def cases() -> Iterator[LaunchCase]:

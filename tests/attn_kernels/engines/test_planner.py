@@ -126,9 +126,9 @@ def test_builders_of_an_engine_share_a_workspace_and_engines_do_not() -> None:
     assert shared([Model(*HEADS, 64, torch.bfloat16, torch.float8_e4m3fn)]) is first
     assert shared(engine="another") is not first
     assert shared([Model(8, 8, 64, BLOCK, torch.bfloat16)]) is not first
-    planners = Planner(MODEL, first), Planner(MODEL, first)
-    assert planners[0].workspace._partials is planners[1].workspace._partials is first._partials
-    assert planners[0].workspace._cu_parts[0] is not planners[1].workspace._cu_parts[0]
+    of_planners = [Planner(MODEL, first).workspace for _ in range(2)]
+    assert of_planners[0] is not of_planners[1]  # siblings: layers of several groups take turns
+    assert of_planners[0]._partials is of_planners[1]._partials is first._partials
 
 
 def test_more_sequences_than_the_scheduler_has(module: str) -> None:

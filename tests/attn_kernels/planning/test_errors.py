@@ -93,6 +93,8 @@ def int32(*values):
         ("max_seq_len", 2**30, ValueError),
         ("num_query_tokens", 2**30, ValueError),
         ("num_kv_tokens", -1, ValueError),
+        ("num_kv_tokens", False, TypeError),
+        ("num_kv_tokens", torch.tensor(25, device="meta"), TypeError),  # without reading it
         ("num_query_heads", 5, ValueError),
         ("num_kv_heads", 0, ValueError),
         ("head_size", 0, ValueError),
