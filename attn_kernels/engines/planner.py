@@ -57,11 +57,11 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
             f"a sequence, so at most {room} is possible"
         )
     max_seq_len = min(max(max_seq_len, max_query_len) if step.causal else max_seq_len, room)
-    total = num_seqs * max_seq_len
-    contexts = None
-    if step.seq_lens_cpu_upper_bound is not None and not step.for_capture:
-        contexts = step.seq_lens_cpu_upper_bound.numpy()[:num_seqs].clip(max=max_seq_len)
-        total = int(contexts.sum())
+    bounds = step.seq_lens_cpu_upper_bound
+    if bounds is None or step.for_capture:
+        bounds = torch.full((num_seqs,), max_seq_len, device="cpu")
+    contexts = bounds.numpy()[:num_seqs].clip(max=max_seq_len)
+    total = int(contexts.sum())
     lengths = Lengths(num_seqs, num_tokens, max_query_len, max_seq_len, total)
     if max_query_len <= MAX_DRAFT or step.for_capture:
         return lengths, None
@@ -70,12 +70,8 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
     count = int((query_lens > MAX_DRAFT).argmax())  # 0 also if there is none
     if count == 0:
         return lengths, None
-    decode_tokens = int(starts[count])
-    of_decodes = of_prompts = max_seq_len
-    decode_keys = count * max_seq_len
-    if contexts is not None:
-        of_decodes, of_prompts = int(contexts[:count].max()), int(contexts[count:].max())
-        decode_keys = int(contexts[:count].sum())
+    decode_tokens, decode_keys = int(starts[count]), int(contexts[:count].sum())
+    of_decodes, of_prompts = int(contexts[:count].max()), int(contexts[count:].max())
     decodes = Lengths(count, decode_tokens, int(query_lens[:count].max()), of_decodes, decode_keys)
     prompts = Lengths(
         num_seqs - count, num_tokens - decode_tokens, max_query_len, of_prompts, total - decode_keys
