@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,10 +17,10 @@ from triton_tune.core.device import devices_from
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Times
 from triton_tune.kernel.autotuned import AutotunedKernel
-from triton_tune.kernel.measuring import KernelFile, Shape, judges_of
+from triton_tune.kernel.measuring import KernelFile, Shape, job_for, judges_of, prepare
 from triton_tune.kernel.recorded import load_recorded
 from triton_tune.kernel.workload import workload_on
-from triton_tune.processes.compile_ahead import CompileAhead, Job
+from triton_tune.processes.compile_ahead import CompileAhead
 from triton_tune.run.fill import SUMMARY_EVERY_S, summarise
 from triton_tune.run.progress import Progress
 from triton_tune.run.workload import Space, Workload
@@ -30,22 +29,6 @@ from triton_tune.search.together import BETWEEN, Together
 from triton_tune.search.worth import worth
 from tuning_table import TableWriter
 from tuning_table.table import MOST_WITHOUT, RUN, Visit
-
-Scenario = tuple[KernelFile, Shape]
-
-
-def prepare(scenario: Scenario, repeat: int, device: torch.device) -> Any:
-    file, shape = scenario
-    return file.prepare(shape, repeat, device)
-
-
-def job_for(scenario: Scenario, config: str, device: torch.device) -> Job:
-    file, shape = scenario
-    return file.job_for(shape, config, device)
-
-
-def launches(scenario: Scenario) -> Sequence[str]:
-    return judges_of(scenario[1])
 
 
 def workloads_of(folder: Path, device: torch.device) -> tuple[dict[str, Workload], dict[str, str]]:
@@ -63,9 +46,9 @@ def workloads_of(folder: Path, device: torch.device) -> tuple[dict[str, Workload
     return found, refused
 
 
-def scenarios_of(folder: Path, workloads: Mapping[str, Workload]) -> dict[str, Scenario]:
+def scenarios_of(workloads: Mapping[str, Workload]) -> dict[str, Shape]:
     return {
-        f"{name}{BETWEEN}{scenario}": (KernelFile(folder, name), shape)
+        f"{name}{BETWEEN}{scenario}": shape
         for name, workload in workloads.items()
         for scenario, shape in workload.subject.scenarios.items()
     }
@@ -96,7 +79,7 @@ def run_record(options: argparse.Namespace) -> int:
     load = partial(_load, folder)
     with GpuBench(devices, options.compile_workers, load) as bench, contextlib.ExitStack() as stack:
         workloads, refused = look()
-        bench.begin(Subject(scenarios_of(folder, workloads), prepare, job_for, launches))
+        bench.begin(Subject(scenarios_of(workloads), prepare, job_for, judges_of))
         spaces = {name: workload.space(bench.facts) for name, workload in workloads.items()}
         bench.configs = {config: config for space in spaces.values() for config in space.configs}
         tables = _Tables(options, workloads, spaces, bench.facts, stack)
@@ -239,11 +222,10 @@ def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) ->
         if recorded.functions[name] not in modules:
             continue
         ours = AutotunedKernel(tuned_kernel(tuning.kernel, modules[recorded.functions[name]]))
-        file = KernelFile(folder.resolve(), name)
         for shape in workload.subject.scenarios.values():
             chosen = ours.chosen(pickle.loads(shape.launch)) if shape.launch is not None else None
             if chosen is not None:
-                jobs.append(job_for((file, shape), chosen, device))
+                jobs.append(job_for(shape, chosen, device))
     with CompileAhead(device, workers) as processes:
         done = processes.compile(dict.fromkeys(jobs))
     return f"{done.jobs} kernels compiled ahead, {done.failed} failed, {len(refused)} left out"

@@ -15,7 +15,7 @@ from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import described_alone, first_launch, make, without_memory
-from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, judges_of, loaded
+from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, job_for, judges_of, loaded, prepare
 from triton_tune.kernel.recorded import function_in, tunings_in
 from triton_tune.kernel.tuning import Tuning
 from triton_tune.launch.features import value_of
@@ -87,7 +87,7 @@ def workload_on(
     return Workload(
         kernel=name,
         features=names,
-        subject=Subject(shapes, file.prepare, file.job_for, judges_of),
+        subject=Subject(shapes, prepare, job_for, judges_of),
         space=lambda facts: space,
         source_hash=file.source_hash,
         timing=TIMING,
@@ -150,7 +150,7 @@ def _look_at_shapes(
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
         judges = () if tuning.reference else _judges(kernel, look.kept)
-        found[name] = Shape(name, position, look.key, look.launch, look.excluded, judges), look
+        found[name] = Shape(name, file, position, look.key, look.launch, look.excluded, judges), look
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
     return dict(found.values())
