@@ -121,7 +121,7 @@ def _look_at(
         launch = first_launch(kernel, tuning, make(tuning, shape, META if recorded else device))
     if launch is None:
         raise TuningError(f"its call did not launch {kernel.name}")
-    values = _values(kernel, tuning, kernel.arguments(launch))
+    values = _values(kernel, tuning, kernel.arguments(launch), recorded=recorded)
     chosen = kernel.chosen(launch) if ask_module else None
     compiled = (kernel.specialisation(launch), without_memory(launch)) if compiles else ()
     return _Look(values, *kernel.pruned(launch), chosen, *compiled)
@@ -233,9 +233,16 @@ def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> l
     return lines
 
 
-def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The features of a launch: the autotuner's key, the user's own, and element types."""
-    keys = [n for n in kernel.tuner.keys if n in arguments and not isinstance(arguments[n], float)]
+def _values(
+    kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any], *, recorded: bool
+) -> dict[str, Any]:
+    """The features of a launch: the autotuner's key, the user's own, and element types.
+
+    recorded: nobody can mend the key, so that its floats are left out.
+    """
+    keys = [name for name in kernel.tuner.keys if name in arguments]
+    if recorded:
+        keys = [name for name in keys if not isinstance(arguments[name], float)]
     found = {name: arguments[name] for name in keys}
     features = kernel.tuned_features if tuning.features is None else tuning.features
     found.update({name: value_of(feature, arguments) for name, feature in features.items()})
