@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.identity import source_hash
 from triton_tune.launch.every_autotuner import (
+    apply_rules,
     capturing,
     defaults_of,
     function_name,
@@ -164,7 +165,7 @@ class Recorder:
 
     def _arguments(self, values: Mapping[str, Any]) -> tuple[Any, Any, dict[str, torch.Tensor]]:
         """A launch's arguments in plain data; the sizes of storages in bytes; and samples of tensors."""
-        tensors = {n: v for n, v in values.items() if type(v) is torch.Tensor or isinstance(v, torch.Tensor)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
         begins: dict[int, int] = {}
         ends: dict[int, int] = {}
         for tensor in tensors.values():
@@ -292,11 +293,7 @@ def grids(tuner: Autotuner, grid: Any, values: Mapping[str, Any]) -> list[Any]:
     found: list[Any] = []
     for config in tuner.configs:
         known = {**defaults_of(function_of(tuner)), **values, **config.all_kwargs()}
-        kernel = tuner.fn
-        while isinstance(kernel, Heuristics):
-            for name, rule in kernel.values.items():
-                known[name] = rule(known)
-            kernel = kernel.fn
+        apply_rules(tuner, known)
         size = grid(known)
         size = list(size) if isinstance(size, tuple | list) else [size]
         entry = [{name: _plain(value) for name, value in config.kwargs.items()}, [int(n) for n in size]]
