@@ -93,6 +93,7 @@ def read_record(folder: Path) -> Record:
 def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, bytes]) -> None:
     text = file.read_bytes()
     numbered: dict[int, RecordedLaunch] = {}
+    counts: dict[int, Any] = {}  # of the last line that has them: each counts from the file's beginning
     lines = text[: text.rfind(b"\n") + 1].splitlines()
     for place, encoded in enumerate(lines):
         line = json.loads(encoded)
@@ -112,12 +113,11 @@ def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, b
             numbered[line["launch"]].count += 1
         elif "counts" in line:
             counts = {int(number): value for number, value in line["counts"].items()}
-    if lines and "counts" in locals():
-        for number, (count, us) in counts.items():
-            launch = numbered[number]
-            launch.count += count - 1
-            if us is not None:
-                launch.us = us if launch.us is None else min(us, launch.us)
+    for number, (count, us) in counts.items():
+        launch = numbered[number]
+        launch.count += count - 1
+        if us is not None:
+            launch.us = us if launch.us is None else min(us, launch.us)
 
 
 def _merged(kernel: RecordedKernel, launch: RecordedLaunch) -> RecordedLaunch:
