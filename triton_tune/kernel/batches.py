@@ -20,6 +20,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.tuning import Tuning
 from triton_tune.launch.environment import DOES_NOT_FIT
+from triton_tune.record.recorder import changed, is_narrow
 
 # The largest error of a result, as a part of the reference's largest magnitude.
 TOLERANCES = {
@@ -29,13 +30,6 @@ TOLERANCES = {
     torch.bfloat16: 2e-2,
 }
 NARROW = 0.1  # of floating types with 8 bits or fewer
-NARROW_TYPES = {
-    torch.float8_e4m3fn,
-    torch.float8_e4m3fnuz,
-    torch.float8_e5m2,
-    torch.float8_e5m2fnuz,
-    torch.float8_e8m0fnu,
-}
 
 
 class Arguments:
@@ -197,11 +191,9 @@ def _changed(
     one: torch.Tensor, other: torch.Tensor, before: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The elements of two tensors of which either differs from those before a launch."""
-    one, other, before = (t.float() if t.dtype in NARROW_TYPES else t for t in (one, other, before))
-    changed = torch.zeros_like(before, dtype=torch.bool)
-    for tensor in (one, other):
-        changed |= (tensor != before) & ~((tensor != tensor) & (before != before))
-    return one[changed], other[changed]
+    one, other, before = (t.float() if is_narrow(t.dtype) else t for t in (one, other, before))
+    either = changed(one, before) | changed(other, before)
+    return one[either], other[either]
 
 
 def _difference(result: torch.Tensor, expected: torch.Tensor, tolerance: float | None) -> str | None:

@@ -19,7 +19,7 @@ from triton_tune.launch.every_autotuner import function_name, function_of
 from triton_tune.launch.features import known_feature
 from triton_tune.launch.words import OF_SIZE, NotAFeature, word_of
 from triton_tune.record.lines import Record, RecordedKernel, read_record, values_of
-from triton_tune.record.recorder import extent, is_wide
+from triton_tune.record.recorder import extent, is_narrow, is_wide
 from tuning_table.names import kernel_name, problem_with_name
 
 GUARD = 4096  # bytes of zeros around each storage, as some kernels read past the ends of tensors
@@ -155,8 +155,7 @@ class Replay:
             numbers = part.float() if not part.dtype.is_complex else part.abs().float()
             if not bool(torch.isfinite(numbers).all()) or float(numbers.abs().max()) > LARGEST_SAMPLE:
                 part = torch.randn(part.shape, device=part.device).to(part.dtype)
-        narrow = part.element_size() == 1 and is_wide(part.dtype)  # few operations exist for these
-        if narrow:
+        if is_narrow(part.dtype):
             part, tensor = part.view(torch.uint8), tensor.view(torch.uint8)
         for dimension, size in enumerate(tensor.shape):
             if part.shape[dimension] != size:

@@ -241,6 +241,11 @@ def is_wide(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
+def is_narrow(dtype: torch.dtype) -> bool:
+    """Whether values are floats of one byte, for which few operations exist."""
+    return is_wide(dtype) and dtype.itemsize == 1
+
+
 def sampled(tensor: torch.Tensor) -> torch.Tensor:
     """A part of a tensor from its middle, of at most SAMPLE elements, as a copy on the CPU."""
     part = tensor.detach()
@@ -254,15 +259,19 @@ def sampled(tensor: torch.Tensor) -> torch.Tensor:
     return part.cpu().clone()
 
 
+def changed(after: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """Which elements differ; a NaN that stays one does not. Neither tensor holds floats of one byte."""
+    return (after != before) & ~((after != after) & (before != before))
+
+
 def changed_share(tensor: torch.Tensor, before: torch.Tensor) -> float:
     """The share of a tensor's sample that a launch has changed."""
     after = sampled(tensor)
     if not after.numel():
         return 0.0
-    if after.element_size() == 1 and is_wide(after.dtype):  # few operations exist for these
+    if is_narrow(after.dtype):
         after, before = after.view(torch.uint8), before.view(torch.uint8)
-    same = (after == before) | ((after != after) & (before != before))
-    return float((~same).float().mean())
+    return float(changed(after, before).float().mean())
 
 
 def _key(value: Any) -> Any:
