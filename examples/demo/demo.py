@@ -48,7 +48,7 @@ for shape in ("M14_N4096_K4096", "M112_N4096_K4096", "M2048_N4096_K4096"):
 # %%
 treegen("build")
 module = Path("heuristics/matmul/nvidia_h200.py").read_text()
-print(module[module.index("STEPS = ") : module.index("def configs")])
+print(module[module.index("STEPS = ") : module.index("def step_of_model")])
 
 # %% [markdown]
 # ## 3. A change
