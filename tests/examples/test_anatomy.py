@@ -93,8 +93,8 @@ def test_the_picture_and_its_table_count_batches_that_all_computed_right(
         [cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()
     ]
     assert [cell.partition("(")[2] for cell in lines[0][1:4]] == ["2)", "1)", "3)"]
-    assert [line[1:] for line in lines if line[0] == "2 naive"] == [["25.0", "25.0", "25.0", "39.7"]]
-    assert [line[1:4] for line in lines if line[0] == "attn_kernels"] == [["50.0", "100.0", "63.0"]]
+    assert [line[1:] for line in lines if line[0] == "2 naive"] == [["4.00", "4.00", "4.00", "2.52"]]
+    assert [line[1:4] for line in lines if line[0] == "attn_kernels"] == [["2.00", "1.00", "1.59"]]
     assert picture.read_text().startswith("<?xml")
 
 
