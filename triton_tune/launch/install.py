@@ -37,7 +37,7 @@ def install(package: str) -> None:
             raise ValueError(f"{_installed[0]} was installed before {package}: a process takes one")
         return
     _installed.append(package)
-    wrap_every(lambda tuner: _serve(tuner, modules))
+    wrap_every(lambda tuner: serve(tuner, modules))
 
 
 def packages_in(package: str) -> dict[str, ModuleType]:
@@ -58,7 +58,7 @@ def tuned_kernel(tuner: Autotuner, module: ModuleType) -> Tuned:
     return Tuned(own, module, {}, 0, True)
 
 
-def _serve(tuner: Autotuner, modules: Mapping[str, ModuleType]) -> Callable[..., Any]:
+def serve(tuner: Autotuner, modules: Mapping[str, ModuleType]) -> Callable[..., Any]:
     """What launches an autotuner's kernel."""
     served: Any = None  # once it is launched, as its class may not have finished making it
 
