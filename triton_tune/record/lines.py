@@ -33,6 +33,14 @@ class RecordedKernel:
     source_hash: str
     launches: list[RecordedLaunch] = field(default_factory=list)
 
+    def known(self, launch: RecordedLaunch) -> RecordedLaunch:
+        """The launch that equals this one but for what tensors hold; or else this one, which is added."""
+        for other in self.launches:
+            if _shape_of(other) == _shape_of(launch):
+                return other
+        self.launches.append(launch)
+        return launch
+
     @property
     def us(self) -> float:
         """The time of all launches, where those that nobody timed count as the others on average."""
@@ -54,10 +62,6 @@ def values_of(data: bytes) -> bytes:
         return zlib.decompress(base64.b64decode(data))
     except (ValueError, zlib.error) as error:
         raise TuningError(f"a record is damaged: {error}") from None
-
-
-def is_record(path: Path) -> bool:
-    return path.is_dir()
 
 
 def read_record(folder: Path) -> Record:
@@ -91,10 +95,11 @@ def read_record(folder: Path) -> Record:
 
 
 def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, bytes]) -> None:
+    """Add what a process noted. Only its last counts matter; a launch without one was made once."""
     text = file.read_bytes()
-    numbered: dict[int, RecordedLaunch] = {}
-    lines = text[: text.rfind(b"\n") + 1].splitlines()
-    for place, encoded in enumerate(lines):
+    launches: dict[int, RecordedLaunch] = {}
+    counts: dict[str, tuple[int, float | None]] = {}
+    for place, encoded in enumerate(text[: text.rfind(b"\n") + 1].splitlines()):
         line = json.loads(encoded)
         if place == 0 and line["format"] != FORMAT:
             raise ValueError(f"format {line['format']} instead of {FORMAT}")
@@ -106,28 +111,16 @@ def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, b
                 raise TuningError(f"{file}: has another version of {name} than the files before it")
         elif "launch" in line:
             fields = {key: line[key] for key in ("arguments", "grids", "wrote")}
-            launch = RecordedLaunch(storages=tuple(line["storages"]), count=1, **fields)
-            numbered[line["launch"]] = _merged(kernels[line["kernel"]], launch)
-            numbered[line["launch"]].runs.add(file.name)
-            numbered[line["launch"]].count += 1
+            launch = RecordedLaunch(storages=tuple(line["storages"]), **fields)
+            launches[line["launch"]] = kernels[line["kernel"]].known(launch)
         elif "counts" in line:
-            counts = {int(number): value for number, value in line["counts"].items()}
-    if lines and "counts" in locals():
-        for number, (count, us) in counts.items():
-            launch = numbered[number]
-            launch.count += count - 1
-            if us is not None:
-                launch.us = us if launch.us is None else min(us, launch.us)
-
-
-def _merged(kernel: RecordedKernel, launch: RecordedLaunch) -> RecordedLaunch:
-    """The kernel's launch that equals this one but for what tensors hold, or this one, which it gets."""
-    for known in kernel.launches:
-        if _shape_of(known) == _shape_of(launch):
-            return known
-    launch.count = 0
-    kernel.launches.append(launch)
-    return launch
+            counts = line["counts"]
+    for number, launch in launches.items():
+        count, us = counts.get(str(number), (1, None))
+        launch.count += count
+        launch.runs.add(file.name)
+        if us is not None:
+            launch.us = us if launch.us is None else min(us, launch.us)
 
 
 def _shape_of(launch: RecordedLaunch) -> str:

@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -70,6 +71,7 @@ class Recorder:
         """Forget what was noted, and begin another file, as in a forked process."""
         self._lock = threading.RLock()
         self._file: Path | None = None
+        self._failed = False
         self._noted: dict[Any, _Noted] = {}
         self._kernels: Counter[str] = Counter()  # different launches
         self._last: dict[str, _Noted] = {}
@@ -93,8 +95,7 @@ class Recorder:
                 return run_below(*args, **kwargs)
             chosen = {*OWN, "ir_override", *(name for config in tuner.configs for name in config.kwargs)}
             given = {name: value for name, value in kwargs.items() if name not in chosen}
-            launch = lambda *_: run_below(*args, **kwargs)  # noqa: E731
-            return self._note(tuner, args, given, launch)
+            return self._note(tuner, args, given, lambda *_: run_below(*args, **kwargs))
 
         if run_below is not None:
             with contextlib.suppress(AttributeError):
@@ -102,14 +103,15 @@ class Recorder:
         return run
 
     def _launch_first(self, tuner: Autotuner, noted: _Noted | None, args: Any, kwargs: Any) -> Any:
-        every = tuner.configs
-        if noted is None or len(every) == 1 or noted.config is None:
-            return run_first(tuner, own_run, args, kwargs)
-        tuner.configs = [noted.config]
-        try:
-            return own_run(tuner, *args, **kwargs)
-        finally:
-            tuner.configs = every
+        with self._lock:  # as the autotuner's list is another one meanwhile
+            every = tuner.configs
+            if noted is None or len(every) == 1 or noted.config is None:
+                return run_first(tuner, own_run, args, kwargs)
+            tuner.configs = [noted.config]
+            try:
+                return own_run(tuner, *args, **kwargs)
+            finally:
+                tuner.configs = every
 
     def _note(self, tuner: Autotuner, args: Any, kwargs: dict[str, Any], launch: Callable[..., Any]) -> Any:
         depth = self._inside.depth = getattr(self._inside, "depth", 0) + 1
@@ -215,16 +217,23 @@ class Recorder:
                 self._write({"counts": kept})
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        """Append a line as a whole."""
+        """Append a line as a whole. The program goes on without a record where that is not possible."""
+        if self._failed:
+            return
         text = json.dumps(line)
         if self._file is None:
             self._file = self._folder / f"{time.time_ns():x}-{os.getpid()}{SUFFIX}"
             text = json.dumps({"format": FORMAT}) + "\n" + text
-        file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        encoded = text.encode() + b"\n"
         try:
-            os.write(file, text.encode() + b"\n")
-        finally:
-            os.close(file)
+            file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                self._failed = os.write(file, encoded) < len(encoded)  # a cut line may only be the last
+            finally:
+                os.close(file)
+        except OSError as error:
+            self._failed = True
+            warnings.warn(f"{self._file}: nothing more is recorded: {error.strerror}", stacklevel=2)
 
 
 def extent(tensor: torch.Tensor) -> int:
