@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -70,10 +71,9 @@ def read_record(folder: Path) -> Record:
     Raises TuningError for a folder without launches, lines that nothing of ours wrote, or two versions of a
     kernel.
     """
-    files = sorted(folder.glob(f"*{SUFFIX}"))
     kernels: dict[str, RecordedKernel] = {}
     data: dict[str, bytes] = {}
-    for file in files:
+    for file in sorted(folder.glob(f"*{SUFFIX}")):
         try:
             _read_file(file, kernels, data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -81,16 +81,15 @@ def read_record(folder: Path) -> Record:
             raise TuningError(f"{file}: is damaged, or no record of this version: {what:.150}") from None
         except OSError as error:
             raise TuningError(f"{file}: {error.strerror}") from None
-    kernels = {name: kernel for name, kernel in kernels.items() if kernel.launches}
-    if not kernels:
+    ranked = sorted((k for k in kernels.values() if k.launches), key=lambda kernel: -kernel.us)
+    if not ranked:
         command = f"triton-tune --record {folder} -- COMMAND"
         raise TuningError(f"{folder}: holds no launch of an autotuned kernel; record some with {command}")
-    for kernel in kernels.values():
+    for kernel in ranked:
         for launch in kernel.launches:
             for name, value in launch.arguments.items():
                 if isinstance(value, dict) and value.get("data", "") not in {"", *data}:
                     raise TuningError(f"{folder}: is cut: it lacks what {name} of {kernel.function} held")
-    ranked = sorted(kernels.values(), key=lambda kernel: -kernel.us)
     return Record({kernel.function: kernel for kernel in ranked}, data)
 
 
@@ -101,9 +100,10 @@ def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, b
     counts: dict[str, tuple[int, float | None]] = {}
     for place, encoded in enumerate(text[: text.rfind(b"\n") + 1].splitlines()):
         line = json.loads(encoded)
-        if place == 0 and line["format"] != FORMAT:
-            raise ValueError(f"format {line['format']} instead of {FORMAT}")
-        if "data" in line:
+        if place == 0:
+            if line["format"] != FORMAT:
+                raise ValueError(f"format {line['format']} instead of {FORMAT}")
+        elif "data" in line:
             data[line["data"]] = line["bytes"].encode()
         elif "function" in line:
             name, source = line["function"], line["source_hash"]
@@ -113,14 +113,14 @@ def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, b
             fields = {key: line[key] for key in ("arguments", "grids", "wrote")}
             launch = RecordedLaunch(storages=tuple(line["storages"]), **fields)
             launches[line["launch"]] = kernels[line["kernel"]].known(launch)
-        elif "counts" in line:
+        else:
             counts = line["counts"]
     for number, launch in launches.items():
         count, us = counts.get(str(number), (1, None))
-        launch.count += count
+        launch.count += int(count)
         launch.runs.add(file.name)
         if us is not None:
-            launch.us = us if launch.us is None else min(us, launch.us)
+            launch.us = min(float(us), launch.us or math.inf)
 
 
 def _shape_of(launch: RecordedLaunch) -> str:

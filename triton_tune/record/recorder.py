@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from triton.runtime.autotuner import Autotuner, Heuristics
 
+from triton_tune.core.errors import in_one_line
 from triton_tune.core.identity import source_hash
 from triton_tune.launch.every_autotuner import (
     capturing,
@@ -72,6 +73,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._file: Path | None = None
         self._failed = False
+        self._refused: set[str] = set()  # kernels with a launch that cannot be described
         self._noted: dict[Any, _Noted] = {}
         self._kernels: Counter[str] = Counter()  # different launches
         self._last: dict[str, _Noted] = {}
@@ -143,6 +145,8 @@ class Recorder:
     def _describe(self, key: Any, tuner: Autotuner, args: Any, kwargs: Any, launch: Any) -> Any:
         """Make a launch for the first time, and note it."""
         name = function_name(tuner)
+        if name in self._refused:
+            return launch(tuner, None, args, kwargs)
         if self._kernels[name] >= MOST_LAUNCHES:
             self._noted[key] = self._last[name]
             self._last[name].count += 1
@@ -152,9 +156,15 @@ class Recorder:
         with self._lock:
             if not self._kernels[name]:  # before a launch, as calls may change what functions refer to
                 self._write({"function": name, "source_hash": source_hash([function_of(tuner)])})
-            arguments, storages, before = self._arguments(values)
-            line = {"kernel": name, "arguments": arguments, "storages": storages}
-            line["grids"] = grids(tuner, kwargs["grid"], values)
+            try:
+                arguments, storages, before = self._arguments(values)
+                line = {"kernel": name, "arguments": arguments, "storages": storages}
+                line["grids"] = grids(tuner, kwargs["grid"], values)
+            except Exception as error:  # the program needs no record
+                self._refused.add(name)
+                what = f"{type(error).__name__}: {in_one_line(error)}"
+                warnings.warn(f"{name}: no new launch is recorded: {what}", stacklevel=2)
+                return launch(tuner, None, args, kwargs)
             result = launch(tuner, None, args, kwargs)
             wrote = {n: changed_share(values[n], known) for n, known in before.items()}
             line["wrote"] = {n: round(share, 4) for n, share in wrote.items() if share}
@@ -200,7 +210,7 @@ class Recorder:
             sample = tensor.detach().cpu().contiguous()
         elif wide and tensor.element_size() > 1 and not bool(sample.any()) and not bool(tensor.any()):
             return {"zeros": True}
-        flat = sample.contiguous().reshape(-1)  # of tensors without dimensions, too
+        flat = sample.flatten().clone(memory_format=torch.contiguous_format)
         data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
         digest = hashlib.sha256(data).hexdigest()[:20]
         if digest not in self._stored:
