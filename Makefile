@@ -19,7 +19,7 @@ heuristics: $(VENV)/treegen.stamp
 
 test: lint
 	@$(BIN)/treegen check --strict --jobs $(JOBS)
-	@$(BIN)/python -m pytest -q -n $(JOBS)
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff format --quiet --check . || { echo "run 'make format'"; exit 1; }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import attn_kernels
-import treegen
+import tuning_table
 
 SCRIPTS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["scripts"]
 
@@ -19,5 +19,5 @@ def test_every_command_tells_the_one_version(command: str, capsys: pytest.Captur
     module, _, name = SCRIPTS[command].partition(":")
     with pytest.raises(SystemExit) as end:
         getattr(importlib.import_module(module), name)(["--version"])
-    assert (end.value.code, capsys.readouterr().out) == (0, f"{command} {treegen.__version__}\n")
-    assert attn_kernels.__version__ == treegen.__version__
+    assert (end.value.code, capsys.readouterr().out) == (0, f"{command} {tuning_table.__version__}\n")
+    assert attn_kernels.__version__ == tuning_table.__version__

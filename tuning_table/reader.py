@@ -119,7 +119,7 @@ def _read_times(
         times = [_time(path, line, *cell) if cell[1] else math.nan for cell in zip(ids, cells, strict=True)]
         measured = [time for time in times if time < math.inf]  # not NaN
         if header.cells is Cells.WINNERS and len(measured) != 1:
-            raise TableError(path, "a table of winners has exactly one time a row", line)
+            raise TableError(path, "a table of winners has exactly one time per row", line)
         if not measured:
             raise TableError(path, "no config has a time here, so nothing can be chosen", line)
         yield TimesRow(scenario, number, times)

@@ -77,7 +77,7 @@ class Failure:
 # Begins the reason why a config does not fit the device. Then follows what it exceeds, in Triton's words:
 # `: shared memory, 294912 of 232448`.
 TOO_LARGE = "needs more shared memory or registers than the device has"
-Cell: TypeAlias = float | Failure  # microseconds a launch, or why there is no time
+Cell: TypeAlias = float | Failure  # microseconds per launch, or why there is no time
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ class TableWriter:
         if (scenario, repeat) in added or (scenario, repeat) in self._done:
             raise TableError(self.folder, f"{named} is there already")
         if self.header.cells is Cells.WINNERS and measured != 1:
-            raise TableError(self.folder, f"{named}: a table of winners has exactly one time a row")
+            raise TableError(self.folder, f"{named}: a table of winners has exactly one time per row")
 
     def summarise(self, summary: Mapping[str, Any]) -> None:
         """Replace run.yaml's `summary` (docs/tables.md) atomically."""

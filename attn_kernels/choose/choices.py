@@ -46,7 +46,7 @@ def check_batch_invariant(model: Model, name: str, config: Config) -> None:
 class Choices:
     """All that depends on a model and a device alone: what each row launches, and the launches bound so far.
 
-    Made once a model and device, by ``choices_for``, and asked at every step. What chooses is the generated
+    Made once per model and device, by ``choices_for``, and asked at every step. What chooses is the generated
     module of ``device_key``, of ``ATTN_KERNELS_DEVICE``, or the one nearest to the device; a config in
     ``ATTN_KERNELS_CONFIG`` takes its place. The first question finds it, and warns of a GPU that has no
     module of its own. It raises ValueError about ``device_key``, an environment variable, or a head that is
@@ -168,18 +168,18 @@ def _always(config: Config) -> Choose:
 def _unified_key(device: torch.device, device_key: str | None) -> str:
     """Return the key of the generated module that is named or serves a device. Raises ValueError."""
     package = kernel_package(KERNEL)
+    if not hasattr(package, "key_for"):
+        wrote = f"an earlier treegen wrote {heuristics_package()}.{KERNEL}"
+        raise ValueError(f"{wrote}: run 'treegen build' again")
     key = overrides().device_key if device_key is None else device_key
     if key is None:
-        key = _key_for(package, device)
         described = describe_device(device)
+        key = package.key_for(*described)
         if described[2] != "cpu" and overrides().config is None:
-            warn_if_untuned(described, key, package.for_device)
+            warn_if_untuned(described, package.key_for)
     if key not in package.MODULES:
         named, known = DEVICE if device_key is None else "device_key", ", ".join(sorted(package.MODULES))
         raise ValueError(f"{named} is {key!r}, but the generated modules are: {known}")
-    if not hasattr(package.MODULES[key], "for_model"):
-        wrote = f"an earlier treegen wrote {heuristics_package()}.{KERNEL}"
-        raise ValueError(f"{wrote}: run 'treegen build' again")
     return key
 
 
@@ -205,16 +205,9 @@ def _module_beside(
         return None
     key = overrides().device_key if device_key is None else device_key
     if key is None:
-        key = _key_for(package, device)
+        key = package.key_for(*describe_device(device))
     # A key that is named can be one of unified_attention, which has modules for more devices.
     return (key, package.MODULES[key]) if key in package.MODULES else None
-
-
-def _key_for(package: ModuleType, device: torch.device) -> str:
-    """Return the key of the module of a kernel's generated package that serves a device."""
-    choose = package.for_device(*describe_device(device))
-    modules: dict[str, ModuleType] = package.MODULES
-    return next(key for key, module in modules.items() if module.choose is choose)
 
 
 def _possible_of(module: ModuleType, constants: Mapping[str, int]) -> list[Config]:

@@ -1,4 +1,4 @@
-"""Environment variables that override choices or log them; read once a process, at its first choice."""
+"""Environment variables that override choices or log them; read once per process, at its first choice."""
 
 import logging
 import os

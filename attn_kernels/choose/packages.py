@@ -12,8 +12,10 @@ from types import ModuleType
 
 VARIABLE = "ATTN_KERNELS_HEURISTICS"
 GROUP = "attn_kernels.heuristics"  # of entry points
-USUAL = "generated"
-_HIDDEN = "_attn_kernels_generated"  # the name of our packages where a project has others called `generated`
+USUAL = "generated"  # in a checkout
+INSTALLED = (
+    "attn_kernels.generated"  # in a wheel; in a checkout where a project has others called `generated`
+)
 
 _named: list[str] = []
 
@@ -57,20 +59,23 @@ def heuristics_package() -> str:
 
 
 def _ours() -> str:
-    """Import the package beside ``attn_kernels``, by another name if a project's own hides it."""
+    """Our package: in ``attn_kernels`` of a wheel; beside it in a checkout, where a project's may hide it."""
+    package, beside = Path(__file__).parents[1], Path(__file__).parents[2]
+    if (package / USUAL).is_dir():
+        return INSTALLED
     try:
         import_module(f"{USUAL}.unified_attention")
         return USUAL
     except ImportError:
-        spec = PathFinder.find_spec(USUAL, [str(Path(__file__).parents[2])])
+        spec = PathFinder.find_spec(USUAL, [str(beside)])
         if spec is None or spec.loader is None:
             raise
-    spec.name = _HIDDEN
-    spec.loader.name = _HIDDEN  # type: ignore[attr-defined]
+    spec.name = INSTALLED
+    spec.loader.name = INSTALLED  # type: ignore[attr-defined]
     module = module_from_spec(spec)
-    sys.modules[_HIDDEN] = module
+    sys.modules[INSTALLED] = module
     spec.loader.exec_module(module)
-    return _HIDDEN
+    return INSTALLED
 
 
 def kernel_package(kernel: str) -> ModuleType:

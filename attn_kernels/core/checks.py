@@ -95,7 +95,7 @@ def check_lengths(
     if max_seq_len > blocks_per_seq * block_size:
         raise ValueError(
             f"max_seq_len is {max_seq_len}, but block_table holds {blocks_per_seq} blocks of {block_size} "
-            f"tokens a sequence, so at most {blocks_per_seq * block_size} is possible"
+            f"tokens per sequence, so at most {blocks_per_seq * block_size} is possible"
         )
     for name, value in (("num_query_tokens", num_query_tokens), ("max_seq_len", max_seq_len)):
         if value > MAX_TOKENS:

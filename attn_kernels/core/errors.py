@@ -3,7 +3,6 @@
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 _warned: dict[tuple[str, str, str], object] = {}
 
@@ -18,27 +17,24 @@ class AttnKernelsWarning(UserWarning):
     """The kernels work, but not as well as they could."""
 
 
-def warn_if_untuned(
-    described: tuple[str, str, str], key: str, for_device: Callable[[str, str, str], Any]
-) -> None:
-    """Warn, once a process and GPU model, where a module of another device serves this one.
+def warn_if_untuned(described: tuple[str, str, str], key_for: Callable[[str, str, str], str]) -> None:
+    """Warn, once per process and GPU model, where a module of another device serves this one.
 
     Args:
         described: name, architecture and vendor.
-        key: the module that serves the device.
-        for_device: the generated function; here it is called with each of the three words alone.
+        key_for: the generated function; here it is called with each of the three words alone, too.
     """
     name, arch, vendor = described
-    default = for_device("", "", "")
-    if for_device(name, "", "") is not default:
+    key, default = key_for(*described), key_for("", "", "")
+    if key_for(name, "", "") != default:
         return
     ticket = object()
     # setdefault lets one of several threads in, without a lock that a fork could copy while it is held.
     if _warned.setdefault(described, ticket) is not ticket:
         return
-    if for_device("", arch, "") is not default:
+    if key_for("", arch, "") != default:
         serving = f"{key}, of the same architecture ({arch}), chooses its configs"
-    elif for_device("", "", vendor) is not default:
+    elif key_for("", "", vendor) != default:
         serving = f"{key}, which stands in for GPUs of that vendor, chooses its configs"
     else:
         serving = f"{key} chooses its configs, the same one for every batch"

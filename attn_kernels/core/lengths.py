@@ -29,7 +29,7 @@ class Lengths(NamedTuple):
         if len(query_lens) != len(context_lens):
             raise ValueError(
                 f"query_lens has {len(query_lens)} entries and context_lens {len(context_lens)}, "
-                "but one of each is needed a sequence"
+                "but one of each is needed per sequence"
             )
         if (least := min(*query_lens, *context_lens, 0, 0)) < 0:
             raise ValueError(f"a sequence cannot have {least} tokens")
@@ -50,7 +50,7 @@ class Lengths(NamedTuple):
         return self._replace(num_kv_tokens=max(total, self.num_query_tokens))
 
     def in_window(self, window: int) -> Self:
-        """Return the lengths of a batch without a window that takes about as long as this one with it.
+        """Return the lengths of a batch that takes about as long without a window as this one with it.
 
         A query sees ``window`` keys at most, its own included. So a longer prompt counts as pieces of
         ``window`` tokens, and each piece reads the keys before its first query again.
@@ -71,7 +71,7 @@ class Lengths(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The two parts of a mixed batch: its leading sequences, and all sequences behind them."""
+    """The two parts of a mixed batch: its leading sequences, and all sequences after them."""
 
     decodes: Lengths  # of at most MAX_DRAFT query tokens each
     prompts: Lengths
@@ -95,7 +95,7 @@ def check_parts(parts: object, batch: Lengths, *, add_up: Sequence[str]) -> None
             captured graph: one step need not reach those of both parts.
 
     Raises:
-        TypeError: ``parts`` is no Parts of two Lengths of plain ints.
+        TypeError: ``parts`` is not a Parts of two Lengths of plain ints.
         ValueError: the lengths contradict each other.
     """
     if not isinstance(parts, Parts) or not all(isinstance(part, Lengths) for part in parts):

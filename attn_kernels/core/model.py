@@ -21,13 +21,13 @@ class Model:
 
     Raises:
         TypeError: a constant of the wrong type, or an unsupported dtype.
-        ValueError: a size that is unsupported, or query heads that are no multiple of the KV heads.
+        ValueError: a size that is unsupported, or query heads that are not a multiple of the KV heads.
     """
 
     num_query_heads: int  # a multiple of num_kv_heads (multi-head, grouped-query, multi-query)
     num_kv_heads: int
     head_size: int  # elements, 1 to 512
-    block_size: int  # tokens a page of the caches holds, any number
+    block_size: int  # tokens per page of the caches, any number
     dtype: torch.dtype  # torch.float16 or torch.bfloat16: of the queries, the output and the caches
     cache_dtype: torch.dtype | None = None  # torch.float8_e4m3fn if the caches are fp8; else None
     sliding_window: int | None = None  # keys that a query of these layers sees; None: all

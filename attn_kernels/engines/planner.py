@@ -83,7 +83,7 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
 
 
 def with_own_keys(step: StepMetadata) -> StepMetadata:
-    """Return the step over the keys of its own tokens alone, one a page."""
+    """Return the step over the keys of its own tokens alone, one per page."""
     lens, longest = step.query_start_loc.diff(), int(step.max_query_len)
     return replace(
         step,
@@ -125,7 +125,7 @@ def shared_workspace(
 class Planner:
     """Plans steps for layers of one model and one group of vLLM's caches.
 
-    ``own_keys``: layers have no cache and attend to the step's own keys, one a page.
+    ``own_keys``: layers have no cache and attend to the step's own keys, one per page.
     """
 
     def __init__(self, model: Model, shared: Workspace, *, own_keys: bool = False) -> None:

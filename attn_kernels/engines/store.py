@@ -57,7 +57,7 @@ def store_kernel(
 
 FEW = 256  # tokens; up to here a program copies one, so that more programs share the work
 MANY_ELEMENTS = 4096  # that a program copies of the keys of more tokens
-WARP_ELEMENTS = 256  # 16 bytes a thread
+WARP_ELEMENTS = 256  # 16 bytes per thread
 MULTIPLE = 16  # elements; Triton compiles the kernel for strides that are multiples of it
 NAMES = ("keys", "values", "k_cache", "v_cache", "slots")
 
@@ -124,7 +124,7 @@ class Store:
         return True
 
     def _first(self, keys: Tensor, values: Tensor, slots: Tensor, signature: tuple[Any, ...]) -> bool:
-        """Launch for the first time with so many tokens, or through Triton's dispatch."""
+        """Launch for the first time with this many tokens, or through Triton's dispatch."""
         tensors = dict(zip(NAMES, (keys, values, *self._caches, slots), strict=True))
         num_tokens, few = slots.shape[0], slots.shape[0] <= FEW
         bound = self._launches.bound.get((few, signature[1:]))

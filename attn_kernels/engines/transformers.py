@@ -1,6 +1,6 @@
 """Attention for Hugging Face transformers: importing this module registers it as ``attn_kernels``.
 
-Transformers calls a mask function once a step for each kind of layer, and passes its result to every layer.
+Transformers calls a mask function once per step for each kind of layer, and passes its result to every layer.
 Here the result is a small tensor that stands for a ``Step``; no mask of queries by keys is ever made.
 
 Transformers keeps keys as [num_seqs, num_kv_heads, slots, head_size]. Strides make pages of PAGE_SIZE slots
@@ -33,7 +33,7 @@ class Step:
 
     num_seqs: int
     query_len: int  # of every sequence, padding included
-    key_len: int  # slots a sequence in the key tensors, unused ones included
+    key_len: int  # slots per sequence in the key tensors, unused ones included
     end: int | Tensor  # slots up to the last query's own, included; a Tensor where only the device knows it
     first_slots: tuple[int, ...]  # of the first key of each sequence; empty without left padding
     padded_queries: tuple[int, ...]  # leading queries of each sequence that are padding; empty without
@@ -41,7 +41,7 @@ class Step:
     ranges: Tensor | None = None  # ``bidirectional_ranges`` of ``run``
     causal: bool = True
     sequences: Sequences | None = None  # where they are packed, or end before the key tensors do
-    plans: dict[tuple[Model, int], Plan] = field(default_factory=dict)  # by model and pages a sequence apart
+    plans: dict[tuple[Model, int], Plan] = field(default_factory=dict)  # by model, and pages per sequence
     indices: dict[str, Tensor] = field(default_factory=dict)  # of copies, made by the first layer
 
     @property

@@ -112,7 +112,7 @@ _packed: MutableMapping[Tensor, Sequences] = WeakTensorKeyDictionary()
 
 
 def packed_sequences(others: Mapping[str, Any]) -> Sequences | None:
-    """The sequences of ``cu_seq_lens_q`` and ``cu_seq_lens_k``; None without. Synchronises once a step.
+    """The sequences of ``cu_seq_lens_q`` and ``cu_seq_lens_k``; None without. Synchronises once per step.
 
     Raises NotImplementedError if one of both is missing.
     """

@@ -42,7 +42,7 @@ class SharePlanner:
     """Plans steps whose caches hold one rank's share of the keys (decode context parallelism).
 
     Of every ``ranks`` runs of ``interleave`` keys, a rank keeps one. The first pass has the query heads of
-    all ranks and the keys before the step's own; the second has the step's own, one a page. Each pass has
+    all ranks and the keys before the step's own; the second has the step's own, one per page. Each pass has
     scratch memory of its own.
     """
 

@@ -46,7 +46,7 @@ def kinds_of(impl: Any, config: Any) -> set[frozenset[str]]:
 def launches_of_layers(
     device: torch.device, model: Model, features: Iterable[frozenset[str]], ranks: int, images: bool
 ) -> list[Job]:
-    """What layers with these features can launch, if so many ranks share keys, and with images or without."""
+    """What layers with these features can launch if this many ranks share keys, with images or without."""
     kinds = {kind | words for kind in features for words in ([set(), {"ranges"}] if images else [set()])}
     launches: list[Job] = [StoreLaunch(model)] if model.block_size > 1 else []
     for of_pass, kinds_of_pass in passes_of(model, ranks, kinds) if ranks > 1 else ((model, kinds),):

@@ -1,1 +1,1 @@
-"""Triton kernels: one file a variant, and the device functions they share."""
+"""Triton kernels: one file per variant, and the device functions they share."""

@@ -90,7 +90,7 @@ JIT_OPTIONS: dict[str, Any] = {
     "do_not_specialize_on_alignment": UNALIGNED_POINTERS,
 }
 
-# Triton's options of kernels that run once a plan, in one program.
+# Triton's options of kernels that run once per plan, in one program.
 ONE_PROGRAM_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 CU_SEQLENS_Q = OfPlan(attrgetter("cu_seqlens_q"))
@@ -179,7 +179,7 @@ def launch_constants(
     Args:
         vendor: "nvidia" or "amd".
         query_strides, cache_strides: in elements; three of K come before three of V.
-        cache_bytes: of a cache element. block_size: tokens a page holds.
+        cache_bytes: of a cache element. block_size: tokens per page.
         aligned: caches begin at multiples of 16 bytes.
         converts: caches are fp8, on an NVIDIA GPU whose instructions convert that.
     """

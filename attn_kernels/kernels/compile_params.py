@@ -15,13 +15,13 @@ class CompileParams:
     head_size: int  # elements of a head
     head_padded: int  # the power of two that holds them
     columns: int  # of the output that one program computes: all of head_padded, or half of a wide head
-    page_size: int  # tokens a page holds
+    page_size: int  # tokens per page
     gqa_group_size: int  # query heads that share a KV head
     heads: int  # how many of these one program covers
     block_m: int  # rows of a query tile: query tokens times heads, heads fastest
     tile_size: int  # keys of one step of the inner loop
     num_stages: int  # of the inner loop
-    # Strides of queries and of caches are counted in so many elements. A compiler that knows them to be
+    # Strides of queries and of caches are counted in this many elements. A compiler that knows them to be
     # multiples of 16 bytes needs to know no more for a wide access.
     query_unit: int
     cache_unit: int
@@ -62,7 +62,7 @@ class ReduceParams:
 
     @property
     def columns(self) -> int:
-        """Columns of a head that a program of one warp joins, at 64 registers a thread."""
+        """Columns of a head that a program of one warp joins, at 64 registers per thread."""
         return min(self.head_padded, 2048 // self.splits)
 
 

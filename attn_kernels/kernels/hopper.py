@@ -228,7 +228,7 @@ def box_layout(columns: int, element_size: int) -> gl.NVMMASharedLayout:
 
 
 def cache_steps(cache: Tensor) -> tuple[int, int, int]:
-    """Steps in the matrix that ``cache_view`` describes: rows a page, rows a head, columns a head.
+    """Steps in the matrix that ``cache_view`` describes: rows per page, rows per head, columns per head.
 
     Either the heads of a slot lie beside each other in a row, or the slots of one head follow those of
     another.
@@ -240,7 +240,7 @@ def cache_steps(cache: Tensor) -> tuple[int, int, int]:
 
 
 def cache_view(cache: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """A cache as a matrix whose rows hold slots, which is copied in boxes of so many rows and columns."""
+    """A cache as a matrix whose rows hold slots, which is copied in boxes of this many rows and columns."""
     num_blocks, page_size, num_heads, head_size = cache.shape
     page_rows, head_rows, head_columns = cache_steps(cache)
     num_rows = (num_blocks - 1) * page_rows + (num_heads - 1) * head_rows + page_size
@@ -294,7 +294,7 @@ def bind(
 
 
 def descriptors(cache: Tensor, rows: int) -> tuple[Described | None, ...]:
-    """The arguments ``k_desc`` to ``v_tail_desc``, in boxes of so many rows; both caches are alike."""
+    """The arguments ``k_desc`` to ``v_tail_desc``, in boxes of this many rows; both caches are alike."""
 
     def describe(name: str, columns: int) -> Described | None:
         return Described(name, partial(cache_view, rows=rows, columns=columns)) if columns else None

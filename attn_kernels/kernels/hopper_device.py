@@ -47,7 +47,7 @@ class Caches(NamedTuple):
     v_desc: Any
     k_tail_desc: Any
     v_tail_desc: Any
-    k_steps: Any  # rows a page, rows a head, columns a head
+    k_steps: Any  # rows per page, rows per head, columns per head
     v_steps: Any
     table_ptr: Any
     stride_table: Any
@@ -63,7 +63,7 @@ def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
 
 @gluon.jit
 def mailbox(FIELDS: gl.constexpr, RECEIVERS: gl.constexpr):
-    """Allocate room for MESSAGES messages of int32 fields, which so many warpgroups receive."""
+    """Allocate room for MESSAGES messages of int32 fields, which this many warpgroups receive."""
     layout: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     smem = gl.allocate_shared_memory(gl.int32, [MESSAGES * FIELDS, 1], layout)
     return smem, barriers(MESSAGES, 1), barriers(MESSAGES, RECEIVERS)
@@ -154,7 +154,7 @@ def view_memory(smem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.const
 
 @gluon.jit
 def last_seen(limit, num_keys, ahead):
-    """The last key that a query sees, or each of several; ``limit`` is its own, of so many."""
+    """The last key that a query sees, or each of several; ``limit`` is its own, of this many."""
     if ahead is not None:
         limit = gl.minimum(limit + ahead, num_keys - 1)
     return limit

@@ -29,7 +29,7 @@ SHARED_BYTES = 232448  # shared memory that a program may have on Hopper
 BARRIER_BYTES = 1536  # at most, with padding and the arguments of warps
 MAX_DECODE_ROWS = 64  # query tokens times query heads: columns of a product
 MAX_REPEATS = 8  # Q-Blocks that a warpgroup notes; 4 at most are on their way when it notes the first
-MAX_IDLE = 8  # at most one of so many programs may be without decodes
+MAX_IDLE = 8  # at most one of this many programs may be without decodes
 MAX_SLOTS = 32  # of the decodes' ring
 RING_BYTES = 128 << 10  # of decodes without prompts; more was slower
 DECODE_TILE = 128  # keys of a decode's tile beside prompts; with 64, launches took 1% longer
@@ -78,7 +78,7 @@ def constants(
     Beside prompts, the decodes' ring takes the shared memory that is left, and so does a ring of fp8 tiles.
 
     Args:
-        heads: query heads a KV head. cache_bytes: of a cache element. fp8_queries: of the model.
+        heads: query heads per KV head. cache_bytes: of a cache element. fp8_queries: of the model.
     """
     with_prompts, with_decodes = config.variant != "stream_k", config.variant != "qblock"
     tile = config.tile_size if with_prompts else 0
@@ -120,7 +120,7 @@ def constants(
 
 
 def roles_of(config: Config, heads: int) -> Roles:
-    """The roles that a config's launch has, for so many query heads a KV head; none that cannot hold them."""
+    """The roles of a config's launch with this many query heads per KV head; none that cannot hold them."""
     chosen = constants(config, 64, 16, heads)  # whatever the head and the page
     prompt_block_q = BLOCK_M // heads if chosen["TILE_SIZE"] else 0
     decode_block_q = chosen["ROWS"] // heads
@@ -211,7 +211,7 @@ def why_not_strides(
 
 
 def why_not_heads(config: Config, num_kv_heads: int, num_multiprocessors: int) -> str | None:
-    """Return why programs cannot share the decodes of so many KV heads; None if they can."""
+    """Return why programs cannot share the decodes of this many KV heads; None if they can."""
     if config.variant != "qblock" and num_multiprocessors % num_kv_heads * MAX_IDLE > num_multiprocessors:
         return f"{num_kv_heads} KV heads leave too many of {num_multiprocessors} programs without decodes"
     return None

@@ -29,7 +29,7 @@ def clear_slots(smem):
 
 @gluon.jit
 def share_of_group(total, num_kv_heads):
-    """The tiles ``start .. end - 1`` of this program's group, of so many in all, and tiles a group."""
+    """The tiles ``start .. end - 1`` of this program's group, of this many in all, and tiles per group."""
     groups = gl.num_programs(0) // num_kv_heads
     group = gl.program_id(0) // num_kv_heads
     share = (total + groups - 1) // groups
@@ -39,7 +39,7 @@ def share_of_group(total, num_kv_heads):
 
 @gluon.jit
 def share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads):
-    """A program's KV head, its tiles ``start .. end - 1``, tiles a group, and the first tile's sequence."""
+    """A program's KV head, its tiles ``start .. end - 1``, tiles per group, and the first tile's sequence."""
     total = gl.load(cu_tiles_ptr + num_seqs)
     start, end, share = share_of_group(total, num_kv_heads)
     layout: gl.constexpr = gl.BlockedLayout([LENGTH // 32], [32], [1], [0])

@@ -129,7 +129,7 @@ def qblock_kernel(
 
 
 def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: bool) -> int:
-    """Return how many KV heads run side by side; groups of so many run one after the other.
+    """Return how many KV heads run side by side; groups of this many run one after the other.
 
     All of them, so that the longest Q-Blocks of all heads start first. There are fewer where several Q-Blocks
     read the same keys and values, and the L2 cache does not hold those of all heads (``head_bytes`` each).

@@ -1,4 +1,4 @@
-"""What is computed on the device once a plan: the schedule of the Hopper kernel, and where decodes end.
+"""What is computed on the device once per plan: the schedule of the Hopper kernel, and where decodes end.
 
 The schedule says what programs share, in what order. Its one int32 tensor holds four parts. Two counters
 come first: tickets drawn, and programs that have drawn their last; both are zero between launches. Then come

@@ -11,7 +11,7 @@ So many splits are for contexts that differ. Decodes whose contexts are alike ha
 GPU holds all their programs at once, or its last wave of programs is full as well (``Wave``).
 
 A context of up to ``k`` keys is one split, whose program writes the result itself. In a captured graph, the
-lengths that the host knows are maxima. Then one program finds ``k`` once a plan, from the lengths in memory.
+lengths that the host knows are maxima. Then one program finds ``k`` once per plan from the lengths in memory.
 """
 
 import math
@@ -70,7 +70,7 @@ TILE_BYTES = 210 << 10  # of a multiprocessor's shared memory, for tiles of keys
 # Of keys and values on their way to a multiprocessor, which keep its share of the memory busy: for long
 # contexts, and for short ones, where fewer bytes cost less than joining splits does.
 BYTES_IN_FLIGHT, BYTES_IF_SHORT = 64 << 10, 52 << 10
-MOST_WARPS = 12  # of a multiprocessor: they have about 168 registers a thread
+MOST_WARPS = 12  # of a multiprocessor: they have about 168 registers per thread
 
 
 def heads_of_tile(config: Config, gqa_group_size: int) -> int:
@@ -98,10 +98,10 @@ class Wave(NamedTuple):
     """
 
     held: float  # the most that the GPU holds at once
-    busy: float  # so many programs keep the memory busy: fewer Q-Blocks are split until they make as many
-    enough: float  # from so many on, splits gain less than joining them costs
+    busy: float  # this many programs keep the memory busy: fewer Q-Blocks are split until they make as many
+    enough: float  # from this many on, splits gain less than joining them costs
     enough_if_short: float  # the same for contexts up to ``short``
-    on_all: float  # with so many, each multiprocessor has one program
+    on_all: float  # with this many, each multiprocessor has one program
     full: float = 0.9  # the least mean number of programs over the largest, of all multiprocessors or waves
     short: float = 4096.0  # keys: up to here, contexts stay whole on multiprocessors that are less full, too
 
@@ -283,7 +283,7 @@ def find_split_keys(split_keys_ptr, split_keys):
 def split_range(block, ranges, window, ahead, split_keys, num_splits, tile_size, WINDOWED: tl.constexpr):
     """The keys ``start .. stop - 1`` that a QBlock sees, and how many each split of them holds.
 
-    Splits are even, in whole tiles: so many of about ``split_keys`` keys as fit, at most ``num_splits``.
+    Splits are even, in whole tiles: as many of about ``split_keys`` keys as fit, at most ``num_splits``.
     """
     first_position = block.context_len + block.first_query
     start = first_tile(first_position, window, tile_size, WINDOWED)

@@ -27,7 +27,7 @@ class ScratchSizes(NamedTuple):
     num_splits: int
     block_m: int = 0
     for_capture: bool = False
-    part: int = 0  # of a mixed batch, 0 or 1, or 2 for both: what is computed once a plan is kept apart
+    part: int = 0  # of a mixed batch, 0 or 1, or 2 for both: what is computed once per plan is kept apart
     gqa_group_size: int = 1
     config: Config | None = None
 
@@ -141,8 +141,8 @@ class Variant:
     name: str  # what ``Config.variant`` calls it
     kernels: tuple[Any, ...]  # its Triton kernels
     bind: Callable[[Plan, Layer], tuple[Launch, ...]]  # launches for layers of one signature, checked before
-    bind_once: Callable[[Plan], tuple[Launch, ...]] | None = None  # launches once a plan, before any layer
-    # The kernels that a config launches for so many query heads a KV head, and what they are compiled for.
+    bind_once: Callable[[Plan], tuple[Launch, ...]] | None = None  # launches once per plan, before any layer
+    # The kernels that a config launches for this many query heads per KV head, and their constants.
     specialise: Callable[[Config, int], tuple[Specialisation, ...]]
     parameters: frozenset[str] = frozenset()  # launch parameters that it has beside those of all variants
     mixed: bool = False  # computes both parts of a mixed batch in one launch, and no other batch

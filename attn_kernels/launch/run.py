@@ -83,7 +83,7 @@ def run(
         lse: contiguous float32 [num_query_heads, num_query_tokens], the shape of FlashAttention's
             ``softmax_lse`` with ``cu_seqlens``. Written in place: the natural logarithm of the sum of each
             query's exponentiated scores, and -inf of a query that sees no key. As in vLLM's FlashAttention
-            3, the sum includes the head's sink. So of outputs that are merged, give only one the sinks.
+            3, the sum includes the head's sink. So when outputs are merged, give the sinks to only one.
             FlashInfer's has base 2 and shape [num_query_tokens, num_query_heads].
         bidirectional_ranges: int32 [num_seqs, max_ranges, 2], contiguous, on the device, not read on the
             host: the first and the last position of spans of each sequence whose tokens also see each
@@ -324,7 +324,7 @@ def _plans_for(plan: Plan, key: Hashable) -> tuple[Plan, ...]:
 
 
 def begin(plan: Plan) -> None:
-    """Launch the kernels that run once a plan, before any layer: they divide and count."""
+    """Launch the kernels that run once per plan, before any layer: they divide and count."""
     if plan.parts:
         _launch_once(plan, "parts", bind_divide)
         for part in plan.parts if plan.fused is None else (plan.fused,):

@@ -75,7 +75,7 @@ class Batch:
     query_lens: tuple[int, ...]  # query tokens of each sequence
     context_lens: tuple[int, ...]  # tokens of each sequence with its query tokens; the kernels' `seqused_k`
     layout: HeadLayout = LLAMA_3_8B
-    block_size: int = 16  # tokens a page holds
+    block_size: int = 16  # tokens per page
     dtype: torch.dtype = torch.bfloat16
     cache_dtype: torch.dtype | None = None  # of the KV caches; None: `dtype`
     scores: ScoreOptions = ScoreOptions()

@@ -39,7 +39,7 @@ class Timed(Protocol):
         """About the microseconds of one of `sample`'s replays."""
 
     def sample(self, repeats: int) -> list[float]:
-        """Replay `repeats` times. Returns the microseconds a launch of each replay."""
+        """Replay `repeats` times. Returns the microseconds per launch of each replay."""
 
 
 class WallClockTimed:

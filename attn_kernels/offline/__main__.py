@@ -38,7 +38,7 @@ def _parser() -> CommandParser:
         help=f"comma-separated: {', '.join(FEATURES)}, or all; none if not given",
     )
     add("--head-sizes", type=int, nargs="+", default=[128], metavar="N")
-    add("--block-size", type=int, default=16, metavar="N", help="tokens a page holds")
+    add("--block-size", type=int, default=16, metavar="N", help="tokens per page")
     add("--gqa-group-size", type=int, default=4, metavar="N")
     add("--dtype", default="bf16", choices=DTYPE_NAMES.values())
     add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes at a time")

@@ -25,10 +25,10 @@ from attn_kernels.offline.sources import CompileShape, index_source
 
 LARGEST_HEAD = 512
 UNBOUND_HEAD = 256  # the largest of configs that no constraint binds: plans refuse wider ones that do not fit
-LARGEST_GROUP = 64  # query heads a KV head: more are shared among programs of the fallback's tiles
+LARGEST_GROUP = 64  # query heads per KV head: more are shared among programs of the fallback's tiles
 PAGE_SIZE = 16
 BF16_BYTES = 2
-# Shapes on both sides of every limit of the Hopper kernel, on a GPU of so many multiprocessors.
+# Shapes on both sides of every limit of the Hopper kernel, on a GPU of this many multiprocessors.
 MULTIPROCESSORS = 132
 SHAPES = {
     "head_size": (32, 48, 63, 64, 65, 72, 80, 96, 104, 112, 128, 144, 160, 176, 192, 208, 256, 257, 512),

@@ -56,7 +56,7 @@ class CompileShape(NamedTuple):
 
     target: str  # a key of ``TARGETS``
     head_size: int
-    block_size: int  # tokens a page holds
+    block_size: int  # tokens per page
     gqa_group_size: int  # query heads that share a KV head
     dtype: torch.dtype
     features: tuple[str, ...]  # of ``FEATURES``
@@ -150,14 +150,14 @@ def _source(config: Config, special: Specialisation, shape: CompileShape) -> Ker
 
 
 def _schedule_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSource:
-    """The kernel that computes the schedule of the Hopper kernel once a plan."""
+    """The kernel that computes the schedule of the Hopper kernel once per plan."""
     values = (*hopper_limits.roles_of(config, shape.gqa_group_size), CHUNK, SPLIT_COST)
     names = schedule_kernel.arg_names[-len(values) :]
     return index_source(schedule_kernel, dict(zip(names, values, strict=True)), shape.target)
 
 
 def index_source(kernel: Any, constants: dict[str, Any], target: str) -> KernelSource:
-    """A kernel that runs once a plan and takes index tensors and integers."""
+    """A kernel that runs once per plan and takes index tensors and integers."""
     types = {name: "*i32" if name.endswith("_ptr") else "i32" for name in kernel.arg_names}
     signature = types | dict.fromkeys(constants, "constexpr")
     attributes = _attributes(signature, TARGETS[target])

@@ -43,7 +43,7 @@ def plan(
     workspace: Workspace | None = None,
     parts: Parts | None = None,
 ) -> Plan:
-    """Validate a batch, choose its config and return the plan that ``run`` takes, once a step.
+    """Validate a batch, choose its config, and return the plan that ``run`` takes; call it once per step.
 
     Synchronises with the device only if ``check=True``, so it may be called while a CUDA graph is captured.
     Capture a graph that is replayed for other batches with ``for_capture``, and keep the plan as long as the

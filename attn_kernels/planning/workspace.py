@@ -97,7 +97,7 @@ class Workspace:
         """Return a workspace for plans whose layers take turns with those of this one's plans.
 
         It shares the memory for partial results and fragments, which one layer uses at a time. What is
-        computed once a plan is kept apart.
+        computed once per plan is kept apart.
         """
         once_a_plan = ("_split_keys", "_cu_parts", "_schedules")
         own: dict[str, Any] = {

@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         "--max-scenarios",
         type=partial(count, least=1, most=1 << 20),
         default=1080,
-        help="draw at most so many batches of a recorded file, weighted by their counts (default: 1080)",
+        help="draw at most this many batches of a recorded file, weighted by their counts (default: 1080)",
     )
     arguments.add_argument(
         "--outside",

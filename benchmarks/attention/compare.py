@@ -106,10 +106,10 @@ def rate_text(record: Record) -> str:
 
 
 def header(rivals: Sequence[str]) -> str:
-    """The titles of `batch_line`; `R/o` is rival R's time over ours."""
+    """The titles of `batch_line`; `o/R` is our time over rival R's."""
     text = f"{'batch':23} {'heads':8} {'ours us':>8} {'config':31} {'rate':>9} {'roof':>5}"
     text += "".join(f" {rival + ' us':>8}" for rival in rivals)
-    return text + " |" + "".join(f" {rival + '/o':>6}" for rival in rivals)
+    return text + " |" + "".join(f" {'o/' + rival:>8}" for rival in rivals)
 
 
 def batch_line(records: Records, rivals: Sequence[str], tried: Sequence[str]) -> str:
@@ -118,11 +118,11 @@ def batch_line(records: Records, rivals: Sequence[str], tried: Sequence[str]) ->
     text = f"{ours.batch:23} {ours.layout:8} {time_text(ours):>8} {ours.config:31}"
     text += f" {rate_text(ours):>9} {figure(ours.roofline_share, '.0%'):>5}"
     text += "".join(f" {time_text(records.get(rival)):>8}" for rival in rivals) + " |"
-    text += "".join(f" {figure(time_ratio(records, rival), '.2f'):>6}" for rival in rivals)
+    text += "".join(f" {figure(time_ratio(records, 'ours', rival), '.2f'):>8}" for rival in rivals)
     notes = [] if ours.block_size == 16 else [f"pages of {ours.block_size}"]
     notes += ["one KV set: cache not cold"] if ours.kv_sets < 2 else []
     notes += [
-        f"{name}: {time_text(records[name])} us, {figure(time_ratio(records, name), '.3f')} of ours"
+        f"{name}: {time_text(records[name])} us, {figure(time_ratio(records, name, 'ours'), '.3f')} of ours"
         for name in tried
         if records[name].time_us is not None
     ]
@@ -133,25 +133,26 @@ def batch_line(records: Records, rivals: Sequence[str], tried: Sequence[str]) ->
     return text + "".join(f"\n    {note}" for note in notes)
 
 
-def mean_table(batches: Sequence[Records], names: Sequence[str]) -> list[str]:
-    """Geometric means of each implementation's time over ours, and of how many batches."""
+def mean_table(batches: Sequence[Records], rivals: Sequence[str], tried: Sequence[str] = ()) -> list[str]:
+    """Geometric means of our time over each rival's, of others' over ours, and of how many batches."""
     groups: dict[str, list[Records]] = defaultdict(list)
     for records in batches:
         groups[f"kind {records['ours'].kind}"].append(records)
     for records in batches:
         groups[f"heads {records['ours'].layout}"].append(records)
-    rows = {"": [f"{name}/ours" for name in names]}
+    pairs = [*(("ours", rival) for rival in rivals), *((name, "ours") for name in tried)]
+    rows = {"": ["/".join(pair) for pair in pairs]}
     for group, members in (groups | {"all": list(batches)}).items():
         rows[group] = cells = []
-        for name in names:
-            ratios = [ratio for records in members if (ratio := time_ratio(records, name))]
+        for pair in pairs:
+            ratios = [ratio for records in members if (ratio := time_ratio(records, *pair))]
             cells.append(f"{geometric_mean(ratios):.3f} ({len(ratios)})" if ratios else "-")
     widths = [max(12, len(text)) for text in rows[""]]
     lines = [
         f"{group:18}" + "".join(f" {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         for group, cells in rows.items()
     ]
-    return ["", "time / ours, geometric mean (batches)", *lines]
+    return ["", "ratios of times, geometric mean (batches)", *lines]
 
 
 def document(head: dict[str, object], batches: Sequence[Records]) -> str:
@@ -204,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"ceilings: copy {giga:.0f} GB/s, bf16 matmul {tera:.0f} TFLOP/s")
     if not on_gpu:
         print("times on a CPU mean nothing: this run only tests the command")
-    print("times in us a launch; R/o: rival's time over ours")
+    print("times in us per launch; o/R: our time over rival R's")
     print(header(names), flush=True)
 
     ours = [Ours(), *(Ours(config, name) for name, config in tried.items())]
@@ -229,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             environment.write_atomically(args.out / "compare.json", document(head, done))
         if on_gpu:
             torch.cuda.empty_cache()
-    print("\n".join(mean_table(done, [*names, *beside])))
+    print("\n".join(mean_table(done, names, beside)))
     left_out = len(batches) - len(done) - broken
     if left_out:
         print(f"no time left within {args.seconds_budget:.0f} s for {left_out} batches")

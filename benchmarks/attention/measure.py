@@ -83,9 +83,9 @@ class Record:
 Records = dict[str, Record]  # of one batch, by implementation
 
 
-def time_ratio(records: Records, name: str) -> float | None:
-    """An implementation's time over ours; None unless both were timed and right."""
-    above, below = records.get(name), records.get("ours")
+def time_ratio(records: Records, name: str, other: str) -> float | None:
+    """The time of one implementation over another's; None unless both were timed and right."""
+    above, below = records.get(name), records.get(other)
     if not (above and below and above.ok and below.ok and above.time_us and below.time_us):
         return None
     return above.time_us / below.time_us

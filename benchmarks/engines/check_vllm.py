@@ -234,7 +234,7 @@ class FaultyTraffic:
         return prompt, draw.randint(1, 200)
 
     def run(self, count: int, name: str) -> Served:
-        """Serve so many requests; returns prompts and tokens of those that were not aborted."""
+        """Serve this many requests; returns prompts and tokens of those that were not aborted."""
         from vllm import SamplingParams
 
         waiting = [(f"{name} {i}", *self._request()) for i in range(count)]

@@ -62,7 +62,7 @@ class Engine:
     def generate(
         self, prompts: Sequence[list[int]], outputs: Sequence[int], logprobs: int | None = None
     ) -> tuple[float, list[Any]]:
-        """Generate so many tokens for each prompt; returns the seconds and vLLM's outputs.
+        """Generate this many tokens for each prompt; returns the seconds and vLLM's outputs.
 
         logprobs: of how many of the likeliest tokens the outputs have the logarithms of probabilities.
         """

@@ -85,7 +85,7 @@ def decode_steps(seconds: Values) -> Values:
 
 
 def step_table(steps: Mapping[str, Values]) -> list[str]:
-    """A table of milliseconds a step, with ratios; nothing without steps."""
+    """A table of milliseconds per step, with ratios; nothing without steps."""
     *others, ours = steps
     table = []
     for place in by_mode(place for of in steps.values() for place in of):

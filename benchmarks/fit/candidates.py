@@ -28,20 +28,20 @@ from treegen.read.spec import read_spec
 COUNTS = (1, 2, 3, 4, 8)
 
 
-def printed(known: Problem) -> dict[str, Any]:
-    """The names of the module that a fit of this problem prints."""
+def printed(known: Problem) -> tuple[str, dict[str, Any]]:
+    """The text of the module that a fit of this problem prints, and its names."""
     names: dict[str, Any] = {"__name__": "printed"}
     exec(kernel_package(known.kernel, {})["config.py"], names)
     text = device_module(known.kernel, known.device.key, known.device.limits, fit(known))
     exec("\n".join(line for line in text.splitlines() if not line.startswith("from .config ")), names)
-    return names
+    return text, names
 
 
 def slowdowns(problem: Problem, folds: Sequence[Fold]) -> list[float]:
     """The held-out mean for each of COUNTS."""
     cost, found = penalised(problem.cost), []
     for fold in folds:
-        module = printed(problem.rows(fold.train))
+        _, module = printed(problem.rows(fold.train))
         configs = [module["Config"](c.variant, **dict(c.parameters)) for c in problem.configs]
         column = {config: place for place, config in enumerate(configs)}
         for row in fold.test.tolist():

@@ -47,7 +47,7 @@ class CapturedTimes:
     kind: str
     context: str  # class of the mean context
     rows: int  # of the output that were compared
-    us: dict[str, float]  # microseconds a layer by candidate
+    us: dict[str, float]  # microseconds per layer by candidate
 
 
 def capture_candidates(

@@ -160,7 +160,7 @@ class CapturedStep:
             self._run(self._plan)
 
     def sample(self, repeats: int) -> list[float]:
-        """Return the microseconds a layer of each replay, after one that is not timed."""
+        """Return the microseconds per layer of each replay, after one that is not timed."""
         if self._device.type != "cuda":
             return [1.0] * repeats
         self.replay()

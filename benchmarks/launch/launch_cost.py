@@ -125,7 +125,7 @@ def recording(bench: LaunchBench) -> None:
         new = bench.ns(lambda: recorder.record(model, next(fresh))) - nothing
         recorder.write()
     print(
-        f"record  {off:5.0f} ns if off, {known:5.0f} ns a decode step, {mixed:5.0f} ns a step in parts, "
+        f"record  {off:5.0f} ns if off, {known:5.0f} ns per decode step, {mixed:5.0f} ns per step in parts, "
         f"{new:5.0f} ns if nearly every step is of a new bucket"
     )
 

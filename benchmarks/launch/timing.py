@@ -22,7 +22,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def cpu_us(call: Call, device: torch.device, bursts: int) -> float:
-    """Return the median microseconds of a call over so many bursts of calls."""
+    """Return the median microseconds of a call over this many bursts of calls."""
     on_gpu = device.type == "cuda"
     samples, burst, lead = [], BURST if on_gpu else 1, LEAD if on_gpu else 0
     for _ in range(bursts):

@@ -39,7 +39,7 @@ ROWS = {
     "module / autotuner, warm": "ratio",
     "choices without a time": "untimed",
     "repeats of a cell differ by": "noise",
-    "CPU us a launch: module, autotuner, Triton": "launches",
+    "CPU us per launch: module, autotuner, Triton": "launches",
     "first call, s: module": "first_module",
     "first call, s: autotuner": "first_autotuner",
 }

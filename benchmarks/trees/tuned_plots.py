@@ -80,7 +80,7 @@ def draw_device(plt: Any, tables: Sequence[Any]) -> Any:
     above.minorticks_off()
     below.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     above.set_ylabel("time / best time measured (log)")
-    below.set_ylabel("microseconds a launch (log)")
+    below.set_ylabel("microseconds per launch (log)")
     below.set_xlabel("scenarios, grouped by kind, each by its best time")
     above.set_xlim(-2, len(entries) + 1)
     below.set_xticks([])

@@ -6,9 +6,7 @@ SEGMENTS = 1 is step 5, and more are step 4 with step 5's tiles. So that the tun
 program that finishes last joins a Q-Block's segments, in place of a second kernel.
 """
 
-import warnings
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +19,6 @@ from examples.anatomy.step3_q_block import initial_state, load_rows, store_rows
 from examples.anatomy.step5_tile_size import attend_tiles
 from triton_tune import tuned
 
-FALLBACK = {"BLOCK_M": 64, "TILE": 64, "SEGMENTS": 1, "num_warps": 4, "num_stages": 2}  # as in treegen.yaml
 MOST_SEGMENTS = 16
 MOST_TOKENS = 512  # of a batch with segments, which bounds the memory of partial results
 COUNTERS = 1 << 16
@@ -104,11 +101,7 @@ FEATURES = {
     "gqa_group_size": "q.shape[1] // k.shape[2]",
     "head_size": "q.shape[2]",
 }
-chosen = None
-if Path(__file__).with_name("heuristics").exists():
-    chosen = tuned("examples.anatomy.heuristics.anatomy", features=FEATURES)(tuned_kernel)
-else:
-    warnings.warn(f"heuristics/ is missing, so step 8 launches one config: {FALLBACK}", stacklevel=2)
+chosen = tuned("examples.anatomy.heuristics.anatomy", features=FEATURES)(tuned_kernel)
 
 
 def segment_scratch(b: Batch, segments: int) -> Tensor:
@@ -123,7 +116,7 @@ def counters_of(device: torch.device) -> Tensor:
 
 
 def attention(b: Batch, kernel: Any = None) -> Tensor:
-    """`kernel`: what launches, for tuning; the module's choice if None."""
+    """`kernel`: what launches, for tuning; None: what the module chooses."""
     shape, tokens = b.shape, b.q.shape[0]
     fits = tokens <= MOST_TOKENS and (tokens + len(b.seq_lens)) * shape.num_kv_heads <= COUNTERS
     most = MOST_SEGMENTS if fits else 1
@@ -133,8 +126,5 @@ def attention(b: Batch, kernel: Any = None) -> Tensor:
     def grid(config: dict[str, Any]) -> tuple[int, int, int]:
         return b.num_q_blocks(config["BLOCK_M"]), shape.num_kv_heads, min(most, config["SEGMENTS"])
 
-    if kernel or chosen:
-        (kernel or chosen)[grid](*arguments)
-    else:
-        tuned_kernel.fn[grid](*arguments, **FALLBACK)
+    (kernel or chosen)[grid](*arguments)
     return b.out

@@ -101,9 +101,9 @@ def measure(autotuned: int) -> None:
     ratios = {"up to 64 rows": [], "over 64 rows": []}
     for shape in UNTUNED.shapes:
         ours, torchs = microseconds(matmul, shape), microseconds(torch.matmul, shape)
-        ratios["up to 64 rows" if shape["M"] <= 64 else "over 64 rows"].append(torchs / ours)
+        ratios["up to 64 rows" if shape["M"] <= 64 else "over 64 rows"].append(ours / torchs)
     for name, values in ratios.items():
-        print(f"torch's time over ours, {name}: {geometric_mean(values):.3f}")
+        print(f"our time over torch's, {name}: {geometric_mean(values):.3f}")
 
     tuner = matmul_kernel.autotuner
     spread = list(UNTUNED.shapes)[:: max(1, len(UNTUNED.shapes) // max(1, autotuned))]
@@ -116,7 +116,7 @@ def measure(autotuned: int) -> None:
         torch.cuda.synchronize()
         seconds = time.perf_counter() - start
         theirs, ours = microseconds(lambda a, b: matmul(a, b, tuner), shape), microseconds(matmul, shape)
-        print(f"autotuner, {shape}: {seconds:.1f} s to choose; its time over ours {theirs / ours:.3f}")
+        print(f"autotuner, {shape}: {seconds:.1f} s to choose; our time over its {ours / theirs:.3f}")
 
     with torch.device("cuda"):
         a, b = UNTUNED.arguments(**SMALL)

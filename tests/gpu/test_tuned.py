@@ -42,7 +42,7 @@ def package(vendor_alone: bool) -> Any:
 
     made.MODULES = {"gpu": tuned_for, "default": types.SimpleNamespace(choose=fallback)}
     known = "" if vendor_alone else None
-    made.for_device = lambda n, a, vendor: made.MODULES["default" if vendor == known else "gpu"].choose
+    made.key_for = lambda name, arch, vendor: "default" if vendor == known else "gpu"
     return made
 
 

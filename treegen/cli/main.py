@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
-from treegen import __version__
 from treegen.cli import build, diff, evaluate, explain, export, report, start, tables
 from treegen.cli.parsers import WRONG, CommandParser
 from treegen.core.errors import InputError, reason
+from tuning_table import __version__
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
 _COMMANDS = (

@@ -12,7 +12,7 @@ from treegen.core.errors import InputError
 
 _FORMATS = {
     "triton": "Triton's autotuner, *.autotune.json",
-    "csv": "one row a measurement",
+    "csv": "one row per measurement",
     "dejavu": "triton-dejavu's cache.json",
     "vllm": "vLLM's tuned JSON",
     "sglang": "SGLang's tuned JSON",
@@ -28,7 +28,7 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
     "features": (("csv", "aiter", "triton", "fla"), _NAMES, "columns; triton, fla: the key, then X_dtype"),
     "parameters": (("csv", "aiter"), _NAMES, "columns (default: csv: all others, aiter: known ones)"),
     "leave-out": (("aiter",), _NAMES, "columns without a meaning here"),
-    "time": (("csv",), {"metavar": "COLUMN"}, "the column of times (default: none, so needed)"),
+    "time": (("csv",), {"metavar": "COLUMN"}, "the column of times (required)"),
     "unit": (("csv",), {"choices": ["s", "ms", "us", "ns"]}, "default: the end of the column's name"),
     "gpu": (("vllm", "sglang", "aiter", "dejavu", "kernel-tuner"), _NAME, "only this GPU (default: all)"),
     "triton": (("sglang", "dejavu"), _NAME, "only this version of Triton (default: all)"),

@@ -46,7 +46,7 @@ def ignore_closed_pipe() -> Iterator[None]:
 IN_KERNEL = "in_kernel"
 """The folder in a kernel's package that holds device functions for its Triton code."""
 
-_TAKEN = {"choose", "config", "default", "for_device", IN_KERNEL, "variant", "count", "index"}
+_TAKEN = {"choose", "config", "default", "for_device", "key_for", IN_KERNEL, "variant", "count", "index"}
 _TAKEN |= {"Config", "LITERALS", "MODULES", "VALUES"}
 
 # What treegen and programs with its modules import. Other libraries differ between machines, so a spec that

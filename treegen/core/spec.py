@@ -159,6 +159,12 @@ class KernelSpec:
         return tuple(name for name in self.features if name not in self.constants)
 
     @property
+    def asks_steps(self) -> bool:
+        """Whether a constraint is about steps, so that a row lists what it may launch."""
+        steps = {*self.features, *self.derived} - set(self.fixed)
+        return any(rule.names & steps for rule in self.constraints)
+
+    @property
     def split_on(self) -> tuple[str, ...]:
         """The features that some tree may split on, in the spec's order."""
         return tuple(dict.fromkeys(name for regime in self.regimes for name in regime.split_on))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ class Rule:
 
 
 Method = Callable[[Problem, int], Rule]
-"""Learns a rule from a problem, with at most so many leaves."""
+"""Learns a rule from a problem, with at most this many leaves."""
 
 
 def learn(known: Problem, heuristic: Heuristic) -> dict[str, Rule]:
@@ -79,23 +80,33 @@ def classifier(known: Problem, leaves: int, seed: int = _SEED) -> Rule:
 
 
 def forest(known: Problem, leaves: int) -> Rule:
-    """Extremely randomised trees (Geurts et al. 2006) on costs, of any size: what the features allow.
+    """Extremely randomised trees (Geurts et al. 2006) on costs, of any size: what the features allow."""
+    cheapest = least_cost(forest_model(), known)
+    return Rule(known.configs, lambda unseen: cheapest(features_of(unseen, known)), None)
 
-    They see logarithms of the features, as their random thresholds are uniform between two values.
-    """
+
+def forest_model() -> Any:
     from sklearn.ensemble import ExtraTreesRegressor
 
+    return ExtraTreesRegressor(n_estimators=200, random_state=_SEED)
+
+
+def least_cost(model: Any, known: Problem) -> Callable[[Ints], Ints]:
+    """From [scenarios, asked] features, the places of the configs of least cost by a regressor.
+
+    It is fitted here, and sees logarithms of the features: a forest's random thresholds are uniform between
+    two values, and neighbours are near in ratios.
+    """
     targets = np.minimum(with_untimed_penalty(known.cost), _CAP)
-    model = ExtraTreesRegressor(n_estimators=200, random_state=_SEED)
     # scikit-learn warns of a single column, and predicts one without a second axis.
     model.fit(_logarithms(features_of(known, known)), targets[:, 0] if targets.shape[1] == 1 else targets)
 
-    def cheapest(unseen: Problem) -> Ints:
+    def cheapest(features: Ints) -> Ints:
         """The least predicted cost, rounded so that summation order never breaks a tie."""
-        predicted = model.predict(_logarithms(features_of(unseen, known))).reshape(len(unseen.cost), -1)
+        predicted = model.predict(_logarithms(features)).reshape(len(features), -1)
         return np.asarray(np.rint(predicted).argmin(axis=1))
 
-    return Rule(known.configs, cheapest, None)
+    return cheapest
 
 
 def _logarithms(features: Ints) -> npt.NDArray[np.float64]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from treegen.core import expr
-from treegen.core.heuristic import Heuristic, RegimeRows, Split, StepTree, first, fits, split_features
+from treegen.core.heuristic import Heuristic, RegimeRows, Split, StepTree, fits, split_features
 from treegen.core.spec import Config, Constraint, KernelSpec
-from treegen.emit.templating import environment, indented, literal
+from treegen.emit.templating import environment, indented
 
 
 def device_module(kernel: KernelSpec, device: str, limits: Mapping[str, int], heuristic: Heuristic) -> str:
@@ -40,12 +40,8 @@ class _Module:
         self.constants = [(kernel.constant_name(c), c) for c in sorted({*heuristic.configs, kernel.fallback})]
         self.fallback = kernel.constant_name(kernel.fallback)
         rules = self._rules()
-        self.fixed_rules = [text for rule, text in rules if self._features(rule.test) <= self._fixed]
+        self.model_rules = [text for rule, text in rules if self._features(rule.test) <= self._fixed]
         self.step_rules = [text for rule, text in rules if not self._features(rule.test) <= self._fixed]
-        whens = [c.when for c in kernel.classes if c.when is not None and heuristic.regimes]
-        self.class_arguments = self._sorted({n for when in whens for n in self._features(when)})
-        only = first(kernel.classes, limits) if heuristic.regimes and not self.class_arguments else ""
-        self.kind = "kind" if self.class_arguments else literal(only)
         conditions = {r.name: r.when for r in kernel.regimes}
         asked_first = [when for r in heuristic.regimes if (when := conditions[r.name]) is not None]
         shared = {n for when in asked_first for n in self._features(when)}
@@ -53,8 +49,9 @@ class _Module:
         shared |= {name for features in asked if not features <= self._fixed for name in features}
         trees = {regime.name: split_features(regime.tree) for regime in heuristic.regimes}
         known = set(kernel.features)
-        of_rows = {name for rule, _ in rules for name in self._features(rule.test) & self._fixed}
-        self.before_rows = self._assignments(of_rows | set(self.class_arguments), set(known))
+        of_rules = {name for rule, _ in rules for name in self._features(rule.test) & self._fixed}
+        self.before_rules = self._assignments(of_rules, set(known))
+        self.classes, self.before_classes = self._classes(set(known))
         of_steps = set(expr.with_parts(shared.union(*trees.values()), self._derived)) & self._fixed
         self.before_model = self._assignments(of_steps, known)
         common = [set(expr.with_parts(features, self._derived)) for features in trees.values()]
@@ -72,11 +69,38 @@ class _Module:
             for regime in heuristic.regimes
         ]
 
-    def classes(self) -> list[tuple[str, str | None]]:
-        """The name and the condition of each class; none where all models are of one class."""
-        if not self.class_arguments:
-            return []
-        return [(c.name, None if c.when is None else self._text(c.when)) for c in self._kernel.classes]
+    @property
+    def model_arguments(self) -> str:
+        return ", ".join(f"{name}: int" for name in self._kernel.constants)
+
+    @property
+    def by_model(self) -> bool:
+        """Whether the model alone decides: there is one row, and no constraint asks about a step."""
+        only = [regime for regime in self.regimes if regime.condition is None and len(regime.tree) == 1]
+        return len(self.regimes) <= len(only) and not self.step_rules
+
+    @property
+    def arguments(self) -> Iterator[str]:
+        """What the module's `heuristic` is made of."""
+        yield self.fallback
+        if self.regimes:
+            regimes = "".join(f"{regime.name.upper()}, " for regime in self.regimes)
+            yield f"({regimes.removesuffix(' ' if len(self.regimes) == 1 else ', ')})"
+        functions = {
+            "step_of_model": not self.by_model,
+            "fits": self.model_rules,
+            "model_class": self.classes,
+        }
+        yield from (f"{name}={name}" for name, is_printed in functions.items() if is_printed)
+
+    def _classes(self, known: set[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
+        """The name and the condition of each class, if any row asks for it; and lines in front of these."""
+        if not any(row.others for regime in self._heuristic.regimes for row in regime.rows):
+            return [], []
+        classes = [(c.name, None if c.when is None else self._filled(c.when)) for c in self._kernel.classes]
+        asked = {name for _, when in classes if when is not None for name in self._features(when)}
+        printed = [(name, None if when is None else expr.to_python(when)) for name, when in classes]
+        return printed, self._assignments(asked, known)
 
     def _rows(self, regime: RegimeRows) -> list[tuple[str, str]]:
         name = self._kernel.constant_name

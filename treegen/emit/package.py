@@ -17,10 +17,13 @@ from tuning_table.names import literal as literal_of
 def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dict[str, str]:
     """The files of a kernel's package that all devices share, by file name."""
     templates = environment()
-    steps = {*kernel.features, *kernel.derived} - set(kernel.fixed)
-    asks_steps = any(rule.names & steps for rule in kernel.constraints)
+    constants, features = (
+        ", ".join(f"{n}: int" for n in names) for names in (kernel.constants, kernel.features)
+    )
     return {
-        "config.py": templates.get_template("config.py.j2").render(kernel=kernel, asks_steps=asks_steps),
+        "config.py": templates.get_template("config.py.j2").render(
+            kernel=kernel, constants=constants, features=features
+        ),
         "__init__.py": templates.get_template("kernel.py.j2").render(
             kernel=kernel,
             words={name: kernel.values[name] for name in kernel.features if name in kernel.values},

@@ -15,10 +15,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from treegen import __version__
 from treegen.core.errors import InputError
 from treegen.importers.tables import version_suffix
 from treegen.importers.tuned_json import DOWN, KERNELS, UNQUANTISED
+from tuning_table import __version__
 
 BOUNDS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # those that aiter looks for
 _GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)  # vLLM's benchmark

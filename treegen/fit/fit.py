@@ -116,7 +116,7 @@ class _Fit:
 def _shortlist(loss: Ints, count: Ints, most: int, start: Sequence[int] = ()) -> Ints:
     """The columns that lower the sum of least losses most, added to those at the start; ascending.
 
-    loss: [cells, columns] summed over so many scenarios, count: [cells].
+    loss: [cells, columns] summed over this many scenarios, count: [cells].
     """
     now = 3 * UNIT * count  # before the first column: a scenario is as bad as a choice 20 times slower
     chosen = list(start)

@@ -1,4 +1,4 @@
-"""Import a long CSV file: one row a measurement, with columns of features, of parameters and of the time.
+"""Import a long CSV file: one row per measurement, with columns of features, of parameters and of the time.
 
 A second row of the same shape and config is its second repeat. An empty time is no measurement, and `inf` a
 failure. Parameters that are texts, such as the names of algorithms, make the variant of a config.

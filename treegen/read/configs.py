@@ -14,8 +14,7 @@ from tuning_table.names import is_variant
 _TRITON = {"triton", "tl"}
 # What functions of the printed module use beside a step's features, and beside those of a model.
 _PRINTED_BY_STEP = {"at_most", "config", "for_model", "passed_over", "ranked"}
-_PRINTED_BY_MODEL = {"Config", "all_fitting", "all_remaining", "configs", "fits", "fitting", "kind"}
-_PRINTED_BY_MODEL |= {"model_class", "remaining", "step"}
+_PRINTED_BY_MODEL = {"bound", "launched", "step"}
 _LARGEST_PARAMETER = (1 << 31) - 1
 
 

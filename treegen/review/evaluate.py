@@ -14,7 +14,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
-from treegen import __version__
 from treegen.core.errors import InputError, one_line, shown
 from treegen.core.problem import UNIT, Problem
 from treegen.crossval.folds import FOLDS, Fold, HeldOut, folds_of, group_folds, with_error
@@ -27,6 +26,7 @@ from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
 from treegen.review.printing import counted, json_text, left_out_words, progress
 from treegen.review.tables import common_rows, read_tables
+from tuning_table import __version__
 
 _WIDTH = 130
 _LABELS = {

@@ -12,7 +12,6 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from treegen import __version__
 from treegen.build import SCENARIOS_A_PROCESS
 from treegen.core.errors import InputError
 from treegen.core.launches import UNKNOWN
@@ -32,6 +31,7 @@ from treegen.review.modules import Module, read_modules
 from treegen.review.printing import condition, counted, left_out_words, microseconds, progress, value_words
 from treegen.review.tables import read_tables
 from treegen.write.files import check_replaceable, check_writable, write_files
+from tuning_table import __version__
 
 MARK = "Made by <code>treegen report</code>"
 """A text of every page, by which one may be replaced."""
@@ -146,8 +146,8 @@ def section(problem: Problem, module: Module, unseen: Sequence[HeldOut | None]) 
 
 def _function(module: Module, regime: str) -> str:
     """The module's function that finds a regime's row."""
-    (function,) = re.findall(rf"^def {regime}_row\(.*?(?=\n\n\n)", module.text, re.MULTILINE | re.DOTALL)
-    return str(function)
+    found = re.search(rf"^def {regime}_row\(.*?(?=\n\n\n)", module.text, re.MULTILINE | re.DOTALL)
+    return found[0] if found else "row 0 for all steps"
 
 
 def _heat(found: Quality | None) -> float:

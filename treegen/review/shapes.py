@@ -18,8 +18,8 @@ Floats = npt.NDArray[np.float64]
 
 _APART = 16.0  # doublings between two words
 _SAMPLE = 2048  # scenarios whose nearest others are looked up
-_FEW = 16  # a feature with so few values is a kind of shape, not a size ...
-_EACH = 10  # ... if each value has so many scenarios on average
+_FEW = 16  # a feature with at most this many values is a kind of shape, not a size ...
+_EACH = 10  # ... if each value has at least this many scenarios on average
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def device_section(gpu: Gpu) -> list[str]:
         lines.append(f"    vendor: {quoted(gpu.vendor)}")
     limits = []
     if gpu.arch in SHARED_MEMORY:
-        source = f"bytes a block; what {gpu.arch} has by its vendor's manual"
+        source = f"bytes per block; what {gpu.arch} has by its vendor's manual"
         limits.append(f"      shared_memory: {SHARED_MEMORY[gpu.arch]}  # {source}")
     if gpu.multiprocessors is not None:
         limits.append(f"      multiprocessors: {gpu.multiprocessors}")

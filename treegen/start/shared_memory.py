@@ -17,7 +17,7 @@ from tuning_table.table import TOO_LARGE, Failure
 _REASON = re.compile(f"{TOO_LARGE}: shared memory, ([0-9]+) of ([0-9]+)")
 _OF_LAUNCH = ("num_warps", "num_ctas", "maxnreg")  # Triton's options, which are no sizes of tiles
 _STAGES = "num_stages"
-_LARGEST = 1 << 40  # bytes a block, beyond which a formula is none of shared memory
+_LARGEST = 1 << 40  # bytes per block, beyond which a formula is none of shared memory
 
 
 class _Cells(NamedTuple):

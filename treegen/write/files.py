@@ -15,11 +15,11 @@ from treegen.core.files import MAX_BYTES, try_path
 _STAGED = ".treegen-"
 
 
-def write_files(folder: Path, files: Mapping[str, str], *, remove: Iterable[Path] = ()) -> None:
-    """Write texts below `folder`, and remove other files.
+def write_files(folder: Path, files: Mapping[str, str], *, remove: Iterable[Path] = ()) -> int:
+    """Write texts below `folder`, and remove other files; returns how many texts are new there.
 
-    New contents are first written beside their targets, then renamed into place. A failure (disk full, no
-    permission, Ctrl-C) leaves everything as it was. Raises InputError.
+    New contents are first written beside their targets, then renamed into place in the order of `files`. A
+    failure (disk full, no permission, Ctrl-C) leaves everything as it was. Raises InputError.
     """
     check_writable(folder, files)
     encoded = {folder / name: text.encode() for name, text in files.items()}
@@ -59,6 +59,7 @@ def write_files(folder: Path, files: Mapping[str, str], *, remove: Iterable[Path
         if isinstance(error, OSError | ValueError):
             raise InputError(folder, f"cannot be written: {reason(error)}") from None
         raise
+    return len(changed)
 
 
 def check_writable(folder: Path, names: Iterable[str]) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from treegen import __version__
 from treegen.core.errors import InputError, one_line
 from treegen.core.files import digest, read_bytes, read_text, try_path
 from treegen.core.heuristic import Heuristic
@@ -27,6 +26,7 @@ from treegen.crossval.built import DeviceHeuristic
 from treegen.crossval.folds import HeldOut
 from treegen.fit.fit import Origin
 from treegen.write.stored import heuristic_of, stored
+from tuning_table import __version__
 from tuning_table.table import RUN, SCENARIOS, TIMES
 
 LOCK = "treegen.lock"

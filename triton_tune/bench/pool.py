@@ -23,7 +23,7 @@ from tuning_table.table import Cell, Failure, Visit
 
 START_S = 180.0  # a process has this long to get its GPU
 SILENT_S = 120.0  # a process may take this long for a cell, most of it to compile
-MOST_BROKEN = 50  # after so many broken processes the run ends, as the device is at fault
+MOST_BROKEN = 50  # after this many broken processes the run ends, as the device is at fault
 
 START_METHOD: Final = "spawn"  # a forked process cannot use the GPU
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triton_tune.bench.timing import BYTES_PER_US, GIVE_UP, LONG_US, elapsed_us, time_launches
+from triton_tune.bench.timing import BYTES_PER_US, elapsed_us, first_time, time_launches
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes, memory_bytes
 from triton_tune.core.errors import TuningError, TuningWarning, place_of
@@ -37,8 +37,8 @@ from tuning_table.table import Cell, Failure
 TIMING = (
     "CUDA graph replay of the kernel's launches alone; consecutive launches on different tensors, of which "
     "they can read 3 times the last-level cache in all (32 sets at most, in half of the memory); median of "
-    "2 to 5 replays after one that is not counted, or one launch of what is over 1.5 times slower than the "
-    "best so far; the autotuner's resetting is subtracted"
+    "2 to 5 replays after one that is not counted, or one launch, below 50 ms the faster of two, of what is "
+    "over 1.5 times slower than the best so far; the autotuner's resetting is subtracted"
 )
 L2_MULTIPLE = 3
 MAX_SETS = 32
@@ -213,7 +213,7 @@ def _with_drawn_shapes(tuning: Tuning, kernel: AutotunedKernel, untuned: bool) -
 
 
 class Sets:
-    """The launches of so many calls that no launch finds what it reads in the last-level cache.
+    """The launches of enough calls that no launch finds what it reads in the last-level cache.
 
     A launch reads no more than its tensors, nor than memory yields in its time: of experts' weights, a few.
 
@@ -271,8 +271,8 @@ def _time(
         call(sets[0])
         return max(SHORTEST_US, 1e6 * (time.perf_counter() - start))
     call(sets[0])
-    rough = elapsed_us(partial(call, sets[0]))
-    if rough > GIVE_UP * best_us and rough > LONG_US:
+    rough, slow = first_time(partial(elapsed_us, partial(call, sets[0])), 1, best_us)
+    if slow:
         return rough
     least = rough / 2 if rough > SHORT_US else 0.0
     taken = time_launches([partial(call, each) for each in sets], device, least_us=least, best_us=best_us)

@@ -8,7 +8,7 @@ from typing import Any
 
 from triton_tune.core.errors import TuningError
 
-UNTUNED_SHARE = 8  # one of so many shapes is kept aside
+UNTUNED_SHARE = 8  # one in this many shapes is kept aside
 TRIES = 50  # drawn shapes for each one that is wanted, as small ranges soon repeat themselves
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 

@@ -93,7 +93,7 @@ class Tuning:
 def load_tunings(path: Path) -> dict[str, Tuning]:
     """Every `Tuning` at the top level of a Python file, by the kernel's name. Raises TuningError.
 
-    The file is run once a process, with its folder first on sys.path, as `python FILE` does.
+    The file is run once per process, with its folder first on sys.path, as `python FILE` does.
     """
     from triton_tune.launch.every_autotuner import function_of
 

@@ -27,6 +27,8 @@ class Choosing:
 def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallback: Any) -> Choosing:
     """How launches on the current device are chosen. Raises ValueError for a module that does not exist."""
     modules: dict[str, Any] = package.MODULES
+    if not hasattr(package, "key_for"):
+        raise ValueError(f"an earlier treegen wrote {package.__name__}: run `treegen build` again")
     key, not_tuned = overrides.device_key, None
     if forced is not None:
         found = Choosing(lambda **features: forced, None, None, False)
@@ -37,10 +39,9 @@ def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallba
             module = modules[key]
         else:
             name, arch, vendor = current_device()
-            choose = package.for_device(name, arch, vendor)
-            module = next(module for module in modules.values() if module.choose is choose)
-            known = package.for_device(name, arch, "") is not modules["default"].choose
-            if not known and vendor != "cpu":  # a vendor has many GPUs, but Triton has one interpreter
+            module = modules[package.key_for(name, arch, vendor)]
+            # A vendor has many GPUs, but Triton has one interpreter.
+            if package.key_for(name, arch, "") == "default" and vendor != "cpu":
                 not_tuned = f"{name or arch} was not tuned"
         found = Choosing(
             module.choose, module, not_tuned, key is None and fallback not in _configs_of_rows(module)

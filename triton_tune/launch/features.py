@@ -1,4 +1,4 @@
-"""Read the features of a launch: one function a kernel, compiled from an expression for each feature."""
+"""Read the features of a launch: one function per kernel, compiled from an expression for each feature."""
 
 import ast
 import builtins

@@ -54,7 +54,7 @@ def tuned(
         package: of the kernel, as `treegen build` writes it; by name, it is imported at the first launch.
         features: by name, an expression in the kernel's arguments such as `"x_ptr.shape[2]"`, or a function
             from the arguments by name; to an integer, boolean, element type or word.
-        autotune: where 2 or more, Triton's autotuner times so many configs, the module's best, at the first
+        autotune: from 2 on, Triton's autotuner times this many of the module's best configs, at the first
             launch of each set of features. While a graph is captured, the first of them is launched.
         unknown: what is launched on a GPU that was not tuned, for a word that was not, and where the module
             has only its fallback: "fallback", or "autotune", which leaves these launches to the kernel's own

@@ -29,7 +29,7 @@ class CacheFiller:
         self._process: subprocess.Popen[bytes] | None = None
 
     def add(self, kernels: list[Any], workers: int | None = None) -> None:
-        """Begin to compile these as well, so many at once, and return; None: as ``default_workers`` says."""
+        """Begin to compile these as well, `workers` at once (None: ``default_workers``), and return."""
         from triton_tune.processes.compile_ahead import compile_environment, default_workers
 
         processes = str(workers or default_workers())

@@ -11,7 +11,7 @@ from triton_tune.search.strategies import Strategy
 from tuning_table.table import Visit
 
 COMPILE_SHARE = 0.6  # compiling gets at most this share of a round's time; the rest is for measuring
-FEWEST_VISITS = 4  # so many are made of what was compiled, even if compiling took all of the time
+FEWEST_VISITS = 4  # this many visits are made of what was compiled, even if compiling took all of the time
 
 
 class Watcher(Protocol):

@@ -72,7 +72,7 @@ def read_counted(path: Path, in_parts: bool = False) -> dict[Scenario, int]:
 
 
 def drawn(counts: Mapping[Scenario, int], most: int, seed: int) -> tuple[Scenario, ...]:
-    """At most so many scenarios, drawn without replacement with their counts as weights, in the same order.
+    """At most this many scenarios, drawn without replacement with their counts as weights, in the same order.
 
     Each draws a random number from an exponential distribution of its weight; the smallest are taken
     (Efraimidis and Spirakis, Weighted random sampling with a reservoir, 2006).

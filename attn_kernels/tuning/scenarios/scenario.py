@@ -32,7 +32,7 @@ class Shape:
     """The properties of a batch for which kernels are compiled."""
 
     layout: HeadLayout
-    block_size: int = 16  # tokens a page holds
+    block_size: int = 16  # tokens per page
     dtype: torch.dtype = torch.bfloat16
     cache_dtype: torch.dtype | None = None  # None: as `dtype`
     scores: ScoreOptions = PLAIN

@@ -27,13 +27,13 @@ SMALL_TILES = "query tiles too small for prompts"
 
 ENOUGH_ROWS = 64  # of a tile, whatever the number of query heads: two tiles can share more
 WARP = 32  # threads, NVIDIA
-# Floats of accumulators and scores a thread. Of the configs compiled for sm_90, all with more spill at least
-# 38 registers, and some with fewer spill.
+# Floats of accumulators and scores per thread. Of the configs compiled for sm_90, all with more spill 38
+# registers or more, and some with fewer spill.
 MAX_FLOATS = 191
 MAX_KEYS = 8  # of a wide head's tile a warp: threads that point to more of them spill
 AMD_STAGES = 2
 EMPTY_FACTOR = 4  # rows of a tile over the rows that the longest query fills
-MANY_WAVES = 64  # query tiles a multiprocessor
+MANY_WAVES = 64  # query tiles per multiprocessor
 PROMPT_ROWS = 128  # rows of every sequence: then larger tiles read keys less often
 OF_WIDE_HEADS = frozenset(
     config

@@ -55,7 +55,7 @@ def gpu_of(facts: Mapping[str, str | int]) -> Gpu:
 
 
 def _derived(features: Mapping[str, int]) -> Mapping[str, int]:
-    """Add the number of query heads a KV head, and the columns of a tile that holds a head."""
+    """Add the number of query heads per KV head, and the columns of a tile that holds a head."""
     group = features.get("num_query_heads", 1) // max(1, features.get("num_kv_heads", 1))
     return {**features, "gqa_group_size": group, "head_padded": head_padded(features.get("head_size", 1))}
 

@@ -232,7 +232,7 @@ def test_rows_that_depend_on_the_step_may_end_at_the_fallback(monkeypatch):
     module.for_model = lambda **constants: lambda **lengths: second
     default.FALLBACK = fallback
     package = ModuleType("mine.unified_attention")
-    package.MODULES = {"only": module, "default": default}
+    package.MODULES, package.key_for = {"only": module, "default": default}, None
     monkeypatch.setattr(choices, "kernel_package", lambda kernel: package)
     shared = Choices(MODEL, torch.device("cpu"), "only")
     assert shared.possible() == [first, second, fallback]
@@ -255,16 +255,13 @@ def generated_mixed(monkeypatch):
         "nvidia_h200": lambda **lengths: POD if lengths["num_decodes"] > 100 else SEPARATE,
     }
     for key, module in modules.items():
-        module.choose = steps[key]
         module.for_model = lambda step=steps[key], **constants: step
     modules["nvidia_h200"].POD, modules["nvidia_h200"].SEPARATE = POD, SEPARATE
     modules["nvidia_h200"].configs = lambda **constants: (((POD, SEPARATE), (SEPARATE,)),)
     modules["default"].configs = lambda **constants: (((SEPARATE,),),)
     package = ModuleType("generated.mixed_attention")
     package.MODULES = modules
-    package.for_device = lambda name, arch, vendor: (
-        modules["nvidia_h200" if arch == "sm_90" else "default"].choose
-    )
+    package.key_for = lambda name, arch, vendor: "nvidia_h200" if arch == "sm_90" else "default"
     monkeypatch.setitem(sys.modules, package.__name__, package)
 
 

@@ -29,10 +29,8 @@ def configs(**constants):
     return ((CONFIG,),)
 def for_model(**constants):
     return lambda **lengths: CONFIG
-def choose(**features):
-    return CONFIG
-def for_device(name, arch, vendor):
-    return choose
+def key_for(name, arch, vendor):
+    return "only"
 """
 THEIRS = "qblock_M16_T16_W4_S2"
 
@@ -42,10 +40,12 @@ pytestmark = pytest.mark.usefixtures("new_process", "fresh_imports")
 @pytest.fixture
 def fresh_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """`tmp_path` comes before this repository, and no generated package was imported."""
-    names = ("generated", "mine", "their", packages._HIDDEN)
-    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in names}
-    for name in before:
-        del sys.modules[name]
+    names = ("generated", "mine", "their", packages.INSTALLED)
+
+    def imported() -> list[str]:
+        return [name for name in sys.modules if f"{name}.".startswith(tuple(f"{one}." for one in names))]
+
+    before = {name: sys.modules.pop(name) for name in imported()}
     monkeypatch.setattr(packages, "_named", [])
     # An editable install has a finder that knows this repository's modules before any folder's.
     finders = [finder for finder in sys.meta_path if "ditable" not in repr(finder)]
@@ -54,7 +54,7 @@ def fresh_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     yield
-    for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+    for name in imported():
         del sys.modules[name]
     sys.modules.update(before)
 
@@ -81,7 +81,7 @@ def test_without_a_name_they_are_ours() -> None:
 def test_modules_of_an_earlier_treegen_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package(tmp_path / "mine", "unified_attention")
     path = tmp_path / "mine/unified_attention.py"
-    path.write_text(path.read_text().replace("for_model", "of_a_model"))
+    path.write_text(path.read_text().replace("key_for", "of_a_device"))
     monkeypatch.setenv("ATTN_KERNELS_HEURISTICS", "mine")
     with pytest.raises(ValueError, match=r"mine\.unified_attention"):
         chosen()
@@ -147,7 +147,7 @@ def test_a_module_in_place_of_its_name_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "expected", "name"),
-    [("matmul", OURS, packages._HIDDEN), ("unified_attention", THEIRS, "generated")],
+    [("matmul", OURS, packages.INSTALLED), ("unified_attention", THEIRS, "generated")],
 )
 def test_a_projects_generated_package_comes_first_only_if_it_is_of_attention(
     kernel: str, expected: str, name: str, tmp_path: Path

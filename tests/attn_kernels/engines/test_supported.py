@@ -34,7 +34,7 @@ OPTIONS = {  # of ``run``
     "softcap": "soft caps",
     "alibi_slopes": "ALiBi slopes",
     "sinks": "sinks",
-    "k_scale": "fp8 caches (e4m3) with one scale a layer",
+    "k_scale": "fp8 caches (e4m3) with one scale per layer",
     "lse": "log-sum-exps",
     "bidirectional_ranges": "images whose tokens see each other",
     "causal": "bidirectional attention: encoders, cross-attention",

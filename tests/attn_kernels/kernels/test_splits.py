@@ -46,7 +46,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encount
 
 any_cost = st.sampled_from([0.001, 0.01, 0.1, 3.0])
 any_scores = st.tuples(
-    st.sampled_from(["", "window=1", "window=7", "window=37", "window=300", f"window={2**31 - 1}"]),
+    st.sampled_from(["", "window=1", "window=7", "window=37", f"window={2**31 - 1}"]),
     st.sampled_from(["", "noncausal", "noncausal after=0", "noncausal after=5"]),
     st.sampled_from(["", "softcap"]),
     st.sampled_from(["", "alibi"]),
@@ -54,9 +54,9 @@ any_scores = st.tuples(
     st.sampled_from(["", "scales", "scales=tensor"]),
 ).map(" ".join)
 sequences = st.lists(
-    st.tuples(st.sampled_from([0, 1, 1, 2, 5, 17, 70]), st.sampled_from([-99, -6, 0, 3, 40, 150, 300])),
+    st.tuples(st.sampled_from([0, 1, 1, 2, 5, 17, 35]), st.sampled_from([-99, -6, 0, 3, 40, 130])),
     min_size=1,
-    max_size=4,
+    max_size=3,
 )
 
 
@@ -135,14 +135,14 @@ def test_replays_split_each_batch_by_its_own_lengths(names, fp8, cost):
         cost(value)
         server = Server(make_config(), cache_dtype=cache_dtype, **options)
         assert server.plan.num_splits > 1
-        for seed in range(6):
+        for seed in range(4):
             batch = batch_of(*random_lens(rng), seed, cache_dtype)
             if len(batch.q):
                 assert_close(server.replay(batch), batch.reference(**options))
                 (keys,) = server.plan.workspace[SPLIT_KEYS].tolist()
                 assert abs(keys - expected_keys(batch, MODEL, 16, server.plan.max_query_len)) <= 1
                 found.add(keys)
-    assert len(found) > 6
+    assert len(found) > 4
 
 
 def expected_keys(batch, model, block_m, max_query_len):

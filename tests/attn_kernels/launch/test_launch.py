@@ -41,18 +41,18 @@ def generated(monkeypatch):
 
             return step
 
-        return SimpleNamespace(choose=object(), for_model=for_model, configs=lambda **constants: ((config,),))
+        return SimpleNamespace(for_model=for_model, configs=lambda **constants: ((config,),))
 
     modules = {
         "default": module(GeneratedConfig("qblock", 32, 64, 2, 3)),
         "nvidia_h100": module(GeneratedConfig("qblock", 64, 16, 8, 1)),
     }
 
-    def for_device(name, arch, vendor):
+    def key_for(name, arch, vendor):
         calls.devices.append((name, arch, vendor))
-        return modules["default"].choose
+        return "default"
 
-    unified_attention = SimpleNamespace(MODULES=modules, for_device=for_device)
+    unified_attention = SimpleNamespace(MODULES=modules, key_for=key_for)
     monkeypatch.setitem(sys.modules, "generated", SimpleNamespace(unified_attention=unified_attention))
     monkeypatch.setitem(sys.modules, "generated.unified_attention", unified_attention)
     forget_choices()

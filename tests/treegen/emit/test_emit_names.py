@@ -36,7 +36,7 @@ def _works(folder: Path, content: Content, **table: Any) -> None:
 
 
 DEVICES = "name arch vendor known module for_device _BY_NAME _BY_ARCH typing collections generated choose"
-DEVICES += " Default annotations scale Config Callable MODULES"
+DEVICES += " Default annotations scale Config Callable MODULES key_for heuristic"
 
 
 @pytest.mark.parametrize("key", DEVICES.split())
@@ -50,7 +50,10 @@ USED = (
     "Config choose MODULES for_device NamedTuple config default variant annotations PLAIN_B16_W2 plain_b16_w2"
 )
 USED += " Row fitting all_fitting fits kind step configs for_model model_class lru_cache Callable STEPS steps"
-USED += " steps_row decode decode_row candidates ranked remaining all_remaining passed_over at_most found k"
+USED += (
+    " steps_row decode decode_row candidates ranked passed_over at_most found k Rows Step Heuristic heuristic"
+)
+USED += " step_of_model bound launched by_model fallback regimes constants module"
 
 
 @pytest.mark.parametrize("name", USED.split())
@@ -90,7 +93,7 @@ def _chosen(folder: Path, name: str) -> list[tuple[object, ...]]:
 def test_a_feature_of_steps_may_have_a_name_that_only_functions_of_models_use(tmp_path: Path) -> None:
     usual = _chosen(tmp_path / "usual", "rows")
     assert len(set(usual)) > 1
-    for name in ("kind", "step", "candidates", "remaining", "configs", "fits", "model_class", "Row"):
+    for name in ("bound", "launched", "step", "candidates", "configs", "fits", "model_class", "Row"):
         assert _chosen(tmp_path / name, name) == usual, name
 
 

@@ -32,8 +32,7 @@ def serves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, 
     """A function (name, arch, vendor) -> key of the device whose module serves that GPU."""
     measured = [key for key in DEVICES if key != "unmeasured"]
     with imported(_build(tmp_path_factory.mktemp("project"), DEVICES, measured)) as generated:
-        keys = {module.choose: key for key, module in generated.scale.MODULES.items()}
-        yield lambda name, arch, vendor: keys[generated.scale.for_device(name, arch, vendor)]
+        yield generated.scale.key_for
 
 
 CASES = [
@@ -68,8 +67,8 @@ def test_the_most_exact_name_wins(tmp_path: Path, order: list[str]) -> None:
     devices = {key: {"names": [names[key]], "vendor": "nvidia"} for key in order}
     with imported(_build(tmp_path, devices, order)) as generated:
         package = generated.scale
-        assert package.for_device("NVIDIA H100 NVL", "sm_90", "nvidia") is package.MODULES["h100_nvl"].choose
-        assert package.for_device("NVIDIA H100 PCIe", "sm_90", "nvidia") is package.MODULES["h100"].choose
+        assert package.key_for("NVIDIA H100 NVL", "sm_90", "nvidia") == "h100_nvl"
+        assert package.key_for("NVIDIA H100 PCIe", "sm_90", "nvidia") == "h100"
 
 
 @pytest.mark.parametrize("claim", [{"vendor": "nvidia"}, {"vendor": "nvidia", "arch": "sm_90"}])
@@ -96,6 +95,7 @@ def test_the_first_measured_device_of_an_architecture_serves_its_other_gpus(
         package = generated.scale
         assert package.for_device("NVIDIA GH200", "sm_90", "nvidia") is package.MODULES[key].choose
         for name in order:
+            gpu = (DEVICES[name]["names"][0], "sm_90", "nvidia")
             serves = name if name in measured else key
-            chosen = package.for_device(DEVICES[name]["names"][0], "sm_90", "nvidia")
-            assert chosen is package.MODULES[serves].choose
+            assert package.key_for(*gpu) == serves
+            assert package.for_device(*gpu) is package.MODULES[serves].choose

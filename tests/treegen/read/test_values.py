@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from treegen_builders import (
-    DEVICE,
     KERNEL,
     NARROW,
     WIDE,
@@ -88,7 +87,7 @@ def test_a_module_says_what_its_integers_stand_for(tmp_path: Path) -> None:
         return [10.0, 30.0] if row[2] == 0 else [40.0, 20.0]
 
     path = write_project(tmp_path, spec(**WORDS), shapes=SHAPES * 3, configs=(NARROW, WIDE), times=times)
-    text = (write_package(path) / f"generated/scale/{DEVICE}.py").read_text()
+    text = (write_package(path) / "generated/scale/config.py").read_text()
     assert "    heads: int,  # 0: bf16, 1: fp8\n" in text
     with imported(tmp_path) as generated:
         choose = generated.scale.for_device("NVIDIA H100", "sm_90", "nvidia")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from treegen_builders import REPOSITORY
+from treegen_builders import DEVICE, KERNEL, REPOSITORY
+from treegen_diffs import MEDIUM, NARROW, Ask, commit, git, project, write_modules
 
 from treegen.cli.main import parsed
 
 FOLDER = REPOSITORY / ".github/workflows"
+ACTION = yaml.safe_load((REPOSITORY / "action.yml").read_text())
 WORKFLOWS = {path.name: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yml"))}
 UNTRUSTED, PRIVILEGED = WORKFLOWS["heuristics.yml"], WORKFLOWS["heuristics-comment.yml"]
 ON = True  # YAML 1.1 takes `on` for a boolean
@@ -24,17 +30,18 @@ def steps(workflow: dict[Any, Any]) -> Iterator[dict[str, Any]]:
         yield from job["steps"]
 
 
-def scripts(workflow: dict[Any, Any]) -> Iterator[str]:
+def scripts(steps: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Everything that a shell or JavaScript runs."""
-    for step in steps(workflow):
+    for step in steps:
         yield from (text for text in (step.get("run"), step.get("with", {}).get("script")) if text)
 
 
-@pytest.mark.parametrize("name", WORKFLOWS)
-def test_nothing_is_interpolated_into_what_is_run(name: str) -> None:
-    assert list(scripts(WORKFLOWS[name]))
-    for script in scripts(WORKFLOWS[name]):
-        assert "${{" not in script
+def test_nothing_is_interpolated_into_what_is_run() -> None:
+    texts = [*scripts(ACTION["runs"]["steps"])]
+    for workflow in WORKFLOWS.values():
+        texts += scripts(steps(workflow))
+    assert len(texts) > 6
+    assert not any("${{" in text for text in texts)
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
@@ -45,7 +52,7 @@ def test_every_workflow_is_pinned_and_bounded_and_states_its_permissions(name: s
     assert "permissions" in workflow
     assert all(job["timeout-minutes"] <= 30 for job in workflow["jobs"].values())
     for step in steps(workflow):
-        assert "uses" not in step or re.fullmatch(r"(actions|pypa)/[a-z-]+@v[0-9.]+", step["uses"])
+        assert "uses" not in step or re.fullmatch(r"(actions|pypa)/[a-z-]+@v[0-9.]+|\./", step["uses"])
 
 
 def test_the_workflow_that_runs_the_pull_requests_code_may_only_read() -> None:
@@ -61,12 +68,14 @@ def test_the_workflow_that_may_write_runs_nothing_of_the_pull_request() -> None:
     assert PRIVILEGED[ON] == {"workflow_run": {"workflows": [UNTRUSTED["name"]], "types": ["completed"]}}
     assert PRIVILEGED["permissions"] == {}
     (job,) = PRIVILEGED["jobs"].values()
-    assert job["permissions"] == {"actions": "read", "pull-requests": "write"}
+    assert job["permissions"] == {"actions": "read", "contents": "read", "pull-requests": "write"}
     used = [step["uses"].split("@")[0] for step in steps(PRIVILEGED)]
-    assert used == ["actions/download-artifact", "actions/github-script"]
-    (script,) = scripts(PRIVILEGED)
-    for word in ("child_process", "eval", "require('./", "import(", "exec"):
-        assert word not in script
+    assert used == ["actions/checkout", "actions/download-artifact", "actions/github-script"]
+    assert not {"ref", "repository"} & set(next(steps(PRIVILEGED))["with"])  # the default branch
+    (script,) = scripts(steps(PRIVILEGED))
+    assert re.findall(r"require\((.*?)\)", script) == ["'./.github/post_comment.js'"]
+    for word in ("child_process", "eval", "import(", "exec"):
+        assert word not in script + (REPOSITORY / ".github/post_comment.js").read_text()
 
 
 def test_the_heuristics_workflow_runs_if_its_inputs_change() -> None:
@@ -82,14 +91,45 @@ def test_the_heuristics_workflow_runs_if_its_inputs_change() -> None:
 
 
 def test_ci_loses_no_check_silently() -> None:
-    assert "treegen check --strict" in [step.get("run") for step in steps(UNTRUSTED)]
+    assert "./" in [step.get("uses") for step in steps(UNTRUSTED)]
+    assert any(text.startswith("treegen check --strict") for text in scripts(ACTION["runs"]["steps"]))
     assert "treegen check --strict" in (REPOSITORY / "Makefile").read_text()
 
 
 def test_the_artifact_is_the_one_that_is_downloaded() -> None:
-    (sent,) = [step["with"] for step in steps(UNTRUSTED) if "upload-artifact" in step.get("uses", "")]
+    (sent,) = [step["with"] for step in ACTION["runs"]["steps"] if "upload" in step.get("uses", "")]
     (got,) = [step["with"] for step in steps(PRIVILEGED) if "download-artifact" in step.get("uses", "")]
     assert sent["name"] == got["name"]
+
+
+def test_the_action_compares_a_merge_with_its_base(tmp_path: Path) -> None:
+    """The step's own script, in a checkout as GitHub makes it, where the change makes a shape slower."""
+    repository, review = tmp_path / "repository", tmp_path / "review"
+    project(repository)
+    base = commit(repository)
+    git(repository, "checkout", "-q", "-b", "change")
+    write_modules(repository / "treegen.yaml", {(KERNEL, DEVICE): Ask("area", 64, NARROW, MEDIUM)})
+    commit(repository)
+    git(repository, "checkout", "-q", "main")
+    git(repository, "merge", "-q", "--no-ff", "-m", "merge", "change")
+    program = tmp_path / "bin/treegen"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {sys.executable} -m treegen "$@"\n')
+    program.chmod(0o755)
+    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("id") == "diff"]
+    environment = os.environ | {
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "SPEC": "treegen.yaml",
+        "REVIEW": str(review),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+    }
+    command = ["bash", "-eo", "pipefail", "-c", step["run"]]  # as GitHub runs it
+    status = subprocess.run(command, cwd=repository, env=environment, check=False).returncode
+    assert (status, (review / "status").read_text()) == (1, "1\n")
+    text = (review / "comment.md").read_text()
+    assert base[:7] in text and text == (tmp_path / "summary").read_text()
+    assert (tmp_path / "output").read_text() == f"folder={review}\n"
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=[hook["id"] for hook in HOOKS])

@@ -85,7 +85,7 @@ def test_what_its_autotuner_chose_is_chosen_by_a_module(package: Any) -> None:
 
     made: Any = types.ModuleType("token_shift")
     made.MODULES = {"default": types.SimpleNamespace(choose=choose)}
-    made.for_device = lambda name, arch, vendor: choose
+    made.key_for = lambda name, arch, vendor: "default"
     kernel = package.token_shift_fwd_kernel_short
     kernel.fn = tuned(made, features={"cached": "cache is not None"})(kernel.fn)
     x, cache = torch.randn(2, 3, 12), torch.randn(2, 12)

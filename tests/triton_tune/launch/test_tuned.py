@@ -55,7 +55,7 @@ def package(choose: Callable[..., Config], name: str = "made.doubled") -> types.
         "default": types.SimpleNamespace(choose=scope["choose"]),
     }
     made.VALUES = VALUES  # type: ignore[attr-defined]
-    made.for_device = lambda name, arch, vendor: made.MODULES["cpu" if name == "cpu" else "default"].choose
+    made.key_for = lambda name, arch, vendor: "cpu" if name == "cpu" else "default"  # type: ignore[attr-defined]
     return made
 
 

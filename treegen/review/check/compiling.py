@@ -17,15 +17,15 @@ from treegen.review.printing import counted
 
 _RESOURCES = {
     "shared_memory": "bytes of shared memory",
-    "registers": "registers a thread",
-    "spills": "spilled registers a thread",
+    "registers": "registers per thread",
+    "spills": "spilled registers per thread",
 }
 """The resources that the hook reports of a kernel and that a device may limit, by name."""
 
 _TRIES = 4000
 _SIZES = tuple(many << exponent for exponent in range(14) for many in (1, 3))
 _ANY = 1 << 31
-"""A size that may be as large may be any."""
+"""A size that can reach this counts as unbounded."""
 _STEPS = (1 << 62, *(1 << exponent for exponent in reversed(range(16))))
 
 

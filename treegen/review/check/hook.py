@@ -36,9 +36,9 @@ class CompileCase:
 class KernelNeeds:
     """The resources of a compiled kernel; None where the compiler does not report them."""
 
-    shared_memory: int  # bytes a block
+    shared_memory: int  # bytes per block
     registers: int | None  # a thread
-    spills: int | None  # spilled registers of 4 bytes a thread
+    spills: int | None  # spilled registers of 4 bytes per thread
 
 
 @dataclass(frozen=True)

@@ -5,30 +5,35 @@ from collections.abc import Callable
 from . import default, nvidia_h200
 from .config import Config
 
-__all__ = ["MODULES", "Config", "for_device"]
+__all__ = ["MODULES", "Config", "for_device", "key_for"]
 
 MODULES = {
     "default": default,
     "nvidia_h200": nvidia_h200,
 }
 
-_Choose = Callable[..., Config]
-_BY_NAME: dict[str, _Choose] = {
-    "NVIDIA H200": nvidia_h200.choose,
+_BY_NAME: dict[str, str] = {
+    "NVIDIA H200": "nvidia_h200",
 }
-_BY_ARCH: dict[str, _Choose] = {
-    "sm_90": nvidia_h200.choose,
+_BY_ARCH: dict[str, str] = {
+    "sm_90": "nvidia_h200",
 }
-_BY_VENDOR: dict[str, _Choose] = {
+_BY_VENDOR: dict[str, str] = {
 }
 
 
-def for_device(name: str, arch: str, vendor: str) -> _Choose:
-    """The `choose` of the closest measured GPU: same model, else same architecture, else same vendor, else default.
+def key_for(name: str, arch: str, vendor: str) -> str:
+    """The key of the closest measured GPU's module: same model, else same architecture, else same vendor, else default.
 
     name: as the driver reports it. arch: "sm_90", "gfx942", ... vendor: "nvidia", "amd", ...
     """
-    for known, choose in _BY_NAME.items():
+    for known, key in _BY_NAME.items():
         if name == known or name.startswith((known + " ", known + "-")):
-            return choose
-    return _BY_ARCH.get(arch) or _BY_VENDOR.get(vendor) or default.choose
+            return key
+    return _BY_ARCH.get(arch) or _BY_VENDOR.get(vendor) or "default"
+
+
+def for_device(name: str, arch: str, vendor: str) -> Callable[..., Config]:
+    """The `choose` of the module that `key_for` names."""
+    choose: Callable[..., Config] = MODULES[key_for(name, arch, vendor)].choose
+    return choose

@@ -1,0 +1,102 @@
+"""What is a way of choosing configs worth on models that it has not seen? All ways, on the committed tables.
+
+    python -m benchmarks.choosers
+
+docs/choosers.md describes the ways and the figures. Needs no GPU and no torch; `pip install --no-deps
+helion==1.5.1` adds Helion.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+
+import sklearn
+
+from benchmarks.choosers.judge import AUTOTUNER, Figures, judge_numbered
+from benchmarks.choosers.tables import CASES, Case, read
+from benchmarks.choosers.ways import WAYS
+from benchmarks.common.table import figure
+from treegen.core.errors import InputError
+from treegen.crossval.parallel import processes
+
+LEGEND = """\
+Slowdown: time of the launched config over the best time in the scenario, geometric mean.
+no time: choices that the table did not time there; they count as 2x slower than the best, except in `worst`.
+fell back: choices that failed or that a constraint forbids, and no choice; the kernel's fallback is launched.
+beaten: over 1% slower than the one config that is best in the known scenarios.
+choice, build: CPU time to choose for a model that was met before, and to learn."""
+
+_HEAD = f"{'mean':>31}{'95%':>7}{'worst':>7}{'no time':>9}{'fell back':>11}{'beaten':>8}"
+_HEAD += f"{'to review':>16}{'choice':>10}{'bytes':>9}{'build':>8}"
+
+
+def table(case: Case, found: Mapping[str, Figures | str]) -> list[str]:
+    """The lines of a case, the best mean first."""
+    known, unseen = read(case)
+    others = (
+        "on groups of models left out in turn" if unseen is None else f"on {len(unseen.cost)} of other models"
+    )
+    title = f"{case.name}: {len(known.configs)} configs, {len(known.cost)} scenarios, judged {others}"
+    order = sorted(found, key=lambda way: mean(found[way]))
+    return ["", title, _HEAD, *(f"{way:24}{row(found[way])}" for way in order)]
+
+
+def row(found: Figures | str) -> str:
+    if isinstance(found, str):
+        return f"  left out: {found}"
+    q = found.quality
+    text = f"{figure(q.slowdown, '.3f'):>7}{figure(q.percentile95, '.2f'):>7}{figure(q.worst, '.2f'):>7}"
+    shares = zip((9, 11, 8), (q.unmeasured / q.choices, found.fell_back, found.worse), strict=True)
+    text += "".join(f"{f'{value:.0%}' if value else '-':>{width}}" for width, value in shares)
+    text += f"{found.size:>8,} {found.unit:8}{scaled(found.nanoseconds, 'ns us ms'):>9}"
+    built = figure(found.seconds, ".2f") + " s" * (found.seconds is not None)
+    return f"{text}{scaled(found.stored, 'B KB MB'):>9}{built:>8}"
+
+
+def scaled(value: float, units: str) -> str:
+    """Three digits of a value in the first of these units, or in a thousand times as large ones."""
+    unit, *larger = units.split(maxsplit=1)
+    return scaled(value / 1000, larger[0]) if value >= 999.5 and larger else f"{value:.3g} {unit}"
+
+
+def mean(found: Figures | str) -> float:
+    return math.inf if isinstance(found, str) or found.quality.slowdown is None else found.quality.slowdown
+
+
+def summary(found: Mapping[str, Sequence[Figures | str]]) -> list[str]:
+    """A line a way: the mean of each case."""
+    lines = ["", "Mean slowdowns on other models", " " * 24 + "".join(f"{case.name:>19}" for case in CASES)]
+    for way, cells in found.items():
+        means = ("-" if math.isinf(mean(cell)) else f"{mean(cell):.3f}" for cell in cells)
+        lines.append(f"{way:24}" + "".join(f"{text:>19}" for text in means))
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.choosers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args(arguments)
+    ways = [*WAYS, AUTOTUNER]
+    try:
+        with processes(2) as parallel_map:
+            tasks = [(way, number) for number in range(len(CASES)) for way in ways]
+            figures = parallel_map("ways", judge_numbered, tasks)
+        found = {way: figures[place :: len(ways)] for place, way in enumerate(ways)}
+        print(LEGEND)
+        for number, case in enumerate(CASES):
+            print(*table(case, {way: rows[number] for way, rows in found.items()}), sep="\n")
+        print(*summary(found), sep="\n")
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"\nPython {platform.python_version()}, scikit-learn {sklearn.__version__}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
