@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import TuningError
-from triton_tune.launch.every_autotuner import defaults_of, function_of, run_first
+from triton_tune.launch.every_autotuner import apply_rules, defaults_of, function_of, run_first
 from triton_tune.launch.known_configs import OWN
 from triton_tune.launch.tuned import Tuned
 from tuning_table.names import letters_for
@@ -154,22 +154,13 @@ class AutotunedKernel:
         constants = {p.name for p in params if p.is_constexpr}
         plain = {p.name for p in params if p.do_not_specialize}
         arguments = self.arguments(launch)
-        computed = [self._computed({**arguments, **c.config.all_kwargs()}) for c in self.configs.values()]
+        each = (config.config.all_kwargs() for config in self.configs.values())
+        computed = [apply_rules(self.tuner, {**arguments, **config}) for config in each]
         given = (
             repr(value) if name in constants else _special(value, plain=name in plain)
             for name, value in sorted(arguments.items())
         )
         return (*given, repr(computed))
-
-    def _computed(self, arguments: dict[str, Any]) -> list[Any]:
-        """What `@triton.heuristics` below the autotuner computes: constants, in an order of their own."""
-        found, kernel = [], self.tuner.fn
-        while isinstance(kernel, Heuristics):
-            for name, rule in kernel.values.items():
-                arguments[name] = rule(arguments)
-                found.append(arguments[name])
-            kernel = kernel.fn
-        return found
 
 
 def _jitted(kernel: Any) -> Any:

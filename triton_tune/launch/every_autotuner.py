@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from triton.runtime.autotuner import Autotuner
+from triton.runtime.autotuner import Autotuner, Heuristics
 
 from triton_tune.launch.environment import DOES_NOT_FIT
 
@@ -89,6 +89,17 @@ def defaults_of(function: Any) -> dict[str, Any]:
     """The defaults of a function's arguments, by name."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def apply_rules(tuner: Autotuner, arguments: dict[str, Any]) -> list[Any]:
+    """Add what `@triton.heuristics` below the autotuner computes to the arguments; returns it in order."""
+    found, kernel = [], tuner.fn
+    while isinstance(kernel, Heuristics):
+        for name, rule in kernel.values.items():
+            arguments[name] = rule(arguments)
+            found.append(arguments[name])
+        kernel = kernel.fn
+    return found
 
 
 def capturing() -> bool:

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import in_one_line
 from triton_tune.core.identity import source_hash
 from triton_tune.launch.every_autotuner import (
+    apply_rules,
     capturing,
     defaults_of,
     function_name,
@@ -176,7 +177,7 @@ class Recorder:
 
     def _arguments(self, values: Mapping[str, Any]) -> tuple[Any, Any, dict[str, torch.Tensor]]:
         """A launch's arguments in plain data; the sizes of storages in bytes; and samples of tensors."""
-        tensors = {n: v for n, v in values.items() if type(v) is torch.Tensor or isinstance(v, torch.Tensor)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
         begins: dict[int, int] = {}
         ends: dict[int, int] = {}
         for tensor in tensors.values():
@@ -221,10 +222,10 @@ class Recorder:
     def flush(self) -> None:
         """Write how often each launch was made so far."""
         self._flushed = time.monotonic()
-        if self._noted:
-            kept = {noted.number: [noted.count, noted.us] for noted in self._noted.values()}
-            with self._lock:
-                self._write({"counts": kept})
+        with self._lock:
+            if self._noted:
+                counts = {noted.number: [noted.count, noted.us] for noted in self._noted.values()}
+                self._write({"counts": counts})
 
     def _write(self, line: Mapping[str, Any]) -> None:
         """Append a line as a whole. The program goes on without a record where that is not possible."""
@@ -311,11 +312,7 @@ def grids(tuner: Autotuner, grid: Any, values: Mapping[str, Any]) -> list[Any]:
     found: list[Any] = []
     for config in tuner.configs:
         known = {**defaults_of(function_of(tuner)), **values, **config.all_kwargs()}
-        kernel = tuner.fn
-        while isinstance(kernel, Heuristics):
-            for name, rule in kernel.values.items():
-                known[name] = rule(known)
-            kernel = kernel.fn
+        apply_rules(tuner, known)
         size = grid(known)
         size = list(size) if isinstance(size, tuple | list) else [size]
         entry = [{name: _plain(value) for name, value in config.kwargs.items()}, [int(n) for n in size]]
