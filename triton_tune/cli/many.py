@@ -4,10 +4,9 @@ import argparse
 import contextlib
 import pickle
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,32 +17,16 @@ from triton_tune.core.device import devices_from, memory_bytes
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Times
 from triton_tune.kernel.autotuned import AutotunedKernel
-from triton_tune.kernel.measuring import KernelFile, Shape, judges_of
+from triton_tune.kernel.measuring import KernelFile, job_for, judges_of, prepare
 from triton_tune.kernel.recorded import load_recorded
 from triton_tune.kernel.workload import workload_on
 from triton_tune.launch.install import packages_in, tuned_kernel
-from triton_tune.processes.compile_ahead import CompileAhead, Job
+from triton_tune.processes.compile_ahead import CompileAhead
 from triton_tune.run.fill import GO_ON, Filling, measure, save_all
 from triton_tune.run.workload import Space, Workload
 from triton_tune.search.together import BETWEEN, Together
 from triton_tune.search.worth import worth
 from tuning_table.table import RUN, Visit
-
-Scenario = tuple[KernelFile, Shape]
-
-
-def prepare(scenario: Scenario, repeat: int, device: torch.device) -> Any:
-    file, shape = scenario
-    return file.prepare(shape, repeat, device)
-
-
-def job_for(scenario: Scenario, config: str, device: torch.device) -> Job:
-    file, shape = scenario
-    return file.job_for(shape, config, device)
-
-
-def launches(scenario: Scenario) -> Sequence[str]:
-    return judges_of(scenario[1])
 
 
 def workloads_of(folder: Path, device: torch.device) -> tuple[dict[str, Workload], dict[str, str]]:
@@ -87,11 +70,11 @@ def run_record(options: argparse.Namespace) -> int:
     with GpuBench(devices, options.compile_workers, load) as bench, contextlib.ExitStack() as stack:
         workloads, refused = workloads_of(folder, devices[0])
         scenarios = {
-            f"{name}{BETWEEN}{scenario}": (KernelFile(folder, name), shape)
+            f"{name}{BETWEEN}{scenario}": shape
             for name, workload in workloads.items()
             for scenario, shape in workload.subject.scenarios.items()
         }
-        bench.begin(Subject(scenarios, prepare, job_for, launches))
+        bench.begin(Subject(scenarios, prepare, job_for, judges_of))
         tables = _Tables(options, workloads, bench.facts, stack)
         bench.configs = {config: config for space in tables.spaces.values() for config in space.configs}
         problems = {name: space.problem for name, space in tables.spaces.items()}
@@ -196,11 +179,10 @@ def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) ->
             continue
         module = modules[recorded.functions[name]]
         ours = AutotunedKernel(tuned_kernel(recorded.tunings[name].kernel, module))
-        file = KernelFile(folder.resolve(), name)
         for shape in workload.subject.scenarios.values():
             chosen = ours.chosen(pickle.loads(shape.launch)) if shape.launch is not None else None
             if chosen is not None:
-                jobs.append(job_for((file, shape), chosen, device))
+                jobs.append(job_for(shape, chosen, device))
     with CompileAhead(device, workers) as processes:
         done = processes.compile(dict.fromkeys(jobs))
     return f"{done.jobs} kernels compiled ahead, {done.failed} failed, {len(refused)} left out"

@@ -54,9 +54,10 @@ EXCLUDED = "left out by early_config_prune"
 
 @dataclass(frozen=True)
 class Shape:
-    """A scenario's shape by its position in the file's list; it is pickled for processes."""
+    """A scenario's shape by its position in its file's list; it is pickled for processes."""
 
     id: str
+    file: "KernelFile"
     position: int
     key: Hashable = None  # what kernels are compiled for
     launch: bytes | None = None  # by which they are compiled; as of ``without_memory``
@@ -80,8 +81,7 @@ class KernelFile:
         """The hash of all source on which times and checks depend, as this process has it."""
         return loaded(self).source_hash
 
-    def prepare(self, shape: Shape, repeat: int, device: torch.device) -> Callable[[str, float], Cell]:
-        """What checks and times a config at a shape (``bench.worker.Prepare``)."""
+    def prepare(self, shape: Shape, device: torch.device) -> Callable[[str, float], Cell]:
         tuning, kernel, _ = loaded(self)
         values = tuning.shapes[shape.position]
         with self.located(kernel):
@@ -144,8 +144,14 @@ class KernelFile:
                 error.add_note(Path(place).name)
             raise
 
-    def job_for(self, shape: Shape, config: str, device: torch.device) -> "CompileJob":
-        return CompileJob(self, shape, config)
+
+def prepare(shape: Shape, repeat: int, device: torch.device) -> Callable[[str, float], Cell]:
+    """What checks and times a config at a shape (``bench.worker.Prepare``)."""
+    return shape.file.prepare(shape, device)
+
+
+def job_for(shape: Shape, config: str, device: torch.device) -> "CompileJob":
+    return CompileJob(shape, config)
 
 
 def judges_of(shape: Shape) -> tuple[str, ...]:
@@ -155,7 +161,6 @@ def judges_of(shape: Shape) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class CompileJob:
-    file: KernelFile
     shape: Shape
     config: str
 
@@ -163,15 +168,15 @@ class CompileJob:
     def needs(self) -> frozenset[Hashable]:
         if self.config in self.shape.excluded:
             return frozenset()
-        return frozenset({(self.file.name, self.shape.key, self.config)})
+        return frozenset({(self.shape.file.name, self.shape.key, self.config)})
 
     @property
     def cost(self) -> int:
-        kernel = loaded(self.file).kernel
+        kernel = loaded(self.shape.file).kernel
         return math.prod(max(1, value) for value in kernel.configs[self.config].parameters.values())
 
     def run(self, device: torch.device) -> None:
-        tuning, kernel, _ = loaded(self.file)
+        tuning, kernel, _ = loaded(self.shape.file)
         launch: Launch | None
         if self.shape.launch is not None:  # with tensors that need no memory in each process
             launch = pickle.loads(self.shape.launch)

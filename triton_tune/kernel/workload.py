@@ -15,7 +15,7 @@ from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import described_alone, first_launch, make, without_memory
-from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, judges_of, loaded
+from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, job_for, judges_of, loaded, prepare
 from triton_tune.kernel.recorded import function_in, tunings_in
 from triton_tune.kernel.tuning import Tuning
 from triton_tune.launch.features import value_of
@@ -87,7 +87,7 @@ def workload_on(
     return Workload(
         kernel=name,
         features=names,
-        subject=Subject(shapes, file.prepare, file.job_for, judges_of),
+        subject=Subject(shapes, prepare, job_for, judges_of),
         space=lambda facts: space,
         source_hash=file.source_hash,
         timing=TIMING,
@@ -121,7 +121,7 @@ def _look_at(
         launch = first_launch(kernel, tuning, make(tuning, shape, META if recorded else device))
     if launch is None:
         raise TuningError(f"its call did not launch {kernel.name}")
-    values = _values(kernel, tuning, kernel.arguments(launch))
+    values = _values(kernel, tuning, kernel.arguments(launch), recorded=recorded)
     chosen = kernel.chosen(launch) if ask_module else None
     compiled = (kernel.specialisation(launch), without_memory(launch)) if compiles else ()
     return _Look(values, *kernel.pruned(launch), chosen, *compiled)
@@ -150,7 +150,7 @@ def _look_at_shapes(
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
         judges = () if tuning.reference else _judges(kernel, look.kept)
-        found[name] = Shape(name, position, look.key, look.launch, look.excluded, judges), look
+        found[name] = Shape(name, file, position, look.key, look.launch, look.excluded, judges), look
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
     return dict(found.values())
@@ -233,9 +233,16 @@ def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> l
     return lines
 
 
-def _values(kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The features of a launch: the autotuner's key, the user's own, and element types."""
-    keys = [n for n in kernel.tuner.keys if n in arguments and not isinstance(arguments[n], float)]
+def _values(
+    kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any], *, recorded: bool
+) -> dict[str, Any]:
+    """The features of a launch: the autotuner's key, the user's own, and element types.
+
+    recorded: nobody can mend the key, so that its floats are left out.
+    """
+    keys = [name for name in kernel.tuner.keys if name in arguments]
+    if recorded:
+        keys = [name for name in keys if not isinstance(arguments[name], float)]
     found = {name: arguments[name] for name in keys}
     features = kernel.tuned_features if tuning.features is None else tuning.features
     found.update({name: value_of(feature, arguments) for name, feature in features.items()})

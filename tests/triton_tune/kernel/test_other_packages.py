@@ -74,9 +74,9 @@ def test_it_is_measured_with_features_of_its_arguments_and_all_results_checked(
     assert workload.features == ("BD", "T", "cache_dtype")
     assert workload.provenance == {"values": {"cache_dtype": ["float32", "none"]}}
     for shape in workload.subject.scenarios.values():
-        measure = right.prepare(shape, 0, CPU)
+        measure = right.prepare(shape, CPU)
         assert isinstance(measure("W4_S2", 1e9), float)
-        assert isinstance(wrong.prepare(shape, 0, CPU)("W4_S2", 1e9), Failure)
+        assert isinstance(wrong.prepare(shape, CPU)("W4_S2", 1e9), Failure)
 
 
 def test_what_its_autotuner_chose_is_chosen_by_a_module(package: Any) -> None:
