@@ -207,7 +207,8 @@ def test_the_hopper_kernel_compiles_at_the_largest_sizes_that_it_takes(
         return {}
 
     monkeypatch.setattr(module, "compile_config", compile_config)
-    monkeypatch.setattr(module, "compile_divide", lambda target: Resources(0, None, None))
+    monkeypatch.setattr(module, "compile_source", lambda source, target: None)
+    monkeypatch.setattr(module, "measure", lambda kernel: Resources(0, None, None))
     for target, features in (("sm_90", ()), ("sm_80", ()), ("sm_90", ("fp8",))):
         head_size, group = given
         shape = CompileShape(target, head_size, 16, group, torch.bfloat16, features)

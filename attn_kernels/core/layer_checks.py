@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from attn_kernels.core.checks import FP8, INT32_LIMIT, check_causal, check_int
+from attn_kernels.core.checks import FP8, INT32_LIMIT, check_causal, check_data, check_int, check_tensor
 from attn_kernels.core.structures import Plan
 
 FLOAT32_LIMIT = 3.4e38
@@ -16,7 +16,7 @@ def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tens
     """Check the tensors of a layer: shapes, dtypes, devices, strides, page ids against the caches' size."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan is a {type(plan).__name__}, but what attn_kernels.plan returns is needed")
-    query_shape = (plan.num_query_tokens, plan.model.num_query_heads, plan.model.head_size)
+    query_shape = (plan.lengths.num_query_tokens, plan.model.num_query_heads, plan.model.head_size)
     dtype = plan.model.dtype
     for name, tensor in (("q", q), ("out", out)):
         check_data(name, tensor, query_shape, (dtype,), plan.device)
@@ -32,32 +32,9 @@ def check_run(plan: Plan, q: Tensor, k_cache: Tensor, v_cache: Tensor, out: Tens
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         check_data(name, cache, cache_shape, (cache_dtype,), plan.device)
         _check_offset(name, cache, plan.model.block_size * cache.stride(1))
-    if plan.max_page_id is not None and plan.max_page_id >= num_blocks:
-        raise ValueError(
-            f"block_table uses page id {plan.max_page_id}, but k_cache holds only {num_blocks} pages"
-        )
-
-
-def check_data(
-    name: str,
-    tensor: Tensor,
-    shape: tuple[int, ...],
-    dtypes: tuple[torch.dtype, ...],
-    device: torch.device,
-    of_device: str = "the plan was made for",
-) -> None:
-    """Check a tensor; ``of_device`` says in an error what the device is that it should be on."""
-    check_tensor(name, tensor)
-    if tensor.shape != shape:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {shape} is needed")
-    if tensor.dtype not in dtypes:
-        needed = " or ".join(map(str, dict.fromkeys(dtypes)))
-        raise TypeError(f"{name} has dtype {tensor.dtype}, but {needed} is needed")
-    if tensor.device != device:
-        raise ValueError(f"{name} is on {tensor.device}, but {of_device} {device}")
-    stride = tensor.stride(-1)
-    if stride != 1 and shape[-1] > 1:
-        raise ValueError(f"{name} has stride {stride} in its last dimension, but 1 is needed")
+    used = plan.batch.max_page_id
+    if used is not None and used >= num_blocks:
+        raise ValueError(f"block_table uses page id {used}, but k_cache holds only {num_blocks} pages")
 
 
 def _check_offset(name: str, tensor: Tensor, offset: int) -> None:
@@ -108,14 +85,14 @@ def check_scoring(
         else:
             _check_positive(name, scale)
     if lse is not None:
-        check_data("lse", lse, (*heads, plan.num_query_tokens), (torch.float32,), plan.device)
+        check_data("lse", lse, (*heads, plan.lengths.num_query_tokens), (torch.float32,), plan.device)
         if not lse.is_contiguous():
             raise ValueError(f"lse has strides {lse.stride()}, but a contiguous tensor is needed")
     if bidirectional_ranges is not None:
         name, ranges = "bidirectional_ranges", bidirectional_ranges
         check_tensor(name, ranges)
         count = ranges.shape[1] if ranges.ndim == 3 else 1
-        check_data(name, ranges, (plan.num_seqs, count, 2), (torch.int32,), plan.device)
+        check_data(name, ranges, (plan.lengths.num_seqs, count, 2), (torch.int32,), plan.device)
         if not ranges.is_contiguous():
             raise ValueError(f"{name} has strides {ranges.stride()}, but contiguous memory is needed")
 
@@ -130,11 +107,6 @@ def _check_positive(name: str, value: float) -> None:
 def check_own_memory(name: str, tensor: Tensor) -> None:
     if any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
         raise ValueError(f"{name} has strides {tensor.stride()}, but each row needs memory of its own")
-
-
-def check_tensor(name: str, tensor: object) -> None:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} is a {type(tensor).__name__}, but a torch.Tensor is needed")
 
 
 def check_no_gradient(tensors: Iterable[object], names: Iterable[str]) -> None:

@@ -1,12 +1,7 @@
 """Lengths of sequences as the host knows them, and the two parts of a mixed batch."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple, Self
-
-from torch import Tensor
-
-from attn_kernels.core.checks import check_int
 
 MAX_DRAFT = 8  # query tokens of a decode, drafted tokens of speculative decoding included
 
@@ -85,68 +80,3 @@ class Parts(NamedTuple):
         count = next((i for i, length in enumerate(query_lens) if length > MAX_DRAFT), len(query_lens))
         prompts = Lengths.of(query_lens[count:], context_lens[count:])
         return cls(Lengths.of(query_lens[:count], context_lens[:count]), prompts)
-
-
-def check_parts(parts: object, batch: Lengths, *, add_up: Sequence[str]) -> None:
-    """Check the lengths of parts against those of their batch; host-only.
-
-    Args:
-        add_up: fields of Lengths that must add up to those of the batch; none if they are the maxima of a
-            captured graph: one step need not reach those of both parts.
-
-    Raises:
-        TypeError: ``parts`` is not a Parts of two Lengths of plain ints.
-        ValueError: the lengths contradict each other.
-    """
-    if not isinstance(parts, Parts) or not all(isinstance(part, Lengths) for part in parts):
-        raise TypeError(f"parts is {parts!r}, but an attn_kernels.Parts of two Lengths is needed")
-    for name, part in parts._asdict().items():
-        _check_part(f"parts.{name}", part, batch)
-    if parts.decodes.max_query_len > MAX_DRAFT:
-        raise ValueError(
-            f"parts.decodes.max_query_len is {parts.decodes.max_query_len}, but at most {MAX_DRAFT} is needed"
-        )
-    for field in add_up:
-        counts = [getattr(part, field) for part in parts]
-        if sum(counts) != getattr(batch, field):
-            raise ValueError(
-                f"{field} of parts is {counts[0]} and {counts[1]}, but the batch has {getattr(batch, field)}"
-            )
-
-
-def _check_part(name: str, part: Lengths, batch: Lengths) -> None:
-    for field, value, most in zip(Lengths._fields, part, batch, strict=True):
-        if type(value) is not int or value < 0:
-            check_int(f"{name}.{field}", value, 0)
-        if value > most:
-            raise ValueError(f"{name}.{field} is {value}, but {field} of the batch is only {most}")
-    if part.num_query_tokens > part.num_seqs * part.max_query_len:
-        raise ValueError(
-            f"{name}.num_query_tokens is {part.num_query_tokens}, but {part.num_seqs} sequences of at most "
-            f"{part.max_query_len} tokens hold no more than {part.num_seqs * part.max_query_len}"
-        )
-
-
-def check_part_contents(cu_seqlens_q: Tensor, seqused_k: Tensor, parts: Parts) -> None:
-    """Check the contents of the index tensors against the lengths of both parts.
-
-    Reads the tensors, so it synchronises with a GPU. Raises ValueError about the first length that is wrong.
-    """
-    starts, count = cu_seqlens_q.tolist(), parts.decodes.num_seqs
-    query_lens = [stop - start for start, stop in pairwise(starts)]
-    for tensor, field, lens in (
-        ("cu_seqlens_q", "max_query_len", query_lens),
-        ("seqused_k", "max_seq_len", seqused_k.tolist()),
-    ):
-        for i, length in enumerate(lens):
-            name = "decodes" if i < count else "prompts"
-            most = getattr(getattr(parts, name), field)
-            if length > most:
-                raise ValueError(
-                    f"{tensor} gives sequence {i} a length of {length}, but parts.{name}.{field} is {most}"
-                )
-    if starts[count] != parts.decodes.num_query_tokens:
-        raise ValueError(
-            f"cu_seqlens_q gives the first {count} sequences {starts[count]} query tokens, but "
-            f"parts.decodes.num_query_tokens is {parts.decodes.num_query_tokens}"
-        )

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from attn_kernels.core.batch import Batch
 from attn_kernels.core.config import Config
+from attn_kernels.core.lengths import Lengths
 from attn_kernels.core.model import Model
 
 
@@ -16,23 +18,18 @@ from attn_kernels.core.model import Model
 class Plan:
     """The data that all layers of one step share; nothing changes it but a config that does not fit."""
 
-    cu_seqlens_q: Tensor
-    seqused_k: Tensor
-    block_table: Tensor
-    device: torch.device
-    num_seqs: int
-    num_query_tokens: int
-    max_query_len: int
-    max_seq_len: int
+    batch: Batch = field(repr=False)  # of the whole step
     model: Model
+    device: torch.device
     config: Config  # with parts, that of the prompts
-    max_page_id: int | None  # the largest in use; None if contents were not checked
-    workspace: tuple[Tensor, ...]  # what the variant needs beside the batch; layers use it one after another
+    lengths: Lengths  # of what this plan launches: the batch, or a part of it
+    cu_seqlens_q: Tensor = field(repr=False)  # likewise
     launch_cache: dict[Hashable, Any] = field(repr=False)  # by signature; shared by plans of config and model
+    part: int = 0  # of a mixed batch: 0 or 1, or 2 for both in one launch
     num_splits: int = 1  # into which contexts are split at most (``kernels.splits``)
     split_keys: int = 1  # keys of each
-    for_capture: bool = False  # of a graph: the lengths are maxima, and the GPU finds the keys of each split
-    lse_stride: int = 0  # elements from one head to the next in ``lse``: query tokens of the whole batch
+    # What the variant needs beside the batch; layers use it one after another.
+    workspace: tuple[Tensor, ...] = field(default=(), repr=False)
     launches: dict[Hashable, Any] = field(
         default_factory=dict, repr=False
     )  # by signature; of this plan alone

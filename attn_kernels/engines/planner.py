@@ -8,10 +8,11 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
+from attn_kernels.core.batch import checked_batch
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.planning.plan import plan
+from attn_kernels.planning.plan import plan_batch
 from attn_kernels.planning.workspace import Workspace
 
 
@@ -56,11 +57,11 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
             f"a sequence, so at most {room} is possible"
         )
     max_seq_len = min(max(max_seq_len, max_query_len) if step.causal else max_seq_len, room)
-    total = num_seqs * max_seq_len
-    contexts = None
-    if step.seq_lens_cpu_upper_bound is not None and not step.for_capture:
-        contexts = step.seq_lens_cpu_upper_bound.numpy()[:num_seqs].clip(max=max_seq_len)
-        total = int(contexts.sum())
+    bounds = step.seq_lens_cpu_upper_bound
+    if bounds is None or step.for_capture:
+        bounds = torch.full((num_seqs,), max_seq_len, device="cpu")
+    contexts = bounds.numpy()[:num_seqs].clip(max=max_seq_len)
+    total = int(contexts.sum())
     lengths = Lengths(num_seqs, num_tokens, max_query_len, max_seq_len, total)
     if max_query_len <= MAX_DRAFT or step.for_capture:
         return lengths, None
@@ -69,12 +70,8 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
     count = int((query_lens > MAX_DRAFT).argmax())  # 0 also if there is none
     if count == 0:
         return lengths, None
-    decode_tokens = int(starts[count])
-    of_decodes = of_prompts = max_seq_len
-    decode_keys = count * max_seq_len
-    if contexts is not None:
-        of_decodes, of_prompts = int(contexts[:count].max()), int(contexts[count:].max())
-        decode_keys = int(contexts[:count].sum())
+    decode_tokens, decode_keys = int(starts[count]), int(contexts[:count].sum())
+    of_decodes, of_prompts = int(contexts[:count].max()), int(contexts[count:].max())
     decodes = Lengths(count, decode_tokens, int(query_lens[:count].max()), of_decodes, decode_keys)
     prompts = Lengths(
         num_seqs - count, num_tokens - decode_tokens, max_query_len, of_prompts, total - decode_keys
@@ -144,20 +141,10 @@ class Planner:
         stated = int(step.max_seq_len) if bounds is None else max(int(step.max_seq_len), *bounds.tolist())
         if stated > lengths.max_seq_len:  # dummy batches may have more keys than the block table
             seq_lens = seq_lens.clamp(max=lengths.max_seq_len)
-        workspace: Workspace | None = self.workspace
-        if lengths.num_seqs > self.workspace.max_num_seqs:  # local attention makes sequences of chunks
-            workspace = None
-        return plan(
-            step.query_start_loc,
-            seq_lens,
-            step.block_table,
-            model,
-            num_query_tokens=lengths.num_query_tokens,
-            max_query_len=lengths.max_query_len,
-            max_seq_len=lengths.max_seq_len,
-            num_kv_tokens=lengths.num_kv_tokens,
-            check=False,
-            for_capture=step.for_capture,
-            workspace=workspace,
-            parts=parts,
+        index = (step.query_start_loc, seq_lens, step.block_table)
+        batch = checked_batch(
+            index, model, *lengths[1:], parts=parts, for_capture=step.for_capture, contents=False
         )
+        # Local attention makes sequences of chunks, which may be too many.
+        fits = lengths.num_seqs <= self.workspace.max_num_seqs
+        return plan_batch(batch, model, workspace=self.workspace if fits else None)

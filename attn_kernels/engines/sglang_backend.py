@@ -204,7 +204,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
         step = self.forward_metadata[own_cache]
         heads, window = kind = kind_of(layer)
         plan = step.plans.get(kind) or step.plan_for(kind)
-        tokens = plan.num_query_tokens
+        tokens = plan.lengths.num_query_tokens
         rows = q.view(-1, heads, layer.head_dim)
         out = torch.empty_like(rows) if rows.shape[0] == tokens else torch.zeros_like(rows)
         run(

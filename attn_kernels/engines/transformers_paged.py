@@ -193,7 +193,7 @@ def paged_attention(
         k_cache, v_cache = all_keys[shared.copied], all_values[shared.copied]
     rows = query[0].transpose(0, 1).contiguous()
     # Rows that pad a step are in no sequence, so nothing is written there.
-    out = torch.zeros_like(rows) if shared.plan.for_capture else torch.empty_like(rows)
+    out = torch.zeros_like(rows) if shared.plan.batch.for_capture else torch.empty_like(rows)
     run(
         shared.plan,
         rows,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from attn_kernels.core.lengths import Lengths
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
 from attn_kernels.engines.planner import Planner, StepMetadata, over_own_keys, with_own_keys
@@ -23,8 +24,8 @@ class TwoPlans(NamedTuple):
     first_is_causal: bool  # where no sequence has two queries, of which the first would see fewer keys
 
     @property
-    def num_query_tokens(self) -> int:
-        return self.second.num_query_tokens
+    def lengths(self) -> Lengths:
+        return self.second.lengths
 
 
 def passes_of(

@@ -125,7 +125,7 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
                 dtype = self.kv_cache_dtype
                 reshape_and_cache_flash(key, value, k_store, v_store, slots, dtype, *self._scales)
         plan = attn_metadata.plans.get(self.num_heads) or attn_metadata.plan_for(self.num_heads)
-        out, tokens = output, plan.num_query_tokens
+        out, tokens = output, plan.lengths.num_query_tokens
         if query.shape[0] != tokens:  # padded for a piecewise graph
             query, out = query[:tokens], output[:tokens]
         if isinstance(plan, TwoPlans):

@@ -28,60 +28,18 @@ LEAST_HALVED = 64  # rows of these: a thread of a usual config has no registers 
 # Integers that never specialise a kernel, so that no step and no other model compiles it again. Strides are
 # in units of query_unit or cache_unit elements, which is all that a wide load must know of them.
 RUNTIME_INTS = (
-    "window",
-    "ahead",
-    "causal",
-    "num_seqs",
-    "num_decodes",
-    "num_decode_tokens",
-    "max_decode_len",
-    "max_query_len",
-    "max_draft",
-    "heads_per_group",
-    "num_kv_heads",
-    "split_keys",
-    "num_splits",
-    "max_q_blocks",
-    "tiles_at",
-    "multiprocessors",
-    "block_q",
-    "tile_size",
-    "max_ranges",
-    "stride_q_token",
-    "stride_q_head",
-    "stride_out_token",
-    "stride_out_head",
-    "stride_lse",
-    "stride_a_token",
-    "stride_a_head",
-    "stride_b_token",
-    "stride_b_head",
-    "stride_lse_a",
-    "stride_lse_b",
-    "stride_table",
-    "stride_k_page",
-    "stride_k_slot",
-    "stride_k_head",
-    "stride_v_page",
-    "stride_v_slot",
-    "stride_v_head",
-    "k_page_rows",
-    "k_head_rows",
-    "k_head_columns",
-    "v_page_rows",
-    "v_head_rows",
+    *("window", "ahead", "causal", "num_seqs", "num_decodes", "num_decode_tokens", "max_decode_len"),
+    *("max_query_len", "max_draft", "heads_per_group", "num_kv_heads", "split_keys", "num_splits"),
+    *("max_q_blocks", "tiles_at", "multiprocessors", "block_q", "tile_size", "max_ranges"),
+    *("stride_q_token", "stride_q_head", "stride_out_token", "stride_out_head", "stride_lse"),
+    *("stride_a_token", "stride_a_head", "stride_b_token", "stride_b_head", "stride_lse_a", "stride_lse_b"),
+    *("stride_table", "stride_k_page", "stride_k_slot", "stride_k_head", "stride_v_page", "stride_v_slot"),
+    *("stride_v_head", "k_page_rows", "k_head_rows", "k_head_columns", "v_page_rows", "v_head_rows"),
     "v_head_columns",
 )
 INDEX_POINTERS = (
-    "block_table_ptr",
-    "cu_seqlens_q_ptr",
-    "cu_decodes_ptr",
-    "cu_prompts_ptr",
-    "seqused_k_ptr",
-    "counters_ptr",
-    "split_keys_ptr",
-    "schedule_ptr",
-    "ranges_ptr",
+    *("block_table_ptr", "cu_seqlens_q_ptr", "cu_decodes_ptr", "cu_prompts_ptr", "seqused_k_ptr"),
+    *("counters_ptr", "split_keys_ptr", "schedule_ptr", "ranges_ptr"),
 )
 LSE_POINTERS = ("lse_ptr", "lse_a_ptr", "lse_b_ptr")
 UNALIGNED_POINTERS = (*INDEX_POINTERS, "slopes_ptr", "sinks_ptr", "k_scale_ptr", "v_scale_ptr", *LSE_POINTERS)
@@ -94,13 +52,13 @@ JIT_OPTIONS: dict[str, Any] = {
 ONE_PROGRAM_OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 CU_SEQLENS_Q = OfPlan(attrgetter("cu_seqlens_q"))
-SEQUSED_K = OfPlan(attrgetter("seqused_k"))
-BLOCK_TABLE = OfPlan(attrgetter("block_table"))
-STRIDE_TABLE = OfPlan(lambda plan: plan.block_table.stride(0))
-NUM_SEQS = OfPlan(attrgetter("num_seqs"))
+SEQUSED_K = OfPlan(attrgetter("batch.seqused_k"))
+BLOCK_TABLE = OfPlan(attrgetter("batch.block_table"))
+STRIDE_TABLE = OfPlan(lambda plan: plan.batch.block_table.stride(0))
+NUM_SEQS = OfPlan(attrgetter("lengths.num_seqs"))
 NUM_SPLITS = OfPlan(attrgetter("num_splits"))
-MAX_QUERY_LEN = OfPlan(attrgetter("max_query_len"))
-LSE_STRIDE = OfPlan(attrgetter("lse_stride"))
+MAX_QUERY_LEN = OfPlan(attrgetter("lengths.max_query_len"))
+LSE_STRIDE = OfPlan(attrgetter("batch.lengths.num_query_tokens"))
 
 
 def one_program_grid(plan: Plan) -> tuple[int]:

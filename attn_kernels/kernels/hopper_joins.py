@@ -126,7 +126,7 @@ def bind_joins(plan: Plan, layer: Layer, partials: Sequence[OfPlan], schedule: O
     roles = roles_of(plan.config, model.gqa_group_size)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
-        q_blocks = roles.max_q_blocks(plan.num_query_tokens, plan.num_seqs)
+        q_blocks = roles.max_q_blocks(plan.lengths.num_query_tokens, plan.lengths.num_seqs)
         return q_blocks, model.num_kv_heads, BLOCK_M // ROWS
 
     return Launch(join_prompts_kernel, programs, arguments, OPTIONS, lambda plan: plan.num_splits > 1)

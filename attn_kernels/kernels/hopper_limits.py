@@ -1,23 +1,17 @@
-"""What the Hopper kernel can compute, what it is compiled for, and its launches where it can be used.
+"""What the Hopper kernel can compute, and what it is compiled for.
 
-This is the one statement of its limits: rules of tuning runs ask it, and ``treegen check`` proves the spec's
-constraints against it.
+This is the one statement of its limits: the check of configs, launches, rules of tuning runs and offline
+compilation ask it, and ``treegen check`` proves the spec's constraints against it.
 """
 
-import importlib
-from collections.abc import Sequence
-from functools import cache, lru_cache
-from types import ModuleType
-from typing import TypeGuard
+from functools import lru_cache
 
-import torch
 from torch import Tensor
 
 from attn_kernels.core.config import Config
-from attn_kernels.core.structures import Launch, Layer, OfPlan, Plan
-from attn_kernels.kernels.arguments import CU_SEQLENS_Q, VECTOR_BYTES, multiprocessors
-from attn_kernels.kernels.schedule import BLOCK_M, Roles, bind_schedule
-from attn_kernels.kernels.variant import Scratch, ScratchSizes
+from attn_kernels.core.structures import Layer, Plan
+from attn_kernels.kernels.arguments import VECTOR_BYTES, multiprocessors
+from attn_kernels.kernels.schedule import BLOCK_M, Roles
 
 COLUMNS = 64  # two-byte elements in a row of 128 bytes, the widest swizzle
 UNIT = 8  # two-byte elements in a 16-byte access: the unit of query and output strides
@@ -42,9 +36,21 @@ DECODE_COPY_REGISTERS = 48  # where there are no prompts
 CONVERT_REGISTERS = (224, 24)  # of fp8 caches; those that convert have what remains, too
 POD_REGISTERS = (168, 40)
 
+# The values of launch parameters that each variant's roles are written for, and the fewest stages.
+PARAMETERS: dict[str, dict[str, tuple[int, ...]]] = {
+    "qblock": {"block_m": (BLOCK_M,), "tile_size": (64, 128), "num_warps": (8,)},
+    "stream_k": {"block_m": (16, 32, 64), "tile_size": (64, 128), "num_warps": (4,)},
+    "pod": {"block_m": (BLOCK_M,), "tile_size": (64,), "num_warps": (4,)},
+}
+LEAST_STAGES = 2
 # The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
 ALL = frozenset({"window", "noncausal", "softcap", "alibi", "sinks", "scales", "lse"})
 OPTIONS: dict[str, frozenset[str]] = {"qblock": ALL | {"fp8"}, "stream_k": ALL | {"fp8"}, "pod": ALL}
+
+
+def asked_by(config: Config) -> bool:
+    """Return whether a config asks for the kernel: with descriptors, or as ``pod``, which has no other."""
+    return bool(config.tma) or config.variant == "pod"
 
 
 def padded(head_size: int) -> int:
@@ -128,7 +134,13 @@ def roles_of(config: Config, heads: int) -> Roles:
 
 
 def unsupported_shape(
-    config: Config, head_size: int, block_size: int, gqa_group_size: int, cache_bytes: int = 2
+    config: Config,
+    head_size: int,
+    block_size: int,
+    gqa_group_size: int,
+    cache_bytes: int = 2,
+    num_kv_heads: int = 1,
+    num_multiprocessors: int = 132,
 ) -> str | None:
     """Return why the kernel cannot compute a layer of this shape; None if it can."""
     if head_size not in HEAD_SIZES:
@@ -149,6 +161,8 @@ def unsupported_shape(
     least_raw = 1 if cache_bytes == 1 and chosen["STAGES"] else 0
     if chosen["SLOTS"] < least or chosen["RAW_STAGES"] < least_raw:
         return f"{config} needs more bytes of shared memory than {SHARED_BYTES}"
+    if chosen["ROWS"] and num_multiprocessors % num_kv_heads * MAX_IDLE > num_multiprocessors:
+        return f"{num_kv_heads} KV heads leave too many of {num_multiprocessors} programs without decodes"
     return None
 
 
@@ -179,11 +193,10 @@ def unsupported_reason(plan: Plan, layer: Layer) -> str | None:
     if any(tensor.data_ptr() % 16 for tensor in (q, out, k_cache, v_cache)):
         return "a tensor does not begin at a multiple of 16 bytes"
     model, element = plan.model, k_cache.element_size()
+    sizes = (model.head_size, model.block_size, model.gqa_group_size, element, model.num_kv_heads)
     strides = (q.stride(), out.stride(), k_cache.stride(), v_cache.stride())
-    return (
-        unsupported_shape(plan.config, model.head_size, model.block_size, model.gqa_group_size, element)
-        or why_not_heads(plan.config, model.num_kv_heads, multiprocessors(plan.device))
-        or why_not_strides(*strides, k_cache.shape[0], model.num_kv_heads, element)
+    return unsupported_shape(plan.config, *sizes, multiprocessors(plan.device)) or why_not_strides(
+        *strides, k_cache.shape[0], model.num_kv_heads, element
     )
 
 
@@ -208,67 +221,3 @@ def why_not_strides(
         if num_blocks * page_stride // slot_stride >= 2**31:
             return "a cache has 2^31 slots or more"
     return None
-
-
-def why_not_heads(config: Config, num_kv_heads: int, num_multiprocessors: int) -> str | None:
-    """Return why programs cannot share the decodes of this many KV heads; None if they can."""
-    if config.variant != "qblock" and num_multiprocessors % num_kv_heads * MAX_IDLE > num_multiprocessors:
-        return f"{num_kv_heads} KV heads leave too many of {num_multiprocessors} programs without decodes"
-    return None
-
-
-@cache
-def hopper_module() -> ModuleType | None:
-    """The module ``hopper``; None where Triton's Gluon does not support it."""
-    try:
-        return importlib.import_module("attn_kernels.kernels.hopper")
-    except (ImportError, AttributeError):  # Gluon is experimental: its names come and go
-        return None
-
-
-@cache
-def hopper_for(device: torch.device) -> ModuleType | None:
-    hopper = hopper_module()
-    return hopper if hopper is not None and hopper.serves(device) else None
-
-
-def launches(config: Config | None, device: torch.device) -> TypeGuard[Config]:
-    """Return whether a config asks for the kernel, with descriptors or as ``pod``, and the device has it."""
-    chosen = config is not None and (bool(config.tma) or config.variant == "pod")
-    return chosen and hopper_for(device) is not None
-
-
-def take_schedule(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    """The memory of a schedule, where the kernel is launched."""
-    if not launches(sizes.config, scratch.device):
-        return ()
-    roles = roles_of(sizes.config, sizes.gqa_group_size)
-    return (scratch.schedule(roles.length(sizes.num_query_tokens, sizes.num_seqs), sizes),)
-
-
-def bind_schedules(plan: Plan, schedule: OfPlan, cu_decodes: OfPlan = CU_SEQLENS_Q) -> tuple[Launch, ...]:
-    """The launch that computes a plan's schedule, if ``take_schedule`` gave memory for one."""
-    if not launches(plan.config, plan.device):
-        return ()
-    roles = roles_of(plan.config, plan.model.gqa_group_size)
-    return (bind_schedule(roles, schedule, CU_SEQLENS_Q, cu_decodes),)
-
-
-def bind_hopper(
-    plan: Plan,
-    layer: Layer,
-    schedule: OfPlan,
-    *,
-    cu_decodes: OfPlan = CU_SEQLENS_Q,
-    fragments: Sequence[OfPlan | None] = (None,) * 4,
-    num_splits: OfPlan | int | None = None,
-) -> tuple[Launch, ...]:
-    """The launch for layers like this one; none if the kernel cannot compute them."""
-    hopper = hopper_for(plan.device)
-    if (
-        hopper is None
-        or not launches(plan.config, plan.device)
-        or unsupported_reason(plan, layer) is not None
-    ):
-        return ()
-    return (hopper.bind(plan, layer, schedule, cu_decodes, fragments, num_splits),)

@@ -118,10 +118,50 @@ def consume_prompts(
 
     TERMS: fp8 numbers whose sum is a query, next to fp8 keys.
     """
-    q_ptr, out_ptr, strides, lse, scoring, partials = rows
-    stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
-    k_smem, v_smem, full, empty = ring
     mail, repeats = signals
+    smems = (q_smem, ring)
+    kv_head, first_token, num_queries, first_limit, num_keys, hidden, num_tiles, split, ticket, exact = (
+        receive(mail, 0)
+    )
+    number = num_tiles * 0
+    noted = num_tiles * 0
+    base = num_tiles * 0  # stages used for earlier Q-Blocks
+    while num_tiles > 0:
+        place = (kv_head, first_token, num_queries, split, ticket, exact)
+        keys = (first_limit, num_keys, hidden, num_tiles)
+        noted, base = compute_q_block(
+            GROUP, TERMS, rows, smems, repeats, place, keys, noted, base, HEADS, HEAD_SIZE
+        )
+        number += 1
+        kv_head, first_token, num_queries, first_limit, num_keys, hidden, num_tiles, split, ticket, exact = (
+            receive(mail, number)
+        )
+
+
+@gluon.jit
+def compute_q_block(
+    GROUP: gl.constexpr,
+    TERMS: gl.constexpr,
+    rows,
+    smems,
+    repeats,
+    place,
+    keys,
+    noted,
+    base,
+    HEADS: gl.constexpr,
+    HEAD_SIZE: gl.constexpr,
+):
+    """Compute a Q-Block; return the warpgroup's count of noted tickets, and the stages used so far.
+
+    ``place`` and ``keys``: fields of its message.
+    """
+    q_ptr, _, strides, _, scoring, _ = rows
+    stride_q_token, stride_q_head, _, _ = strides
+    q_smem, ring = smems
+    k_smem, v_smem, full, empty = ring
+    kv_head, first_token, num_queries, _, _, exact = place
+    first_limit, num_keys, hidden, num_tiles = keys
     window = scoring.window
     dtype: gl.constexpr = v_smem[0].dtype
     FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
@@ -132,139 +172,169 @@ def consume_prompts(
     first_acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, v_smem[0].shape[2], 16])
     weight_layout: gl.constexpr = gl.DotOperandLayout(0, first_acc_layout, 2)
     row_layout: gl.constexpr = gl.SliceLayout(1, score_layout)
-
-    kv_head, first_token, num_queries, first_limit, num_keys, hidden, num_tiles, split, ticket, exact = (
-        receive(mail, 0)
+    first_head = kv_head * HEADS
+    first_row = first_token.to(gl.int64)
+    num_rows = num_queries * HEADS
+    q_block_ptr = q_ptr + (first_row * stride_q_token + first_head * stride_q_head) * UNIT
+    q_strides = (stride_q_token, stride_q_head)
+    if FP8:
+        powers = split_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS, HEAD_SIZE, row_layout)
+        product_factor = scoring.factor * powers
+    else:
+        load_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS, HEAD_SIZE)
+        product_factor = scoring.factor
+    # What the softmax multiplies scores with.
+    PER_ROW: gl.constexpr = FP8 and scoring.slopes_ptr is None and scoring.cap is None
+    if scoring.slopes_ptr is not None:
+        factor: gl.constexpr = 1.0
+    elif scoring.cap is not None:
+        factor = scoring.cap
+    else:
+        factor = product_factor
+    block_rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, row_layout)
+    row_limit = first_limit + block_rows // HEADS
+    row_last = last_seen(row_limit, num_keys, scoring.ahead)
+    first_last = last_seen(first_limit, num_keys, scoring.ahead)
+    slopes = 0.0  # without ALiBi
+    if scoring.slopes_ptr is not None:
+        slopes = gl.load(scoring.slopes_ptr + first_head + block_rows % HEADS) * LOG2_E
+    last = num_tiles - 1
+    start = last * TILE_SIZE
+    whole, cut, second, num_exact, num_tiles, hidden = find_tiles(
+        keys, num_queries, first_last, window, TILE_SIZE, dtype
     )
-    number = num_tiles * 0
-    noted = num_tiles * 0
-    base = num_tiles * 0  # stages used for earlier Q-Blocks
-    while num_tiles > 0:
-        first_head = kv_head * HEADS
-        first_row = first_token.to(gl.int64)
-        num_rows = num_queries * HEADS
-        q_block_ptr = q_ptr + (first_row * stride_q_token + first_head * stride_q_head) * UNIT
-        q_strides = (stride_q_token, stride_q_head)
-        if FP8:
-            powers = split_queries(
-                q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS, HEAD_SIZE, row_layout
-            )
-            product_factor = scoring.factor * powers
-        else:
-            load_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS, HEAD_SIZE)
-            product_factor = scoring.factor
-        # What the softmax multiplies scores with.
-        PER_ROW: gl.constexpr = FP8 and scoring.slopes_ptr is None and scoring.cap is None
-        if scoring.slopes_ptr is not None:
-            factor: gl.constexpr = 1.0
-        elif scoring.cap is not None:
-            factor = scoring.cap
-        else:
-            factor = product_factor
-        block_rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, row_layout)
-        row_limit = first_limit + block_rows // HEADS
-        row_last = last_seen(row_limit, num_keys, scoring.ahead)
-        first_last = last_seen(first_limit, num_keys, scoring.ahead)
-        slopes = 0.0  # without ALiBi
-        if scoring.slopes_ptr is not None:
-            slopes = gl.load(scoring.slopes_ptr + first_head + block_rows % HEADS) * LOG2_E
-        last = num_tiles - 1
-        start = last * TILE_SIZE
-        # Tiles from ``whole`` on are not seen by all rows, and neither are those before ``cut``.
-        whole = (first_last + 1) // TILE_SIZE
-        cut = num_tiles * 0  # ``hidden`` keys come before the split, or before any window
-        if window is not None:
-            last_limit = first_limit + num_queries - 1
-            cut = gl.maximum(last_limit - window + TILE_SIZE, 0) // TILE_SIZE
-            hidden = gl.maximum(first_limit - window + 1, 0)
-        second = comes_second(hidden, dtype)
-        # The tiles that hold the rows' last keys, and in fp16 one more; their maximum is computed.
-        ONE_MORE: gl.constexpr = 1 if dtype == gl.float16 else 0
-        num_exact = gl.maximum(num_tiles - first_last // TILE_SIZE, 1) + ONE_MORE
-        num_tiles -= hidden // TILE_SIZE
-        hidden %= TILE_SIZE
-        accs = ()
-        for chunk in gl.static_range(CHUNKS):
-            accs = accs + (zero_products(v_smem[chunk].shape[2]),)  # type: ignore[assignment]  # noqa: RUF005
-        # Finite, so that the weights of rows that see nothing of the first tile are 2**-inf = 0.
-        row_max = gl.full([GROUP_ROWS], -1e30, gl.float32, row_layout)
+    accs = ()
+    for chunk in gl.static_range(CHUNKS):
+        accs = accs + (zero_products(v_smem[chunk].shape[2]),)  # type: ignore[assignment]  # noqa: RUF005
+    # Finite, so that the weights of rows that see nothing of the first tile are 2**-inf = 0.
+    row_max = gl.full([GROUP_ROWS], -1e30, gl.float32, row_layout)
 
-        stage = base % STAGES
-        mbarrier.wait(full.index(stage), (base // STAGES) & 1)
-        scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, HEAD_SIZE)
-        scores = warpgroup_mma_wait(0, [scores])
-        mbarrier.arrive(empty.index(stage), count=1)
-        scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
-        scores = mask_scores(scores, row_limit, row_last, start, window)
-        weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)
-        row_sum = sum_thread(weights)
-        p = round_weights(weights, dtype, weight_layout)
-        stage = (base + 1) % STAGES
-        mbarrier.wait(full.index(stage), ((base + 1) // STAGES) & 1)
-        first_valid = 0 * hidden
-        stop_valid = num_keys - start
-        if window is not None:
-            # Where a window begins in the last box of keys, later boxes repeat the keys before the window.
-            first_valid = gl.where(num_tiles == 1, hidden, 0)
-            last_last = last_seen(first_limit + num_queries - 1, num_keys, scoring.ahead)
-            stop_valid = gl.where(num_tiles == 1, last_last + 1 - start, stop_valid)
-        if (first_valid > 0) | (stop_valid < TILE_SIZE):
+    stage = base % STAGES
+    mbarrier.wait(full.index(stage), (base // STAGES) & 1)
+    scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, HEAD_SIZE)
+    scores = warpgroup_mma_wait(0, [scores])
+    mbarrier.arrive(empty.index(stage), count=1)
+    scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
+    scores = mask_scores(scores, row_limit, row_last, start, window)
+    weights, rescale, row_max = softmax_step(scores, row_max, factor, PER_ROW)
+    row_sum = sum_thread(weights)
+    p = round_weights(weights, dtype, weight_layout)
+    stage = (base + 1) % STAGES
+    mbarrier.wait(full.index(stage), ((base + 1) // STAGES) & 1)
+    first_valid = 0 * hidden
+    stop_valid = num_keys - start
+    if window is not None:
+        # Where a window begins in the last box of keys, later boxes repeat the keys before the window.
+        first_valid = gl.where(num_tiles == 1, hidden, 0)
+        last_last = last_seen(first_limit + num_queries - 1, num_keys, scoring.ahead)
+        stop_valid = gl.where(num_tiles == 1, last_last + 1 - start, stop_valid)
+    if (first_valid > 0) | (stop_valid < TILE_SIZE):
+        for chunk in gl.static_range(CHUNKS):
+            zero_rows(v_smem[chunk], stage, first_valid, stop_valid)
+
+    num_exact = gl.where(exact > 0, num_tiles, gl.minimum(num_exact, num_tiles))
+    tiles = (base, last, second, whole, cut)
+    block = (scoring, product_factor, factor, slopes, row_limit, row_last)
+    state = (p, accs, row_sum, row_max, rescale)
+    for i in range(1, num_exact):
+        state = next_tile(i, state, tiles, True, smems, block, GROUP, TERMS, HEAD_SIZE)
+    p, accs, row_sum, row_max, rescale = state
+    accs = rescale_chunks(accs, rescale)
+    state = (p, accs, row_sum, row_max, rescale)
+    for i in range(num_exact, num_tiles):
+        state = next_tile(i, state, tiles, False, smems, block, GROUP, TERMS, HEAD_SIZE)
+    p, accs, row_sum, row_max, rescale = state
+
+    stage = (base + num_tiles) % STAGES
+    if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
+        if hidden > first_valid:
             for chunk in gl.static_range(CHUNKS):
-                zero_rows(v_smem[chunk], stage, first_valid, stop_valid)
+                zero_rows(v_smem[chunk], stage, hidden, TILE_SIZE)
+    products = ()
+    for chunk in gl.static_range(CHUNKS):
+        acc = warpgroup_mma(p, v_smem[chunk].index(stage), accs[chunk], is_async=True)
+        products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
+    noted = finish_q_block(
+        GROUP, rows, smems, repeats, place, products, (row_sum, row_max), stage, noted, HEADS, HEAD_SIZE
+    )
+    return noted, base + num_tiles + 1
 
-        num_exact = gl.where(exact > 0, num_tiles, gl.minimum(num_exact, num_tiles))
-        smems = (q_smem, ring)
-        tiles = (base, last, second, whole, cut)
-        block = (scoring, product_factor, factor, slopes, row_limit, row_last)
-        state = (p, accs, row_sum, row_max, rescale)
-        for i in range(1, num_exact):
-            state = next_tile(i, state, tiles, True, smems, block, GROUP, TERMS, HEAD_SIZE)
-        p, accs, row_sum, row_max, rescale = state
-        accs = rescale_chunks(accs, rescale)
-        state = (p, accs, row_sum, row_max, rescale)
-        for i in range(num_exact, num_tiles):
-            state = next_tile(i, state, tiles, False, smems, block, GROUP, TERMS, HEAD_SIZE)
-        p, accs, row_sum, row_max, rescale = state
 
-        stage = (base + num_tiles) % STAGES
-        if window is not None:  # noqa: SIM102  # the compiler knows it, unlike ``hidden``
-            if hidden > first_valid:
-                for chunk in gl.static_range(CHUNKS):
-                    zero_rows(v_smem[chunk], stage, hidden, TILE_SIZE)
-        products = ()
-        for chunk in gl.static_range(CHUNKS):
-            acc = warpgroup_mma(p, v_smem[chunk].index(stage), accs[chunk], is_async=True)
-            products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
-        total = gl.sum(row_sum, 1)
-        if exact == 0:
-            noted = note_large(repeats, GROUP, noted, ticket, row_sum, dtype)
-        row_sums = total
-        sinks = None
-        if scoring.sinks_ptr is not None:
-            sinks = gl.load(scoring.sinks_ptr + first_head + block_rows % HEADS).to(gl.float32) * LOG2_E
-            total += gl.convert_layout(exp2(sinks - row_max), total.type.layout)
-        row_factor = 1.0 / gl.where(total > 0.0, total, 1.0)  # a row that sees no key has no weights
-        out_rows = gl.where(split < 0, num_rows, 0)  # without a branch, which would delay the output
-        if lse[0] is not None:
-            row_sums = gl.convert_layout(row_sums, row_layout)
-            store_lse(lse, first_row, first_head, block_rows, out_rows, row_max, row_sums, sinks, HEADS)
-        if scoring.v_scale is not None:
-            row_factor *= scoring.v_scale
-        accs = wait_products(products)
-        mbarrier.arrive(empty.index(stage), count=1)
-        out_block_ptr = out_ptr + (first_row * stride_out_token + first_head * stride_out_head) * UNIT
-        out_strides = (stride_out_token, stride_out_head)
-        store_output(q_smem, GROUP, out_block_ptr, out_strides, out_rows, accs, row_factor, HEADS, HEAD_SIZE)
-        if partials is not None:  # noqa: SIM102  # the compiler knows it, unlike ``split``
-            if split >= 0:
-                place = (first_token, first_head, num_rows, split)
-                sums = gl.convert_layout(row_sums, row_layout)
-                store_split(partials, place, GROUP, accs, row_max, sums, scoring.v_scale, HEADS, HEAD_SIZE)
-        base += num_tiles + 1
-        number += 1
-        kv_head, first_token, num_queries, first_limit, num_keys, hidden, num_tiles, split, ticket, exact = (
-            receive(mail, number)
-        )
+@gluon.jit
+def find_tiles(keys, num_queries, first_last, window, TILE_SIZE: gl.constexpr, dtype: gl.constexpr):
+    """What a Q-Block visits, whose first query sees keys up to ``first_last``.
+
+    Returns the first tile that not all rows see to its end, the first that all rows see from its beginning,
+    the tile that comes second, how many tiles compute a maximum, how many are visited, and the keys that the
+    first of these hides.
+    """
+    first_limit, _, hidden, num_tiles = keys
+    whole = (first_last + 1) // TILE_SIZE
+    cut = num_tiles * 0  # ``hidden`` keys come before the split, or before any window
+    if window is not None:
+        last_limit = first_limit + num_queries - 1
+        cut = gl.maximum(last_limit - window + TILE_SIZE, 0) // TILE_SIZE
+        hidden = gl.maximum(first_limit - window + 1, 0)
+    second = comes_second(hidden, dtype)
+    # The tiles that hold the rows' last keys, and in fp16 one more.
+    ONE_MORE: gl.constexpr = 1 if dtype == gl.float16 else 0
+    num_exact = gl.maximum(num_tiles - first_last // TILE_SIZE, 1) + ONE_MORE
+    return whole, cut, second, num_exact, num_tiles - hidden // TILE_SIZE, hidden % TILE_SIZE
+
+
+@gluon.jit
+def finish_q_block(
+    GROUP: gl.constexpr,
+    rows,
+    smems,
+    repeats,
+    place,
+    products,
+    row_state,
+    stage,
+    noted,
+    HEADS: gl.constexpr,
+    HEAD_SIZE: gl.constexpr,
+):
+    """Store a Q-Block's results, or a split's, and note its ticket if a row has outgrown its maximum."""
+    _, out_ptr, strides, lse, scoring, partials = rows
+    _, _, stride_out_token, stride_out_head = strides
+    q_smem, ring = smems
+    _, v_smem, _, empty = ring
+    kv_head, first_token, num_queries, split, ticket, exact = place
+    row_sum, row_max = row_state
+    row_layout: gl.constexpr = row_max.type.layout
+    dtype: gl.constexpr = v_smem[0].dtype
+    first_head = kv_head * HEADS
+    first_row = first_token.to(gl.int64)
+    num_rows = num_queries * HEADS
+    block_rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, row_layout)
+    total = gl.sum(row_sum, 1)
+    if exact == 0:
+        noted = note_large(repeats, GROUP, noted, ticket, row_sum, dtype)
+    row_sums = total
+    sinks = None
+    if scoring.sinks_ptr is not None:
+        sinks = gl.load(scoring.sinks_ptr + first_head + block_rows % HEADS).to(gl.float32) * LOG2_E
+        total += gl.convert_layout(exp2(sinks - row_max), total.type.layout)
+    row_factor = 1.0 / gl.where(total > 0.0, total, 1.0)  # a row that sees no key has no weights
+    out_rows = gl.where(split < 0, num_rows, 0)  # without a branch, which would delay the output
+    if lse[0] is not None:
+        row_sums = gl.convert_layout(row_sums, row_layout)
+        store_lse(lse, first_row, first_head, block_rows, out_rows, row_max, row_sums, sinks, HEADS)
+    if scoring.v_scale is not None:
+        row_factor *= scoring.v_scale
+    accs = wait_products(products)
+    mbarrier.arrive(empty.index(stage), count=1)
+    out_block_ptr = out_ptr + (first_row * stride_out_token + first_head * stride_out_head) * UNIT
+    out_strides = (stride_out_token, stride_out_head)
+    store_output(q_smem, GROUP, out_block_ptr, out_strides, out_rows, accs, row_factor, HEADS, HEAD_SIZE)
+    if partials is not None:  # noqa: SIM102  # the compiler knows it, unlike ``split``
+        if split >= 0:
+            at = (first_token, first_head, num_rows, split)
+            sums = gl.convert_layout(row_sums, row_layout)
+            store_split(partials, at, GROUP, accs, row_max, sums, scoring.v_scale, HEADS, HEAD_SIZE)
+    return noted
 
 
 @gluon.jit

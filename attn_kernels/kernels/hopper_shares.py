@@ -119,31 +119,65 @@ DECODE_FIELDS = gl.constexpr(len(DecodeBlock._fields))
 
 
 @gluon.jit
-def produce_decodes(
-    caches, channel, batch, window, BLOCK_Q: gl.constexpr, HEAD_SIZE: gl.constexpr, PAGE_SIZE: gl.constexpr
-):
-    """The copying warp. A slot holds 128 bytes of each key or value of a tile; keys come before values."""
-    k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table = caches
-    ring, mail = channel
+def view_slots(caches, ring, HEAD_SIZE: gl.constexpr):
+    """A ring's slots as boxes of whole parts of a head, and of its last columns, if any remain."""
+    k_desc, _, k_tail_desc, _, _, _, _, _ = caches
+    smem, _, _ = ring
+    WIDTH: gl.constexpr = k_desc.block_shape[1]
+    shape: gl.constexpr = [smem.shape[0], smem.shape[1], WIDTH]
+    layout: gl.constexpr = k_desc.layout
+    boxes = view_memory(smem, k_desc.dtype, shape, layout)
+    tail_boxes = boxes
+    if HEAD_SIZE % WIDTH > 0:
+        tail_layout: gl.constexpr = k_tail_desc.layout
+        tail_boxes = view_memory(smem, k_desc.dtype, shape, tail_layout)
+    return boxes, tail_boxes
+
+
+@gluon.jit
+def copy_slots(caches, ring, views, n, kv_head, tile, HEAD_SIZE: gl.constexpr, PAGE_SIZE: gl.constexpr):
+    """Copy a tile's keys and values to the next slots; ``n`` were used before. Returns how many are now."""
+    k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, _, _ = caches
     smem, full, empty = ring
-    cu_tiles_ptr, num_seqs, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
+    boxes, tail_boxes = views
+    pages, at, visible = tile
     SLOTS: gl.constexpr = smem.shape[0]
-    TILE_SIZE: gl.constexpr = smem.shape[1]
-    BOX: gl.constexpr = k_desc.block_shape[0]
-    BOXES: gl.constexpr = TILE_SIZE // BOX
     WIDTH: gl.constexpr = k_desc.block_shape[1]  # of a slot
     PARTS: gl.constexpr = HEAD_SIZE // WIDTH  # slots that are full
     REST: gl.constexpr = HEAD_SIZE % WIDTH
     SIDE: gl.constexpr = PARTS + (REST > 0)  # slots of a tile's keys
-    SLOT_BYTES: gl.constexpr = TILE_SIZE * COLUMNS * 2
-    shape: gl.constexpr = [SLOTS, TILE_SIZE, WIDTH]
-    layout: gl.constexpr = k_desc.layout
-    boxes = view_memory(smem, k_desc.dtype, shape, layout)
-    if REST > 0:
-        tail_layout: gl.constexpr = k_tail_desc.layout
-        tail_boxes = view_memory(smem, k_desc.dtype, shape, tail_layout)
-    k_page_rows, k_head_rows, k_head_columns = k_steps
-    v_page_rows, v_head_rows, v_head_columns = v_steps
+    SLOT_BYTES: gl.constexpr = smem.shape[1] * COLUMNS * 2
+    for part in gl.static_range(2 * SIDE):
+        slot = n % SLOTS
+        barrier = full.index(slot)
+        mbarrier.wait(empty.index(slot), (n // SLOTS) & 1 ^ 1)
+        page_rows, head_rows, head_columns = k_steps if part < SIDE else v_steps
+        column = kv_head * head_columns + part % SIDE * WIDTH
+        place = (page_rows, kv_head * head_rows, column)
+        if part % SIDE < PARTS:
+            desc = k_desc if part < SIDE else v_desc
+            mbarrier.expect(barrier, SLOT_BYTES)
+            copy_tile(desc, boxes, slot, barrier, pages, at, visible, place, PAGE_SIZE)
+        else:
+            tail_desc = k_tail_desc if part < SIDE else v_tail_desc
+            mbarrier.expect(barrier, SLOT_BYTES // WIDTH * REST)
+            copy_tile(tail_desc, tail_boxes, slot, barrier, pages, at, visible, place, PAGE_SIZE, REST)
+        n += 1
+    return n
+
+
+@gluon.jit
+def produce_decodes(
+    caches, channel, batch, window, BLOCK_Q: gl.constexpr, HEAD_SIZE: gl.constexpr, PAGE_SIZE: gl.constexpr
+):
+    """The copying warp. A slot holds 128 bytes of each key or value of a tile; keys come before values."""
+    k_desc, _, _, _, _, _, block_table_ptr, stride_table = caches
+    ring, mail = channel
+    cu_tiles_ptr, num_seqs, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
+    TILE_SIZE: gl.constexpr = ring[0].shape[1]
+    BOX: gl.constexpr = k_desc.block_shape[0]
+    BOXES: gl.constexpr = TILE_SIZE // BOX
+    views = view_slots(caches, ring, HEAD_SIZE)
     if window is None:
         kv_head, tile, end, share, seq = share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads)
         first_tile = gl.load(cu_tiles_ptr + seq)  # of the sequence
@@ -192,27 +226,7 @@ def produce_decodes(
             for i in range(start, stop):
                 at = hidden + i
                 next_pages = load_pages(row_ptr, at + 1, visible, PAGE_SIZE, BOX, BOXES)
-                for part in gl.static_range(2 * SIDE):
-                    slot = n % SLOTS
-                    barrier = full.index(slot)
-                    mbarrier.wait(empty.index(slot), (n // SLOTS) & 1 ^ 1)
-                    if part < SIDE:
-                        k_column = kv_head * k_head_columns + part * WIDTH
-                        place = (k_page_rows, kv_head * k_head_rows, k_column)
-                    else:
-                        v_column = kv_head * v_head_columns + (part - SIDE) * WIDTH
-                        place = (v_page_rows, kv_head * v_head_rows, v_column)
-                    if part % SIDE < PARTS:
-                        desc = k_desc if part < SIDE else v_desc
-                        mbarrier.expect(barrier, SLOT_BYTES)
-                        copy_tile(desc, boxes, slot, barrier, pages, at, visible, place, PAGE_SIZE)
-                    else:
-                        tail_desc = k_tail_desc if part < SIDE else v_tail_desc
-                        mbarrier.expect(barrier, SLOT_BYTES // WIDTH * REST)
-                        copy_tile(
-                            tail_desc, tail_boxes, slot, barrier, pages, at, visible, place, PAGE_SIZE, REST
-                        )
-                    n += 1
+                n = copy_slots(caches, ring, views, n, kv_head, (pages, at, visible), HEAD_SIZE, PAGE_SIZE)
                 pages = next_pages
             tile += stop - start
         first_tile = next_first

@@ -15,10 +15,8 @@ batches. The idea is that of "Defeating Nondeterminism in LLM Inference" (He et 
 from collections.abc import Callable
 from dataclasses import replace
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Lengths
@@ -52,8 +50,8 @@ from attn_kernels.kernels.query_tile import (
     store_normalised,
 )
 from attn_kernels.kernels.splits import SPLIT_KEYS as SPLIT_KEYS_OF_PLAN
-from attn_kernels.kernels.splits import find_splits, join_states, max_q_blocks, store_state
-from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
+from attn_kernels.kernels.splits import find_splits, join_states, max_q_blocks, store_state, take_partials
+from attn_kernels.kernels.variant import ConfigGrid, Variant
 
 SPLIT_KEYS = 1024  # of each range; a multiple of every tile size. Another number gives other bits
 PARTIALS = tuple(map(of_workspace, range(3)))
@@ -234,10 +232,10 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         groups = plan.model.num_kv_heads // heads
         splits = num_splits.value(plan)
         parts = const.head_splits * const.column_parts
-        return max_q_blocks(plan, const.block_q) * heads, groups * splits, parts
+        return max_q_blocks(plan.lengths, const.block_q) * heads, groups * splits, parts
 
     def rows(plan: Plan) -> tuple[int, int]:
-        return plan.num_query_tokens, plan.model.num_query_heads
+        return plan.lengths.num_query_tokens, plan.model.num_query_heads
 
     of_splits = (*PARTIALS, SPLIT_KEYS_OF_PLAN, num_splits)
     images = ranges_of(layer)
@@ -275,14 +273,6 @@ def _bind_num_splits(layer: Layer, block_q: int) -> Callable[[Plan], int]:
     return lambda plan: min(plan.num_splits, most)
 
 
-def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    return scratch.partials(sizes)
-
-
-def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
-    return ScratchMaxima(splits=True)
-
-
 def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...]:
     join = Specialisation(join_kernel, options=JOIN_OPTIONS, const_of=of_one_row)
     return Specialisation(invariant_kernel), join
@@ -294,8 +284,7 @@ VARIANT = Variant(
     bind=bind,
     batch_invariant=True,
     find_splits=find_invariant_splits,
-    scratch=take_scratch,
-    scratch_maxima=scratch_maxima,
+    scratch=take_partials,
     specialise=specialise,
     samples=(Config("invariant", block_m=64, tile_size=32),),
     grids=(

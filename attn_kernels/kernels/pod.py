@@ -10,10 +10,10 @@ from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import Specialisation, multiprocessors, of_workspace
-from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, take_schedule
+from attn_kernels.kernels.arguments import Specialisation, head_padded, multiprocessors, of_workspace
+from attn_kernels.kernels.hopper_launch import bind_hopper, bind_schedules, take_schedule
 from attn_kernels.kernels.schedule import schedule_kernel
-from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, Variant
 
 SCHEDULE, *FRAGMENTS, CU_DECODES = map(of_workspace, range(6))
 MAX_ROWS = 64  # of a decode's query tile, whatever the model
@@ -33,15 +33,16 @@ def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...
     return ()
 
 
-def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    schedule = take_schedule(scratch, sizes)
+def take_scratch(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
+    schedule = take_schedule(scratch, plan)
     if not schedule:
         return ()
-    return (*schedule, *scratch.fragments(multiprocessors(scratch.device), sizes._replace(block_m=MAX_ROWS)))
+    head = head_padded(plan.model.head_size)
+    return *schedule, *scratch.fragments(multiprocessors(plan.device), MAX_ROWS, head)
 
 
-def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
-    return ScratchMaxima(fragment_rows=multiprocessors(device) * MAX_ROWS)
+def fragment_rows(config: Config, device: torch.device) -> int:
+    return multiprocessors(device) * MAX_ROWS
 
 
 VARIANT = Variant(
@@ -52,7 +53,7 @@ VARIANT = Variant(
     specialise=specialise,
     mixed=True,
     scratch=take_scratch,
-    scratch_maxima=scratch_maxima,
+    fragment_rows=fragment_rows,
     samples=(Config("pod", block_m=128, tile_size=64, num_stages=3),),
     # Beside ``separate`` and ``single``, two stages or other tiles of decodes saved another 0.3% on average.
     grids=(ConfigGrid(M=(128,), T=(64,), W=(4,), S=(3,)),),

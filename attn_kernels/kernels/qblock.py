@@ -8,7 +8,6 @@ a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 
 from collections.abc import Callable
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -26,7 +25,7 @@ from attn_kernels.kernels.arguments import (
 )
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
 from attn_kernels.kernels.hopper_joins import bind_joins
-from attn_kernels.kernels.hopper_limits import bind_hopper, bind_schedules, launches, take_schedule
+from attn_kernels.kernels.hopper_launch import bind_hopper, bind_schedules, launches, take_schedule
 from attn_kernels.kernels.query_tile import attend_cache, find_q_block, load_queries, load_scales
 from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, schedule_kernel
 from attn_kernels.kernels.splits import (
@@ -43,7 +42,7 @@ from attn_kernels.kernels.splits import (
     store_state,
     take_partials,
 )
-from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, Variant
 
 *PARTIALS, DEVICE_SPLIT_KEYS = map(of_workspace, range(4))
 SCHEDULE = of_workspace(-1)  # where the Hopper kernel is launched
@@ -146,8 +145,8 @@ def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
     key_bytes = 2 * plan.model.head_size * layer.k_cache.element_size()
 
     def group(plan: Plan) -> int:
-        one_block = plan.max_query_len <= block_q
-        return heads_per_group(plan.model.num_kv_heads, plan.max_seq_len * key_bytes, one_block)
+        one_block = plan.lengths.max_query_len <= block_q
+        return heads_per_group(plan.model.num_kv_heads, plan.lengths.max_seq_len * key_bytes, one_block)
 
     return group
 
@@ -156,17 +155,18 @@ def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...
     return (Specialisation(qblock_kernel, constants=EAGER), *specialise_splits())
 
 
-def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    schedule = take_schedule(scratch, sizes)
-    if not schedule:
-        return take_partials(scratch, sizes)
-    return *scratch.partials(sizes), schedule[0][SPLIT_KEYS_AT : SPLIT_KEYS_AT + 1], *schedule
+def take_scratch(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
+    """The tensors of ``store_partial``, where the device writes the keys of each split, and the schedule."""
+    partials, schedule = take_partials(scratch, plan), take_schedule(scratch, plan)
+    if schedule:
+        return *partials, schedule[0][SPLIT_KEYS_AT : SPLIT_KEYS_AT + 1], *schedule
+    return (*partials, scratch.split_keys(plan.part)) if plan.batch.for_capture else partials
 
 
 def bind_once(plan: Plan) -> tuple[Launch, ...]:
     if launches(plan.config, plan.device):
         return bind_schedules(plan, SCHEDULE)
-    return bind_split_keys(plan, DEVICE_SPLIT_KEYS) if plan.for_capture else ()
+    return bind_split_keys(plan, DEVICE_SPLIT_KEYS) if plan.batch.for_capture else ()
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
@@ -188,7 +188,7 @@ def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
         heads = group(plan)
         groups = plan.model.num_kv_heads // heads
         return (
-            max_q_blocks(plan, const.block_q) * heads,
+            max_q_blocks(plan.lengths, const.block_q) * heads,
             groups * plan.num_splits,
             const.head_splits * const.column_parts,
         )
@@ -196,16 +196,12 @@ def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     by_hopper = launches(plan.config, plan.device)
     splits = plan.config.variant == "qblock" or not by_hopper
     partials = PARTIALS if splits else (None,) * 3
-    split_keys = DEVICE_SPLIT_KEYS if splits and (by_hopper or plan.for_capture) else None
+    split_keys = DEVICE_SPLIT_KEYS if splits and (by_hopper or plan.batch.for_capture) else None
     heads = plan.model.num_kv_heads
     of_splits = (*partials, split_keys, SPLIT_KEYS, NUM_SPLITS)
     arguments = (*arguments, *of_splits, heads, OfPlan(group), MAX_QUERY_LEN, *ranges_of(layer), const)
     kernel = Launch(qblock_kernel, programs, arguments, options)
     return kernel, *bind_reduce(layer, partials, split_keys, const)
-
-
-def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
-    return ScratchMaxima(splits=True)
 
 
 VARIANT = Variant(
@@ -214,7 +210,6 @@ VARIANT = Variant(
     bind=bind,
     bind_once=bind_once,
     scratch=take_scratch,
-    scratch_maxima=scratch_maxima,
     specialise=specialise,
     parameters=frozenset({"tma"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),

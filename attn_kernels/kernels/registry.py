@@ -2,6 +2,7 @@
 
 from attn_kernels.core.config import Config
 from attn_kernels.kernels import invariant, pod, qblock, stream_k
+from attn_kernels.kernels.hopper_limits import LEAST_STAGES, PARAMETERS, asked_by
 from attn_kernels.kernels.variant import Variant
 
 MODULES = (qblock, stream_k, pod, invariant)
@@ -38,18 +39,13 @@ def check_config(config: Config) -> None:
         if name not in COMMON and name not in variant.parameters and getattr(config, name) != default:
             value = getattr(config, name)
             raise ValueError(f"config.{name} is {value}, but {config.variant} has no such parameter")
-    if config.tma or variant.mixed:
-        by = "with descriptors" if config.tma else f"by {config.variant}"
-        sizes = (64,) if variant.mixed else (64, 128)
-        needed = " or ".join(map(str, sizes))
-        _check(config, "tile_size", config.tile_size in sizes, f"{needed} is needed {by}")
-        _check(config, "num_stages", config.num_stages >= 2, f"at least 2 is needed {by}")
-        if config.variant == "stream_k":
-            _check(config, "block_m", config.block_m <= 64, f"at most 64 is needed {by}")
-        else:
-            _check(config, "block_m", config.block_m == 128, f"128 is needed {by}")
-        warps = 8 if config.variant == "qblock" else 4
-        _check(config, "num_warps", config.num_warps == warps, f"{warps} is needed {by}")
+    if asked_by(config):
+        by = f"by {config.variant} on Hopper"
+        for name, values in PARAMETERS[config.variant].items():
+            needed = " or ".join(map(str, values))
+            _check(config, name, getattr(config, name) in values, f"{needed} is needed {by}")
+        fine = config.num_stages >= LEAST_STAGES
+        _check(config, "num_stages", fine, f"at least {LEAST_STAGES} is needed {by}")
 
 
 def _check(config: Config, name: str, fine: bool, needed: str) -> None:

@@ -237,7 +237,7 @@ def bind_schedule(roles: Roles, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes
     """
 
     def q_blocks(plan: Plan) -> int:
-        return roles.max_q_blocks(plan.num_query_tokens, plan.num_seqs)
+        return roles.max_q_blocks(plan.lengths.num_query_tokens, plan.lengths.num_seqs)
 
     def programs(plan: Plan) -> tuple[int]:
         return (max(1, -(-q_blocks(plan) // CHUNK)),)
@@ -253,7 +253,7 @@ def bind_schedule(roles: Roles, schedule: OfPlan, cu_prompts: OfPlan, cu_decodes
 
 
 def tiles_at(roles: Roles) -> OfPlan:
-    return OfPlan(lambda plan: roles.tiles_at(plan.num_query_tokens, plan.num_seqs))
+    return OfPlan(lambda plan: roles.tiles_at(plan.lengths.num_query_tokens, plan.lengths.num_seqs))
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -295,9 +295,9 @@ ARGUMENTS = (
     _of_part(1, "cu_seqlens_q"),
     CU_SEQLENS_Q,
     NUM_SEQS,
-    _of_part(0, "num_seqs"),
-    _of_part(0, "num_query_tokens"),
-    _of_part(0, "max_query_len"),
+    _of_part(0, "lengths.num_seqs"),
+    _of_part(0, "lengths.num_query_tokens"),
+    _of_part(0, "lengths.max_query_len"),
 )
 
 

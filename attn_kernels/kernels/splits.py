@@ -56,7 +56,7 @@ from attn_kernels.kernels.query_tile import (
     store_normalised,
     valid_rows,
 )
-from attn_kernels.kernels.variant import Scratch, ScratchSizes
+from attn_kernels.kernels.variant import Scratch
 
 # Keys that a program reads while a multiprocessor writes the partial result of one row. Of the numbers of
 # splits that were timed on an H100 and an H200, this one loses 2% to the best of each batch.
@@ -84,7 +84,7 @@ def rows_of_q_block(config: Config, model: Model) -> int:
     return config.block_m * -(-model.gqa_group_size // heads) * model.num_kv_heads
 
 
-def max_q_blocks(lengths: Lengths | Plan, block_q: int) -> int:
+def max_q_blocks(lengths: Lengths, block_q: int) -> int:
     """The most Q-Blocks of ``block_q`` query tokens in a batch, as ``find_q_block`` counts them."""
     if lengths.max_query_len <= block_q:
         return lengths.num_seqs
@@ -419,9 +419,11 @@ REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
 EAGER = {"split_keys_ptr": None}  # the constants of kernels to which the host tells the keys of a split
 
 
-def take_partials(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
-    """The tensors of ``store_partial``, and where the device writes the keys of each split in a graph."""
-    return (*scratch.partials(sizes), *([scratch.split_keys(sizes)] if sizes.for_capture else []))
+def take_partials(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
+    """The tensors of ``store_partial``."""
+    model = plan.model
+    rows = plan.lengths.num_query_tokens * model.num_query_heads
+    return scratch.partials(rows, plan.num_splits, head_padded(model.head_size))
 
 
 def specialise_splits() -> tuple[Specialisation, ...]:
@@ -476,7 +478,7 @@ def bind_reduce(
         blocks = const.head_padded // reduced.columns
 
         def programs(plan: Plan) -> tuple[int, int, int]:
-            return plan.num_query_tokens, plan.model.num_query_heads, blocks
+            return plan.lengths.num_query_tokens, plan.model.num_query_heads, blocks
 
         def needed(plan: Plan) -> bool:
             return fewer < plan.num_splits <= most

@@ -10,19 +10,20 @@ from torch import Tensor
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels import qblock
-from attn_kernels.kernels.arguments import multiprocessors, of_workspace
-from attn_kernels.kernels.hopper_limits import bind_hopper, launches, take_schedule
-from attn_kernels.kernels.variant import ConfigGrid, Scratch, ScratchMaxima, ScratchSizes, Variant
+from attn_kernels.kernels.arguments import head_padded, multiprocessors, of_workspace
+from attn_kernels.kernels.hopper_launch import bind_hopper, launches, take_schedule
+from attn_kernels.kernels.variant import ConfigGrid, Scratch, Variant
 
 *FRAGMENTS, SCHEDULE = map(of_workspace, range(5))
 
 
-def take_scratch(scratch: Scratch, sizes: ScratchSizes) -> tuple[Tensor, ...]:
+def take_scratch(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
     """The fragments, whose counters are zero between launches, and the schedule."""
-    schedule = take_schedule(scratch, sizes)
+    schedule = take_schedule(scratch, plan)
     if not schedule:
-        return qblock.take_scratch(scratch, sizes)
-    return (*scratch.fragments(multiprocessors(scratch.device), sizes), *schedule)
+        return qblock.take_scratch(scratch, plan)
+    head = head_padded(plan.model.head_size)
+    return *scratch.fragments(multiprocessors(plan.device), plan.config.block_m, head), *schedule
 
 
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
@@ -31,10 +32,8 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     return by_hopper or qblock.bind_with_pointers(plan, layer)
 
 
-def scratch_maxima(config: Config, device: torch.device) -> ScratchMaxima:
-    if not launches(config, device):
-        return qblock.scratch_maxima(config, device)
-    return ScratchMaxima(fragment_rows=multiprocessors(device) * config.block_m)
+def fragment_rows(config: Config, device: torch.device) -> int:
+    return multiprocessors(device) * config.block_m if launches(config, device) else 0
 
 
 VARIANT = Variant(
@@ -45,7 +44,7 @@ VARIANT = Variant(
     specialise=qblock.specialise,
     parameters=frozenset({"tma"}),
     scratch=take_scratch,
-    scratch_maxima=scratch_maxima,
+    fragment_rows=fragment_rows,
     samples=(Config("stream_k", block_m=16, tile_size=64, tma=1),),
     grids=(ConfigGrid(M=(16,), T=(64, 128), W=(4,), S=(2,), D=(1,)),),
 )

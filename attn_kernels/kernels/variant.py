@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,62 +19,6 @@ Partials = tuple[Tensor, Tensor, Tensor]
 Fragments = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-class ScratchSizes(NamedTuple):
-    num_seqs: int
-    num_query_tokens: int
-    num_query_heads: int
-    head_padded: int  # as in ``CompileParams``
-    num_splits: int
-    block_m: int = 0
-    for_capture: bool = False
-    part: int = 0  # of a mixed batch, 0 or 1, or 2 for both: what is computed once per plan is kept apart
-    gqa_group_size: int = 1
-    config: Config | None = None
-
-
-class ScratchMaxima(NamedTuple):
-    """A config's share of a workspace's size, the same for every batch."""
-
-    splits: bool = False  # whether it keeps partial results of splits
-    fragment_rows: int = 0  # programs of a launch times block_m, where programs keep fragments
-
-
-class Scratch(Protocol):
-    """A source of a plan's scratch memory."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
-        """int32, at least [num_seqs + 1] each: where the query tokens of each part's sequences begin."""
-
-    def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
-        """int32, at least [length]; its counters are zeros (``kernels.schedule``)."""
-
-    @property
-    def max_partials(self) -> int:
-        """Partial results that there is room for: query tokens times query heads times splits."""
-
-    def partials(self, sizes: ScratchSizes) -> Partials:
-        """Softmax states of splits, float32.
-
-        The weighted sums of values: at least [num_query_tokens, num_query_heads, num_splits, head_padded]
-        elements. The maxima of scores and the sums of weights: at least
-        [num_query_tokens, num_query_heads, num_splits] each. One element of each without splits.
-        """
-
-    def split_keys(self, sizes: ScratchSizes) -> Tensor:
-        """int32 [1], the keys of each split that the device finds."""
-
-    def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
-        """Counters and softmax states of fragments.
-
-        The counters: int32, at least [2, programs], zeros. The weighted sums of values: float32, at least
-        [2, programs, block_m, head_padded]. The maxima of scores and the sums of weights: float32, at least
-        [2, programs, block_m] each.
-        """
-
-
 @cache
 def unused_partials(device: torch.device) -> Partials:
     """What kernels take in place of partial results where no context is split."""
@@ -83,31 +27,44 @@ def unused_partials(device: torch.device) -> Partials:
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
-    """Allocates exactly what a plan needs."""
+class Scratch:
+    """Allocates a plan's scratch memory, as much as it needs; ``part`` as of a Plan."""
 
     device: torch.device
+    # Partial results that there is room for: query tokens times query heads times splits.
     max_partials: int = 1 << 18  # 136 MB with heads of 128
 
     def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
+        """int32, at least [num_seqs + 1] each: where the query tokens of each part's sequences begin."""
         return self._int32(num_seqs + 1), self._int32(num_seqs + 1)
 
-    def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
+    def schedule(self, length: int, part: int = 0) -> Tensor:
+        """int32, at least [length]; its counters are zeros (``kernels.schedule``)."""
         return torch.zeros(length, dtype=torch.int32, device=self.device)
 
-    def partials(self, sizes: ScratchSizes) -> Partials:
-        if sizes.num_splits == 1:
-            return unused_partials(self.device)
-        return self._softmax_states(
-            (sizes.num_query_tokens, sizes.num_query_heads, sizes.num_splits), sizes.head_padded
-        )
+    def partials(self, num_rows: int, num_splits: int, head_padded: int) -> Partials:
+        """Softmax states of splits, float32; ``num_rows``: query tokens times query heads.
 
-    def split_keys(self, sizes: ScratchSizes) -> Tensor:
+        The weighted sums of values: at least [num_rows, num_splits, head_padded] elements. The maxima of
+        scores and the sums of weights: at least [num_rows, num_splits] each. Few of each without splits.
+        """
+        if num_splits == 1:
+            return unused_partials(self.device)
+        return self._softmax_states((num_rows, num_splits), head_padded)
+
+    def split_keys(self, part: int = 0) -> Tensor:
+        """int32 [1], the keys of each split that the device finds."""
         return self._int32(1)
 
-    def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
+    def fragments(self, programs: int, block_m: int, head_padded: int) -> Fragments:
+        """Counters and softmax states of fragments.
+
+        The counters: int32, at least [2, programs], zeros. The weighted sums of values: float32, at least
+        [2, programs, block_m, head_padded]. The maxima of scores and the sums of weights: float32, at least
+        [2, programs, block_m] each.
+        """
         counters = torch.zeros((2, programs), dtype=torch.int32, device=self.device)
-        return counters, *self._softmax_states((2, programs, sizes.block_m), sizes.head_padded)
+        return counters, *self._softmax_states((2, programs, block_m), head_padded)
 
     def _int32(self, length: int) -> Tensor:
         return torch.empty(length, dtype=torch.int32, device=self.device)
@@ -149,11 +106,15 @@ class Variant:
     batch_invariant: bool = False  # results for a sequence have the same bits in every batch
     # As ``splits.find_splits``, which is called if this is None.
     find_splits: Callable[[Config, Model, Lengths, int, int], tuple[int, int]] | None = None
-    scratch: Callable[[Scratch, ScratchSizes], tuple[Tensor, ...]] = (
-        lambda *_: ()
-    )  # of a plan; no synchronising
-    scratch_maxima: Callable[[Config, torch.device], ScratchMaxima] = lambda *_: (
-        ScratchMaxima()
-    )  # for a workspace
+    # A plan's ``workspace``, once all else of it is known; never synchronises.
+    scratch: Callable[[Scratch, Plan], tuple[Tensor, ...]] = lambda *_: ()
+    # Programs of a launch times ``block_m`` where programs keep fragments, the same for every batch; 0 where
+    # contexts have splits with partial results instead.
+    fragment_rows: Callable[[Config, torch.device], int] = lambda *_: 0
     samples: tuple[Config, ...]  # fit every GPU; the first stands for the variant in offline compilation
     grids: tuple[ConfigGrid, ...] = ()  # configs that attn-tune tries
+
+    def configs(self, *, wide_heads: bool | None = None) -> list[Config]:
+        """List the configs of all grids, or of those with this ``wide_heads``."""
+        grids = [grid for grid in self.grids if wide_heads in (None, grid.wide_heads)]
+        return [config for grid in grids for config in grid.configs(self.name)]

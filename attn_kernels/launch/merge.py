@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attn_kernels.core import layer_checks
-from attn_kernels.core.checks import DTYPES, check_device
+from attn_kernels.core.checks import DTYPES, check_data, check_device, check_tensor
 from attn_kernels.kernels.arguments import VECTOR_BYTES, head_padded
 from attn_kernels.kernels.merge import OPTIONS, merge_kernel
 from attn_kernels.launch import direct
@@ -39,7 +39,7 @@ def merge_attention_states(
         TypeError: a wrong type or dtype. ValueError: a wrong shape, device or stride; an output that overlaps
         an input. NotImplementedError: a gradient that is required.
     """
-    layer_checks.check_tensor("out_a", out_a)
+    check_tensor("out_a", out_a)
     check_device("out_a", out_a.device)
     if out_a.ndim != 3 or out_a.dtype not in DTYPES:
         needed = "[num_query_tokens, num_query_heads, head_size] of torch.float16 or torch.bfloat16"
@@ -53,11 +53,9 @@ def merge_attention_states(
     outs = {"out_a": out_a, "out_b": out_b, "out": out}
     lses = {"lse_a": lse_a, "lse_b": lse_b, "lse": lse}
     for name, tensor in outs.items():
-        layer_checks.check_data(name, tensor, tuple(out_a.shape), (out_a.dtype,), out_a.device, "out_a is on")
+        check_data(name, tensor, tuple(out_a.shape), (out_a.dtype,), out_a.device, "out_a is on")
     for name, tensor in lses.items():
-        layer_checks.check_data(
-            name, tensor, (num_heads, num_tokens), (torch.float32,), out_a.device, "out_a is on"
-        )
+        check_data(name, tensor, (num_heads, num_tokens), (torch.float32,), out_a.device, "out_a is on")
     if torch.is_grad_enabled():
         layer_checks.check_no_gradient((*outs.values(), *lses.values()), (*outs, *lses))
     if out.numel() == 0:

@@ -1,7 +1,7 @@
 """One layer's attention: find the launches of the layer's signature, and make them."""
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, is_grad_enabled
@@ -9,6 +9,7 @@ from torch.compiler import is_compiling
 
 from attn_kernels.core import layer_checks
 from attn_kernels.core.checks import MAX_TOKENS
+from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import bind_divide
@@ -33,7 +34,6 @@ GRAPH_OPTIONS = (
     *("alibi_slopes", "sinks", "lse", "bidirectional_ranges"),
 )
 PARTS_BEGUN = "parts begun"  # a key of ``Plan.launches``
-PLACED = 6  # entries of a signature, its first, that must match the plan: shapes of rows, and devices
 
 
 def run(
@@ -122,13 +122,8 @@ def run(
         addresses: tuple[int, ...] = (a, b, c, d)
         # All that checks read and Triton compiles for, read anew at each call: a tensor's shape, strides,
         # dtype and memory may change in place (``resize_``, ``set_``, ``t_``, ``data``).
-        signature: tuple[Any, ...] = (
-            out.shape,
-            q.shape,
-            out.device,
-            q.device,
-            k_cache.device,
-            v_cache.device,
+        placed = (out.shape, q.shape, out.device, q.device, k_cache.device, v_cache.device)
+        kind: tuple[Any, ...] = (
             k_cache.shape,
             v_cache.shape,
             out.stride(),
@@ -157,8 +152,8 @@ def run(
             present = tuple(other for other in optional if isinstance(other, Tensor))
             tensors += present
             addresses += tuple(other.data_ptr() for other in present)
-            signature = (*signature[:-2], *_optional_signature(plan, optional))
-        found = plan.launches.get(signature)
+            kind = (*kind[:-2], *_optional_signature(plan, optional))
+        found = plan.launches.get((placed, kind))
     except (AttributeError, TypeError, RuntimeError):
         # Something is no tensor, has no memory or no hash. The checks raise an error that names it.
         layer_checks.check_run(plan, q, k_cache, v_cache, out)
@@ -174,7 +169,12 @@ def run(
         launch_filled(plan.device.index, launches, addresses, tensors)
         return out
     scoring = (softmax_scale, sliding_window, softcap, causal, keys_after)
-    _launch_first(plan, signature, addresses, tensors, optional, scoring)
+    call = Call(placed, kind, addresses, tensors, optional, scoring)
+    launched = False
+    while not launched:
+        while plan.replacement is not None:
+            plan = plan.replacement
+        launched = _launch_first(plan, call)
     return out
 
 
@@ -218,10 +218,10 @@ def _optional_signature(plan: Plan, optional: tuple[Any, ...]) -> tuple[Any, ...
     """
     *others, lse, ranges = optional
     if isinstance(lse, Tensor):
-        as_planned = lse.shape == (plan.model.num_query_heads, plan.num_query_tokens)
+        as_planned = lse.shape == (plan.model.num_query_heads, plan.lengths.num_query_tokens)
         lse = (lse.dtype, lse.device, as_planned, lse.is_contiguous())
     if isinstance(ranges, Tensor):
-        as_planned = ranges.shape[:1] == (plan.num_seqs,)
+        as_planned = ranges.shape[:1] == (plan.lengths.num_seqs,)
         ranges = (ranges.dtype, ranges.device, ranges.shape[1:], as_planned, ranges.is_contiguous())
     return (
         *(
@@ -233,81 +233,78 @@ def _optional_signature(plan: Plan, optional: tuple[Any, ...]) -> tuple[Any, ...
     )
 
 
-def _launch_first(
-    plan: Plan,
-    signature: tuple[Any, ...],
-    addresses: tuple[int, ...],
-    tensors: tuple[Tensor, ...],
-    optional: tuple[Any, ...],
-    scoring: tuple[Any, ...],
-) -> None:
+class Call(NamedTuple):
+    """A call of ``run``; its signature is ``placed`` and ``kind``."""
+
+    placed: tuple[Any, ...]  # shapes of rows, and devices: the plan's, if nothing is wrong
+    kind: tuple[Any, ...]  # all else that checks read and Triton compiles for
+    addresses: tuple[int, ...]  # of ``tensors``
+    tensors: tuple[Tensor, ...]  # those that were given, in the order of REQUIRED and OPTIONAL
+    optional: tuple[Any, ...]  # the arguments that OPTIONAL names
+    scoring: tuple[Any, ...]  # softmax scale, window, soft cap, ``causal`` and ``keys_after``
+
+    def layer(self, model: Model) -> Layer:
+        softmax_scale, window, softcap, causal, ahead = self.scoring
+        if ahead is None:
+            ahead = MAX_TOKENS if window is None else window - 1
+        return Layer(
+            **dict(zip(REQUIRED, self.tensors, strict=False)),
+            softmax_scale=model.head_size**-0.5 if softmax_scale is None else softmax_scale,
+            sliding_window=None if window is None else min(window, MAX_TOKENS),
+            ahead=None if causal else min(ahead, MAX_TOKENS),
+            softcap=softcap,
+            **dict(zip(OPTIONAL, self.optional, strict=True)),
+        )
+
+
+def _launch_first(plan: Plan, call: Call) -> bool:
     """Check and launch a plan's first layer of a signature, and remember the launches for the next.
 
     A plan with parts makes the launches of one part after those of the other.
 
-    Args:
-        signature: of the layer.
-        addresses: of ``tensors``.
-        tensors: those that were given, in the order of REQUIRED and OPTIONAL.
-        optional: the arguments that OPTIONAL names.
-        scoring: softmax scale, window, soft cap, and what ``run`` calls ``causal`` and ``keys_after``.
+    Returns:
+        False where the plan has become another: its config does not fit the device, so it has a
+        ``replacement``, or one launch cannot compute both parts of such a layer.
     """
-    while plan.replacement is not None:
-        plan = plan.replacement
-    model = plan.model
-    rows = (plan.num_query_tokens, model.num_query_heads, model.head_size)
-    as_planned = signature[:PLACED] == (rows, rows, *(4 * (plan.device,)))
-    key = signature[PLACED:]
-    parts = _plans_for(plan, key)
+    num_query_tokens, model, max_page_id = plan.lengths.num_query_tokens, plan.model, plan.batch.max_page_id
+    rows = (num_query_tokens, model.num_query_heads, model.head_size)
+    as_planned = call.placed == (rows, rows, *(4 * (plan.device,)))
+    parts = _plans_for(plan, call.kind)
     bound: list[tuple[BoundLaunch, ...] | None]
-    bound = [part.launch_cache.get(key) if as_planned else None for part in parts]
-    out, q, k_cache, v_cache = tensors[: len(REQUIRED)]
-    if None in bound or (plan.max_page_id is not None and plan.max_page_id >= k_cache.shape[0]):
+    bound = [part.launch_cache.get(call.kind) if as_planned else None for part in parts]
+    out, q, k_cache, v_cache = call.tensors[: len(REQUIRED)]
+    if None in bound or (max_page_id is not None and max_page_id >= k_cache.shape[0]):
         layer_checks.check_run(plan, q, k_cache, v_cache, out)
-        layer_checks.check_scoring(plan, *scoring, *optional)
-    if plan.num_query_tokens == 0:
-        return
-    _check_apart(tensors, optional)
+        layer_checks.check_scoring(plan, *call.scoring, *call.optional)
+    if num_query_tokens == 0:
+        return True
+    _check_apart(call.tensors, call.optional)
     filled = [
         None if launches is None else direct.fill(part, launches)
         for part, launches in zip(parts, bound, strict=True)
     ]
     if None not in filled:
         together = tuple(launch for launches in filled if launches is not None for launch in launches)
-        direct.remember(plan.launches, signature, (together, _reaches(tensors, optional)))
-        launch_filled(plan.device.index, together, addresses, tensors)
-        return
-    named = dict(zip(_names(optional), tensors, strict=True))
-    softmax_scale, window, softcap, causal, ahead = scoring
-    if ahead is None:
-        ahead = MAX_TOKENS if window is None else window - 1
-    layer = Layer(
-        q=q,
-        k_cache=k_cache,
-        v_cache=v_cache,
-        out=out,
-        softmax_scale=model.head_size**-0.5 if softmax_scale is None else softmax_scale,
-        sliding_window=None if window is None else min(window, MAX_TOKENS),
-        ahead=None if causal else min(ahead, MAX_TOKENS),
-        softcap=softcap,
-        **dict(zip(OPTIONAL, optional, strict=True)),
-    )
+        reaches = _reaches(call.tensors, call.optional)
+        direct.remember(plan.launches, (call.placed, call.kind), (together, reaches))
+        launch_filled(plan.device.index, together, call.addresses, call.tensors)
+        return True
+    named = dict(zip(_names(call.optional), call.tensors, strict=True))
     for part, launches in zip(parts, bound, strict=True):
         if launches is None:
-            described = VARIANTS[part.config.variant].bind(part, layer)
+            described = VARIANTS[part.config.variant].bind(part, call.layer(model))
             launches = tuple(BoundLaunch(launch, named) for launch in described)
-            direct.remember(part.launch_cache, key, launches)
-        if not launches:  # one launch cannot compute both parts of this layer
-            _launch_first(plan, signature, addresses, tensors, optional, scoring)
-            return
+            direct.remember(part.launch_cache, call.kind, launches)
+        if not launches:
+            return False
         try:
             direct.launch_through_triton(part, launches, named)
         except DOES_NOT_FIT as error:
             if plan.again is None:
                 raise
             plan.replacement = plan.again(part.config, error)
-            _launch_first(plan, signature, addresses, tensors, optional, scoring)
-            return
+            return False
+    return True
 
 
 def _plans_for(plan: Plan, key: Hashable) -> tuple[Plan, ...]:

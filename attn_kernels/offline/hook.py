@@ -15,8 +15,8 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.errors import brief
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
-from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import without_tma
+from attn_kernels.kernels.hopper_limits import HEAD_SIZES, OPTIONS, asked_by, unsupported_shape
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.offline.compile import ENDED, compile_config, compile_in_processes, compile_source
@@ -28,17 +28,14 @@ UNBOUND_HEAD = 256  # the largest of configs that no constraint binds: plans ref
 LARGEST_GROUP = 64  # query heads per KV head: more are shared among programs of the fallback's tiles
 PAGE_SIZE = 16
 BF16_BYTES = 2
-# Shapes on both sides of every limit of the Hopper kernel, on a GPU of this many multiprocessors.
-MULTIPROCESSORS = 132
+# Shapes on both sides of every limit of the Hopper kernel, as ``unsupported_shape`` takes them.
 SHAPES = {
     "head_size": (32, 48, 63, 64, 65, 72, 80, 96, 104, 112, 128, 144, 160, 176, 192, 208, 256, 257, 512),
     "block_size": (16, 24),
     "gqa_group_size": (1, 7, 128, 129),
-    "num_kv_heads": (8, 28),
     "kv_element_size": (1, 2),
+    "num_kv_heads": (8, 28),
 }
-
-
 ANY_MODEL = Model(1, 1, 16, PAGE_SIZE, torch.bfloat16)
 WAYS = tuple(way.variant for way in WITHOUT_KERNEL)
 
@@ -89,21 +86,15 @@ class AttentionHook:
     @property
     def refused(self) -> Iterator[RefusedLaunch]:
         """What the Hopper kernel refuses of ``SHAPES``, for each tuned config that asks for it."""
-        grids = [(name, grid) for name in self.variants if name in VARIANTS for grid in VARIANTS[name].grids]
-        for config in (config for name, grid in grids for config in grid.configs(name)):
-            if not (config.tma or needs_parts(config)):
-                continue
-            parameters = config._asdict()
-            name = parameters.pop("variant")
-            for values in product(*SHAPES.values()):
-                shape = dict(zip(SHAPES, values, strict=True))
-                kv_heads, group = shape["num_kv_heads"], shape.pop("gqa_group_size")
-                sizes = (shape["head_size"], shape["block_size"], group, shape["kv_element_size"])
-                if hopper_limits.unsupported_shape(config, *sizes) or hopper_limits.why_not_heads(
-                    config, kv_heads, MULTIPROCESSORS
-                ):
-                    features = shape | {"num_query_heads": group * kv_heads}
-                    yield RefusedLaunch("sm_90", name, parameters, features)
+        variants = [VARIANTS[name] for name in self.variants if name in VARIANTS]
+        asking = [config for variant in variants for config in variant.configs() if asked_by(config)]
+        for config, shape in product(asking, product(*SHAPES.values())):
+            if unsupported_shape(config, *shape):
+                head_size, block_size, group, element, kv_heads = shape
+                features = {"head_size": head_size, "block_size": block_size, "kv_element_size": element}
+                features |= {"num_kv_heads": kv_heads, "num_query_heads": group * kv_heads}
+                variant, parameters = config.variant, dict(zip(config._fields[1:], config[1:], strict=True))
+                yield RefusedLaunch("sm_90", variant, parameters, features)
 
     def compile(self, cases: Sequence[Any], jobs: int) -> Iterator[HookOutcome]:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
@@ -146,26 +137,19 @@ def _size(case: Any, name: str, most: int, unbound: int | None = None) -> int:
 
 def shape_of_hopper(config: Config, shape: CompileShape) -> CompileShape | None:
     """The shape at the largest sizes, up to its own, that the Hopper kernel takes; None if there are none."""
-    may_use = config.tma or (needs_parts(config) and config.variant not in WAYS)
-    if not may_use or shape.target != "sm_90":
+    if (
+        shape.target != "sm_90"
+        or not asked_by(config)
+        or not OPTIONS[config.variant].issuperset(shape.features)
+    ):
         return None
-    if not hopper_limits.OPTIONS[config.variant].issuperset(shape.features):
-        return None
-    heads = [head_size for head_size in hopper_limits.HEAD_SIZES[::-1] if head_size <= shape.head_size]
-    groups = [
-        shape.gqa_group_size,
-        *(group for group in (32, 16, 8, 4, 2, 1) if group < shape.gqa_group_size),
-    ]
+    heads = [head_size for head_size in HEAD_SIZES[::-1] if head_size <= shape.head_size]
+    groups = [min(group, shape.gqa_group_size) for group in (shape.gqa_group_size, 32, 16, 8, 4, 2, 1)]
     element = 1 if "fp8" in shape.features else BF16_BYTES
     for head_size, group in product(heads, groups):
-        if hopper_limits.unsupported_shape(config, head_size, PAGE_SIZE, group, element) is None:
+        if unsupported_shape(config, head_size, PAGE_SIZE, group, element) is None:
             return shape._replace(head_size=head_size, gqa_group_size=group)
     return None
-
-
-def compile_divide(target: str) -> Resources:
-    """Compile the kernel that divides mixed batches; it is the same for all of them."""
-    return measure(compile_source(index_source(divide_kernel, {}, target), target))
 
 
 def attempt(job: HookJob) -> HookOutcome:
@@ -175,15 +159,17 @@ def attempt(job: HookJob) -> HookOutcome:
     configs of the parts, and of whole batches, are cases of ``unified_attention``.
     """
     config, shape = job
+    kernels: dict[str, Resources] = {}
     try:
         if config.variant not in WAYS:
             check_config(config)
-        mixed = needs_parts(config)
-        kernels = {"divide": compile_divide(shape.target)} if mixed else {}
+        if needs_parts(config):  # its batch is divided, by the same kernel for all
+            divide = index_source(divide_kernel, {}, shape.target)
+            kernels["divide"] = measure(compile_source(divide, shape.target))
         of_hopper = shape_of_hopper(config, shape)
         if of_hopper is not None:
             kernels |= compile_config(config, of_hopper)
-        if not mixed:
+        if not needs_parts(config):
             kernels |= compile_config(without_tma(config, shape.head_size), shape)
     except Exception as error:  # compilers raise any exception
         return HookOutcome({}, brief(error))

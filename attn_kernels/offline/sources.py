@@ -97,7 +97,7 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
     variant = VARIANTS[config.variant]
     if not all(isinstance(kernel, JITFunction) for kernel in variant.kernels):
         raise RuntimeError("TRITON_INTERPRET is set, but compiling needs a process without it")
-    if (config.tma or variant.mixed) and shape.target == "sm_90":
+    if hopper_limits.asked_by(config) and shape.target == "sm_90":
         from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
 
         tile = (shape.head_size, shape.block_size, shape.gqa_group_size, _cache_bytes(shape))

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from attn_kernels.core.checks import FP8, MAX_TOKENS
-from attn_kernels.core.layer_checks import check_tensor
+from attn_kernels.core.checks import FP8, MAX_TOKENS, check_tensor
 from attn_kernels.core.model import Model
 from attn_kernels.launch.operators import define, number_and_tensor
 from attn_kernels.launch.run import run

@@ -15,21 +15,19 @@ from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import BLOCK_M, Roles
 from attn_kernels.kernels.splits import MAX_SPLITS_OF_FEW
-from attn_kernels.kernels.variant import Fragments, Fresh, Partials, ScratchSizes
+from attn_kernels.kernels.variant import Fragments, Partials, Scratch
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Workspace:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
+class Workspace(Scratch):
     """The scratch memory of plans that follow one another; it never grows.
 
     Plans that share one may not be in use at the same time: making a plan overwrites the results of the plan
     before. That holds inside a captured graph as well, in the order of the capture.
     """
 
-    device: torch.device
     max_num_seqs: int
     max_head_size: int
-    max_partials: int  # results of splits: query tokens times query heads times splits
     max_fragment_rows: int  # programs times ``block_m`` of any ``stream_k`` config; 0 where there is none
     # One of each for either part of a mixed batch; other plans use the first.
     _split_keys: tuple[Tensor, Tensor] = field(repr=False)
@@ -67,30 +65,30 @@ class Workspace:
         device, models = torch.device(device), models_of(models)
         choices = choices_for(models[0], device, device_key)
         launched = [*map(checked, configs), *choices.for_any_model()]
-        needed = [VARIANTS[config.variant].scratch_maxima(config, device) for config in launched]
-        fragments = max((maxima.fragment_rows for maxima in needed), default=0)
+        fragments = [VARIANTS[config.variant].fragment_rows(config, device) for config in launched]
+        fragment_rows = max(fragments, default=0)
         num_query_heads = max(model.num_query_heads for model in models)
         head_size = max(model.head_size for model in models)
-        fresh = Fresh(device)
+        head = head_padded(head_size)
+        fresh = Scratch(device)
         max_partials = min(fresh.max_partials, max_query_tokens * num_query_heads * MAX_SPLITS_OF_FEW)
-        max_partials = max_partials if any(maxima.splits for maxima in needed) else 1
-        sizes = ScratchSizes(1, 1, 1, head_padded(head_size), max_partials)
+        max_partials = max_partials if 0 in fragments else 1
         # The most that any config's roles need.
         roles = Roles(max(1, BLOCK_M // max(model.gqa_group_size for model in models)), 1, 1)
         schedule_length = roles.length(max_query_tokens, max_num_seqs)
         cu_parts = fresh.cu_parts(max_num_seqs)
-        first, second, both = (fresh.schedule(schedule_length, sizes) for _ in range(3))
+        first, second, both = (fresh.schedule(schedule_length) for _ in range(3))
         return cls(
-            cu_parts[0].device,
-            max_num_seqs,
-            head_size,
-            max_partials,
-            fragments,
-            (fresh.split_keys(sizes), fresh.split_keys(sizes)),
-            cu_parts,
-            (first, second, both),
-            fresh.partials(sizes),
-            fresh.fragments(fragments, sizes._replace(block_m=1)),
+            device=cu_parts[0].device,
+            max_partials=max_partials,
+            max_num_seqs=max_num_seqs,
+            max_head_size=head_size,
+            max_fragment_rows=fragment_rows,
+            _split_keys=(fresh.split_keys(), fresh.split_keys()),
+            _cu_parts=cu_parts,
+            _schedules=(first, second, both),
+            _partials=fresh.partials(1, max_partials, head),
+            _fragments=fresh.fragments(fragment_rows, 1, head),
         )
 
     def sibling(self) -> Self:
@@ -105,31 +103,31 @@ class Workspace:
         }
         return replace(self, **own)
 
-    def schedule(self, length: int, sizes: ScratchSizes) -> Tensor:
+    def schedule(self, length: int, part: int = 0) -> Tensor:
         """As long as the maxima; a new one for a plan that needs more, such as one of prompts."""
-        schedule = self._schedules[sizes.part]
-        return schedule if length <= len(schedule) else Fresh(self.device).schedule(length, sizes)
+        schedule = self._schedules[part]
+        return schedule if length <= len(schedule) else Scratch.schedule(self, length)
 
     def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
-        """int32 [max_num_seqs + 1] each. Raises ValueError where a plan needs more."""
+        """As long as the maxima, like all that follow. Raises ValueError where a plan needs more."""
         _check("num_seqs", num_seqs, "max_num_seqs", self.max_num_seqs)
         return self._cu_parts
 
-    def partials(self, sizes: ScratchSizes) -> Partials:
-        """As long as the maxima. Raises ValueError where heads are larger."""
-        _check("head_size", sizes.head_padded, "head_size", head_padded(self.max_head_size))
+    def partials(self, num_rows: int, num_splits: int, head_padded: int) -> Partials:
+        self._check_head(head_padded)
         return self._partials
 
-    def split_keys(self, sizes: ScratchSizes) -> Tensor:
-        """int32 [1]."""
-        return self._split_keys[sizes.part]
+    def split_keys(self, part: int = 0) -> Tensor:
+        return self._split_keys[part]
 
-    def fragments(self, programs: int, sizes: ScratchSizes) -> Fragments:
-        """As long as the maxima. Raises ValueError where a plan needs more."""
-        rows = programs * sizes.block_m
+    def fragments(self, programs: int, block_m: int, head_padded: int) -> Fragments:
+        rows = programs * block_m
         _check("stream_k's programs * block_m", rows, "configs of at most", self.max_fragment_rows)
-        _check("head_size", sizes.head_padded, "head_size", head_padded(self.max_head_size))
+        self._check_head(head_padded)
         return self._fragments
+
+    def _check_head(self, columns: int) -> None:
+        _check("head_size", columns, "head_size", head_padded(self.max_head_size))
 
 
 def _check(name: str, needed: int, limit: str, maximum: int) -> None:

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from attn_kernels.choose.choices import checked, choices_for
+from attn_kernels.core.batch import Batch
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.kernels.variant import Fresh
+from attn_kernels.kernels.variant import Scratch
 from attn_kernels.launch.run import begin, run
-from attn_kernels.planning.plan import Step, plan, plan_parts
+from attn_kernels.planning.plan import Planning, plan
 from attn_kernels.testing.reference import paged_attention_reference
 
 GARBAGE_PAGE = 2**30  # far outside any cache: reading it would fault
@@ -65,13 +66,12 @@ class PoisonedBatch:
 
         fused: the config of one launch for both parts, where its kernel can compute the layer.
         """
-        lengths = (self.query_lens, self.context_lens)
-        scratch = Fresh(self.q.device)
-        choices = choices_for(self.model, self.q.device, None)
-        step = Step(self.cu_seqlens_q, self.seqused_k, self.block_table, choices, scratch)
-        every, parts = Lengths.of(*lengths), parts or Parts.of(*lengths)
+        lens = (self.query_lens, self.context_lens)
+        lengths, parts = Lengths.of(*lens), parts or Parts.of(*lens)
+        batch = Batch(self.cu_seqlens_q, self.seqused_k, self.block_table, self.q.device, lengths, parts)
+        planning = Planning(batch, choices_for(self.model, self.q.device, None), Scratch(self.q.device))
         configs = checked(decodes), checked(prompts)
-        made = plan_parts(step, every, parts, configs, None if fused is None else checked(fused))
+        made = planning.in_parts(configs, None if fused is None else checked(fused))
         begin(made)
         return made
 

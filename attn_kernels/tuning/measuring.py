@@ -126,8 +126,6 @@ def job_for(scenario: Scenario, config: Config, device: torch.device) -> Compile
 
 
 def _kernels(config: Config, shape: Shape) -> Hashable:
-    layout, scores = shape.layout, shape.scores
-    group = layout.num_query_heads // layout.num_kv_heads
-    sizes = (group, layout.head_size, shape.block_size)
+    scores, sizes = shape.scores, (shape.gqa_group_size, shape.layout.head_size, shape.block_size)
     options = (scores.window is not None, scores.softcap != 0.0, scores.sinks)
     return config, sizes, shape.dtype, shape.cache_dtype or shape.dtype, options

@@ -14,7 +14,7 @@ from attn_kernels.core.checks import check_int
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.errors import brief
 from attn_kernels.core.model import Model, models_of
-from attn_kernels.kernels.hopper_limits import launches as hopper_launches
+from attn_kernels.kernels.hopper_launch import launches as hopper_launches
 from attn_kernels.warmup.dummy_launch import FEATURES, DummyLaunch
 from triton_tune.processes.cache_filler import CacheFiller
 from triton_tune.processes.compile_ahead import Job, minimal, run_jobs

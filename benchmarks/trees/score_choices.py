@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attn_kernels.core.config import Config as LaunchConfig
-from attn_kernels.tuning.scenarios.scenario import FEATURES, KINDS, MAX_DRAFT
+from attn_kernels.core.lengths import MAX_DRAFT
+from attn_kernels.tuning.scenarios.scenario import FEATURES, KINDS
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, Spec

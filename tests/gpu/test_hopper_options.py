@@ -16,7 +16,7 @@ from launch_cases import LaunchCase, LaunchFeatures
 
 from attn_kernels import Config, Lengths
 from attn_kernels.kernels import hopper_limits
-from attn_kernels.kernels.hopper_limits import hopper_for
+from attn_kernels.kernels.hopper_launch import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.splits import most_hopper_splits
 from attn_kernels.measure.batches import Batch, HeadLayout, chunked_prefill, varlen
@@ -55,13 +55,7 @@ OPTIONS = (
     LaunchFeatures(fp8=True, scales="float", softcap=30.0, alibi=True),
 )
 WINDOWS = (1, 17, 128, 1000, 4096)
-CONFIGS = tuple(
-    config
-    for name, variant in VARIANTS.items()
-    for grid in variant.grids
-    for config in grid.configs(name)
-    if config.tma or variant.mixed
-)
+CONFIGS = tuple(c for variant in VARIANTS.values() for c in variant.configs() if hopper_limits.asked_by(c))
 
 
 def cases() -> Iterator[LaunchCase]:

@@ -52,8 +52,7 @@ def random_config(rng: random.Random, head_size: int) -> Config:
     return rng.choice(
         [
             config
-            for grid in VARIANTS["qblock"].grids
-            for config in grid.configs("qblock")
+            for config in VARIANTS["qblock"].configs()
             if not config.tma
             and (config.block_m + 2 * config.tile_size * config.num_stages) * head_size <= 100 * K
         ]
@@ -63,10 +62,7 @@ def random_config(rng: random.Random, head_size: int) -> Config:
 def hopper_configs(layout: HeadLayout) -> list[list[Config]]:
     """Configs of the Hopper kernel: those of prompts, of decodes, and of both, which need parts."""
     rows = max(16, 1 << (layout.num_query_heads // layout.num_kv_heads - 1).bit_length())
-    roles = {
-        name: [config for grid in VARIANTS[name].grids for config in grid.configs(name)]
-        for name in ("qblock", "stream_k", "pod")
-    }
+    roles = {name: VARIANTS[name].configs() for name in ("qblock", "stream_k", "pod")}
     prompts = [config for config in roles["qblock"] if config.tma]
     decodes = [config._replace(block_m=rows) for config in roles["stream_k"] if rows <= 64]
     both = roles["pod"] if layout.head_size <= 128 else []

@@ -19,7 +19,7 @@ from attn_kernels import Config, merge_attention_states, run
 from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.structures import Plan
 from attn_kernels.kernels import hopper_limits
-from attn_kernels.kernels.hopper_limits import hopper_for
+from attn_kernels.kernels.hopper_launch import hopper_for
 from attn_kernels.measure.batches import Batch, HeadLayout, varlen
 from attn_kernels.measure.checking import TOLERANCE, Expected, check
 from attn_kernels.testing.poisoned import PoisonedBatch, run_poisoned

@@ -15,7 +15,7 @@ import torch
 
 from attn_kernels import Config, run
 from attn_kernels.choose.mixed import needs_parts
-from attn_kernels.kernels.hopper_limits import hopper_for
+from attn_kernels.kernels.hopper_launch import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import divide_kernel
 from attn_kernels.measure.batches import (

@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from attn_kernels.core import checks
-from attn_kernels.kernels import hopper_limits
+from attn_kernels.kernels import hopper_launch
 
 
 @contextlib.contextmanager
@@ -28,6 +28,6 @@ def absent_h100() -> Iterator[torch.device]:
         mock.patch.object(torch.cuda, "get_device_capability", lambda device: (9, 0)),
         mock.patch.object(torch.version, "hip", None),
         mock.patch.object(checks, "DEVICE_TYPES", ("cuda", "cpu", "meta")),
-        mock.patch.object(hopper_limits, "hopper_for", lambda device: hopper_limits.hopper_module()),
+        mock.patch.object(hopper_launch, "hopper_for", lambda device: hopper_launch.hopper_module()),
     ):
         yield torch.device("meta")

@@ -68,7 +68,7 @@ class Server:
         poison_workspace(self.plan)
         self.plan.launches.pop(PARTS_BEGUN, None)  # a graph's launches begin the parts again
         begin(self.plan)
-        rows = self.plan.num_query_tokens
+        rows = self.plan.lengths.num_query_tokens
         attn_kernels.run(self.plan, self.q[:rows], *self.caches, out=self.out[:rows], **self.options)
         assert self.out[tokens:].isnan().all()
         return self.out[:tokens].clone()

@@ -17,13 +17,12 @@ MULTIPROCESSORS = 132
 def scheduled(cu_prompts, cu_decodes, context_lens, roles, num_query_tokens, num_kv_heads=1, causal=True):
     """What the kernel writes, and two elements behind it."""
     plan = SimpleNamespace(
-        num_seqs=len(context_lens),
-        num_query_tokens=num_query_tokens,
-        seqused_k=torch.tensor(context_lens, dtype=torch.int32),
+        lengths=SimpleNamespace(num_seqs=len(context_lens), num_query_tokens=num_query_tokens),
+        batch=SimpleNamespace(seqused_k=torch.tensor(context_lens, dtype=torch.int32)),
         model=SimpleNamespace(num_kv_heads=num_kv_heads, causal=causal),
         device=torch.device("cpu"),
     )
-    schedule = torch.full((roles.length(num_query_tokens, plan.num_seqs) + 2,), UNTOUCHED).int()
+    schedule = torch.full((roles.length(num_query_tokens, len(context_lens)) + 2,), UNTOUCHED).int()
     schedule[:2] = torch.tensor(COUNTERS)
     tensors = (schedule, *(torch.tensor(starts, dtype=torch.int32) for starts in (cu_prompts, cu_decodes)))
     launch = bind_schedule(roles, *(OfPlan(lambda plan, tensor=tensor: tensor) for tensor in tensors))

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
+from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
 from tuning_table.names import is_id
 
 FEATURES: tuple[str, ...] = tuple(Batch("", "decode", (1,), (1,)).features)
 KINDS = ("decode", "prefill", "chunk", "spec", "mixed")
 PLAIN = ScoreOptions()
-MAX_DRAFT = 8  # a sequence with more query tokens is a prompt or chunk, not speculative decoding
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,14 @@ class Shape:
     dtype: torch.dtype = torch.bfloat16
     cache_dtype: torch.dtype | None = None  # None: as `dtype`
     scores: ScoreOptions = PLAIN
+
+    @property
+    def gqa_group_size(self) -> int:
+        return self.layout.num_query_heads // self.layout.num_kv_heads
+
+    @property
+    def kv_element_size(self) -> int:
+        return (self.cache_dtype or self.dtype).itemsize
 
     def __str__(self) -> str:
         """Text for ids: `h32.8.128-p16`, the element types that are not bfloat16, and the score options."""

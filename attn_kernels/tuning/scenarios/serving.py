@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import torch
 
+from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
 from attn_kernels.measure.roofline import work
-from attn_kernels.tuning.scenarios.scenario import MAX_DRAFT, Scenario, Shape, kind_of, scenario_of
+from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, kind_of, scenario_of
 
 K = 1024
 FP8 = torch.float8_e4m3fn

@@ -5,11 +5,11 @@ A rule gives the same text as its reason everywhere, so that reasons can be coun
 
 from dataclasses import dataclass
 
-from attn_kernels.choose.mixed import WITHOUT_KERNEL, needs_parts
+from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.config import Config
-from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.arguments import WIDE_HEAD, head_padded, output_columns
-from attn_kernels.kernels.hopper_limits import hopper_module
+from attn_kernels.kernels.hopper_launch import hopper_module
+from attn_kernels.kernels.hopper_limits import asked_by, unsupported_shape
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.splits import heads_of_tile, rows_of_q_block
 from attn_kernels.measure.batches import Batch
@@ -36,11 +36,7 @@ EMPTY_FACTOR = 4  # rows of a tile over the rows that the longest query fills
 MANY_WAVES = 64  # query tiles per multiprocessor
 PROMPT_ROWS = 128  # rows of every sequence: then larger tiles read keys less often
 OF_WIDE_HEADS = frozenset(
-    config
-    for name, variant in VARIANTS.items()
-    for grid in variant.grids
-    if grid.wide_heads
-    for config in grid.configs(name)
+    config for variant in VARIANTS.values() for config in variant.configs(wide_heads=True)
 )
 
 
@@ -61,24 +57,23 @@ def power_above(number: int) -> int:
 
 def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     """Return why a config cannot work at a shape, or is a duplicate there; None if it may be measured."""
+    served = not asked_by(config) or hopper_serves(config, shape, gpu)
     if needs_parts(config):
-        served = config in WITHOUT_KERNEL or descriptors_serve(config, shape, gpu)
         return None if served else HOPPER
-    layout = shape.layout
-    group = layout.num_query_heads // layout.num_kv_heads
-    if config.block_m < min(group, ENOUGH_ROWS):
+    if config.block_m < min(shape.gqa_group_size, ENOUGH_ROWS):
         return ROWS
     if gpu.vendor == "amd" and config.num_stages > AMD_STAGES:
         return STAGES
-    if config.tma and not descriptors_serve(config, shape, gpu):
+    if not served:
         return DESCRIPTORS
-    wide = head_padded(layout.head_size) >= WIDE_HEAD
+    head_size = shape.layout.head_size
+    wide = head_padded(head_size) >= WIDE_HEAD
     if gpu.vendor == "nvidia" and config in OF_WIDE_HEADS and not wide:
         return WIDE
     if gpu.vendor != "cpu" and not config.tma and shared_bytes(config, shape, gpu) > gpu.shared_bytes:
         return SHARED
     if gpu.vendor == "nvidia" and not config.tma:
-        columns = output_columns(config.block_m, layout.head_size)
+        columns = output_columns(config.block_m, head_size)
         if config.block_m * (columns + config.tile_size) > MAX_FLOATS * WARP * config.num_warps:
             return REGISTERS
         if wide and config.tile_size > MAX_KEYS * config.num_warps:
@@ -86,45 +81,31 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     return None
 
 
-def cache_element_size(shape: Shape) -> int:
-    """Bytes of an element of the KV caches."""
-    return (shape.cache_dtype or shape.dtype).itemsize
-
-
-def descriptors_serve(config: Config, shape: Shape, gpu: Gpu) -> bool:
-    """Return whether a config with ``tma`` or for mixed batches launches the Hopper kernel."""
-    if hopper_module() is None or gpu.arch != "sm_90":
-        return False
-    layout = shape.layout
-    group = layout.num_query_heads // layout.num_kv_heads
-    sizes = (layout.head_size, shape.block_size, group, cache_element_size(shape))
-    heads = layout.num_kv_heads, gpu.multiprocessors
-    return hopper_limits.unsupported_shape(config, *sizes) is None and not hopper_limits.why_not_heads(
-        config, *heads
-    )
+def hopper_serves(config: Config, shape: Shape, gpu: Gpu) -> bool:
+    """Return whether a config that asks for the Hopper kernel launches it."""
+    layout, element = shape.layout, shape.kv_element_size
+    sizes = (layout.head_size, shape.block_size, shape.gqa_group_size, element, layout.num_kv_heads)
+    on_hopper = gpu.arch == "sm_90" and hopper_module() is not None
+    return on_hopper and unsupported_shape(config, *sizes, gpu.multiprocessors) is None
 
 
 def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
     """Bytes of shared memory that a block needs at least, as Triton 3.9 allocates (docs/space.md)."""
-    block_m = config.block_m
-    head, item = head_padded(shape.layout.head_size), shape.dtype.itemsize
+    block_m, tile, head_size = config.block_m, config.tile_size, shape.layout.head_size
+    head, item, element = head_padded(head_size), shape.dtype.itemsize, shape.kv_element_size
     # Copies of less than 4 bytes are not asynchronous, so loops of them have no stages.
-    staged = shape.layout.head_size * cache_element_size(shape) % 4 == 0
-    columns = head + output_columns(block_m, shape.layout.head_size)  # of K and of V
-    stage = config.tile_size * columns * cache_element_size(shape) * staged  # K and V as cached
-    stages = stage * (config.num_stages - 1)
-    queries = block_m * head * item
+    columns = head + output_columns(block_m, head_size) if head_size * element % 4 == 0 else 0  # of K and V
+    stages = tile * columns * element * (config.num_stages - 1)  # as cached
+    queries, weights = block_m * head * item, block_m * tile * item
     if gpu.vendor == "amd":
-        weights = block_m * config.tile_size * item if block_m >= 64 else 0
-        return stages + weights
+        return stages + (weights if block_m >= 64 else 0)
     if gpu.arch not in ("sm_80", "sm_90"):
         return stages
     if gpu.arch == "sm_90" and block_m >= 64 and config.num_warps >= 4:
         # wgmma reads K and V from shared memory: one stage more, in the queries' type.
-        return stages + config.tile_size * columns * item * staged + queries
+        return stages + tile * columns * item + queries
     # Warps side by side along the keys exchange their weights.
-    weights = block_m * config.tile_size * item if block_m < 64 and config.num_warps > 1 else 0
-    return stages + queries + weights
+    return stages + queries + (weights if block_m < 64 and config.num_warps > 1 else 0)
 
 
 def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:

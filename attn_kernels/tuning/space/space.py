@@ -42,9 +42,8 @@ def declared(vendor: str, *, batch_invariant: bool = False) -> tuple[Config, ...
 
 def declared_mixed() -> tuple[Config, ...]:
     """Every config for mixed batches: in series, and those that the variants for mixed batches declare."""
-    variants = [variant for variant in VARIANTS.values() if variant.mixed]
-    configs = (c for variant in variants for grid in variant.grids for c in grid.configs(variant.name))
-    return tuple(dict.fromkeys((*WITHOUT_KERNEL, *configs)))
+    configs = (config for variant in VARIANTS.values() if variant.mixed for config in variant.configs())
+    return (*WITHOUT_KERNEL, *dict.fromkeys(configs))
 
 
 def gpu_of(facts: Mapping[str, str | int]) -> Gpu:

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from shared_keys import step_of, step_of_batch
 from treegen_builders import REPOSITORY
 
-from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts, check_parts
+from attn_kernels.core.batch import checked_batch
+from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines import vllm_supported
-from attn_kernels.engines.planner import Planner, shared_workspace, step_lengths
+from attn_kernels.engines.planner import Planner, StepMetadata, shared_workspace, step_lengths
 from attn_kernels.engines.vllm_supported import cache_views
 from attn_kernels.planning.workspace import Workspace
 from attn_kernels.testing.poisoned import make_batch, relative_error, run_poisoned
@@ -31,6 +32,12 @@ CPU = torch.device("cpu")
 LENS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 200)), min_size=1, max_size=9).filter(
     lambda lens: any(query for query, _ in lens)
 )
+
+
+def check(step: StepMetadata, lengths: Lengths, parts: Parts | None) -> None:
+    """Raise ValueError about lengths that contradict each other; those of parts add up."""
+    index = (step.query_start_loc, step.seq_lens, step.block_table)
+    checked_batch(index, MODEL, *lengths[1:], parts=parts, for_capture=False, contents=False)
 
 
 @settings(deadline=None)
@@ -47,14 +54,15 @@ def test_parts_are_those_of_the_lengths(lens: list[tuple[int, int]], extra: int)
         assert parts is None
         return
     assert parts == expected
-    check_parts(parts, lengths, add_up=("num_seqs", "num_query_tokens", "num_kv_tokens"))
+    check(step, lengths, parts)
 
 
 def test_without_bounds_of_each_sequence_the_longest_stands_for_all() -> None:
-    lengths, parts = step_lengths(step_of([1, 2, 40], [9, 8, 50], seq_lens_cpu_upper_bound=None), BLOCK)
+    step = step_of([1, 2, 40], [9, 8, 50], seq_lens_cpu_upper_bound=None)
+    lengths, parts = step_lengths(step, BLOCK)
     assert lengths == Lengths(3, 43, 40, 50, 150)
     assert parts == Parts(Lengths(2, 3, 2, 50, 100), Lengths(1, 40, 40, 50, 50))
-    check_parts(parts, lengths, add_up=("num_seqs", "num_query_tokens", "num_kv_tokens"))
+    check(step, lengths, parts)
 
 
 def test_a_capture_has_maxima_only() -> None:
@@ -118,9 +126,9 @@ def test_builders_of_an_engine_share_a_workspace_and_engines_do_not() -> None:
     assert shared([Model(*HEADS, 64, torch.bfloat16, torch.float8_e4m3fn)]) is first
     assert shared(engine="another") is not first
     assert shared([Model(8, 8, 64, BLOCK, torch.bfloat16)]) is not first
-    planners = Planner(MODEL, first), Planner(MODEL, first)
-    assert planners[0].workspace._partials is planners[1].workspace._partials is first._partials
-    assert planners[0].workspace._cu_parts[0] is not planners[1].workspace._cu_parts[0]
+    of_planners = [Planner(MODEL, first).workspace for _ in range(2)]
+    assert of_planners[0] is not of_planners[1]  # siblings: layers of several groups take turns
+    assert of_planners[0]._partials is of_planners[1]._partials is first._partials
 
 
 def test_more_sequences_than_the_scheduler_has(module: str) -> None:

@@ -258,7 +258,7 @@ def test_a_captured_batch_is_filled_before_each_replay(host: bool, two_caches: b
         q, k, v = new(layer, 2)
         backend.forward(q, k, v, layer, dummy)
         plans.append(backend.forward_metadata[-1].plans[kind])
-    assert plans[0] is not plans[1] and plans[1].for_capture
+    assert plans[0] is not plans[1] and plans[1].batch.for_capture
     prompts = {2: 70, 3: 9}
     batch = server.batch(ForwardMode.EXTEND, prompts)
     backend.init_forward_metadata(batch)

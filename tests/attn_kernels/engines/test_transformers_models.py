@@ -34,7 +34,7 @@ def test_dropped_keys_are_found(models: Models, monkeypatch: pytest.MonkeyPatch)
     for module in (engine, paged):
 
         def without_old_keys(plan: Any, *args: Any, run: Any = module.run, **options: Any) -> Any:
-            return run(plan, *args, **{**options, "sliding_window": max(1, plan.max_seq_len // 2)})
+            return run(plan, *args, **{**options, "sliding_window": max(1, plan.lengths.max_seq_len // 2)})
 
         monkeypatch.setattr(module, "run", without_old_keys)
     errors = models.logit_errors()

@@ -362,7 +362,7 @@ def test_captured_graphs_serve_smaller_batches(
     new = torch.zeros(rows, *batch.k_cache.shape[2:], dtype=batch.q.dtype)
     layer.impl.forward(layer, nothing, new, new, kv_cache, metadata, nothing.clone())
     plan = metadata.plans[4]
-    assert plan.for_capture
+    assert plan.batch.for_capture
 
     metadata.seq_lens.copy_(lens)
     metadata.block_table.copy_(table)

@@ -53,9 +53,7 @@ def test_a_generated_config_is_completed():
 
 
 @pytest.mark.parametrize("config", [
-    config for variant in VARIANTS.values() for config in (
-        *variant.samples, *(config for grid in variant.grids for config in grid.configs(variant.name))
-    )
+    config for variant in VARIANTS.values() for config in (*variant.samples, *variant.configs())
 ], ids=str)  # fmt: skip
 def test_a_variant_accepts_its_samples_and_what_it_declares(config):
     check_config(config._replace(bypass_l1=1, max_registers=128, waves_per_eu=2, matrix_size=32))

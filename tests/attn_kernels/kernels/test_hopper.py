@@ -14,6 +14,7 @@ from attn_kernels import Config, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Layer
 from attn_kernels.kernels import hopper, hopper_limits
+from attn_kernels.kernels.hopper_limits import asked_by
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import SHARED_LIMITS
 from attn_kernels.testing.poisoned import run_poisoned
@@ -21,13 +22,7 @@ from attn_kernels.testing.poisoned import run_poisoned
 DESCRIPTORS = Config("qblock", 128, 64, num_warps=8, num_stages=2, tma=1)
 DECODES = Config("stream_k", 16, 64, num_stages=2, tma=1)
 BOTH = Config("pod", 128, 64, num_stages=3)
-DECLARED = [
-    config
-    for name, variant in VARIANTS.items()
-    for grid in variant.grids
-    for config in grid.configs(name)
-    if config.tma or variant.mixed
-]
+DECLARED = [config for variant in VARIANTS.values() for config in variant.configs() if asked_by(config)]
 
 
 def layer_of(batch, **changes):
@@ -192,8 +187,8 @@ def test_attn_kernels_needs_no_gluon():
     code = (
         "import sys; sys.modules['triton.experimental'] = None\n"
         "import torch, attn_kernels\n"
-        "from attn_kernels.kernels import hopper_limits\n"
-        "assert hopper_limits.hopper_for(torch.device('cpu')) is None\n"
+        "from attn_kernels.kernels import hopper_launch\n"
+        "assert hopper_launch.hopper_for(torch.device('cpu')) is None\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

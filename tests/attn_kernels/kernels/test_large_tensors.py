@@ -40,5 +40,5 @@ def test_rows_of_a_block_table_far_apart(overflow_checks):
     batch = random_batch(((1, 1, 1), (19, 20, 3)), ratio=1, head_size=16)
     table = far(batch.block_table, 0, FAR // 2)
     plan = batch.plan(config=make_config())
-    object.__setattr__(plan, "block_table", table)
+    object.__setattr__(plan.batch, "block_table", table)
     assert_close(run(plan, batch.q, batch.k_cache, batch.v_cache), batch.reference())

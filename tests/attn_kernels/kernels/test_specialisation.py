@@ -32,7 +32,7 @@ def buffer():
 
 def run_step(step, config, buffer, **options):
     plan = step.plan(config=config)
-    q = buffer[: plan.num_query_tokens].unflatten(1, (-1, HEAD_SIZE))[:, :HEADS]
+    q = buffer[: plan.lengths.num_query_tokens].unflatten(1, (-1, HEAD_SIZE))[:, :HEADS]
     dtype = FP8 if "k_scale" in options else torch.bfloat16
     caches = torch.zeros(2, 4, PAGE, KV_HEADS, HEAD_SIZE).to(dtype)
     attn_kernels.run(plan, q, *caches, **options)

@@ -140,7 +140,7 @@ def test_replays_split_each_batch_by_its_own_lengths(names, fp8, cost):
             if len(batch.q):
                 assert_close(server.replay(batch), batch.reference(**options))
                 (keys,) = server.plan.workspace[SPLIT_KEYS].tolist()
-                assert abs(keys - expected_keys(batch, MODEL, 16, server.plan.max_query_len)) <= 1
+                assert abs(keys - expected_keys(batch, MODEL, 16, server.plan.lengths.max_query_len)) <= 1
                 found.add(keys)
     assert len(found) > 4
 

@@ -237,7 +237,7 @@ def test_mistakes_after_direct_launches_are_still_found(mistake, recorder):
 def test_a_smaller_cache_lacks_pages_for_another_plan(recorder):
     """Page ids are checked anew where another plan has launched the signature."""
     batch = batch_of()
-    pages = batch.plan(config=make_config("qblock")).max_page_id
+    pages = batch.plan(config=make_config("qblock")).batch.max_page_id
     few = layer_of(batch, k_cache=batch.k_cache[:pages], v_cache=batch.v_cache[:pages])
     careless = batch.plan(config=make_config("qblock"), check=False)
     for _ in range(2):

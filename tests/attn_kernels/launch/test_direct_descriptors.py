@@ -9,7 +9,7 @@ from kernel_cases import strided
 from launch_recorder import batch_of, check_direct, layer_of, run, shifted
 
 from attn_kernels import Config, Parts
-from attn_kernels.kernels import hopper, hopper_limits
+from attn_kernels.kernels import hopper, hopper_launch
 from attn_kernels.launch import direct
 
 CONFIGS = [
@@ -38,7 +38,7 @@ def caches(batch, change):
 
 @pytest.fixture
 def hopper_recorder(recorder, monkeypatch):
-    monkeypatch.setattr(hopper_limits, "hopper_for", lambda device: hopper)
+    monkeypatch.setattr(hopper_launch, "hopper_for", lambda device: hopper)
     monkeypatch.setattr(direct, "_prepare", lambda kernel, device: None)  # the interpreter takes no Gluon
     return recorder
 

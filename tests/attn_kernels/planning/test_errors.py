@@ -93,6 +93,8 @@ def int32(*values):
         ("max_seq_len", 2**30, ValueError),
         ("num_query_tokens", 2**30, ValueError),
         ("num_kv_tokens", -1, ValueError),
+        ("num_kv_tokens", False, TypeError),
+        ("num_kv_tokens", torch.tensor(25, device="meta"), TypeError),  # without reading it
         ("num_query_heads", 5, ValueError),
         ("num_kv_heads", 0, ValueError),
         ("head_size", 0, ValueError),
@@ -147,14 +149,14 @@ def test_a_float_in_a_config_never_reaches_a_kernel(batch, refused):
 def test_contents_of_index_tensors(batch, name, value, refused):
     with refused(ValueError, name):
         plan(batch, **{name: value})
-    assert plan(batch, **{name: value}, check=False).max_page_id is None
+    assert plan(batch, **{name: value}, check=False).batch.max_page_id is None
 
 
 def test_contents_are_checked_wherever_torch_makes_tensors(batch):
     """A server has the GPU as torch's default device."""
-    expected = plan(batch).max_page_id
+    expected = plan(batch).batch.max_page_id
     with torch.device("meta"):
-        assert plan(batch).max_page_id == expected
+        assert plan(batch).batch.max_page_id == expected
 
 
 def test_page_ids_outside_the_cache_are_refused_at_launch(batch, refused):

@@ -120,7 +120,7 @@ def test_each_part_has_its_own_sequences(names, batch):
 def test_speculative_decodes(draft):
     batch = random_batch(((draft, draft, draft - 1, draft, 30), (40, draft, 70, 9, 50)))
     plan = batch.plan_in_parts(make_config(), make_config("qblock", 32))
-    assert plan.parts[0].num_seqs == 4
+    assert plan.parts[0].lengths.num_seqs == 4
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
@@ -164,7 +164,7 @@ def test_each_part_is_chosen_for_by_its_own_lengths(batch, choose, many_splits, 
     launches = record_launches(monkeypatch, once_a_plan=True)
     plan = batch.plan(parts=PARTS)
     assert seen == [PARTS.decodes, PARTS.prompts]
-    assert (plan.config, plan.num_query_tokens, plan.num_seqs) == (LARGE, 36, 8)
+    assert (plan.config, plan.lengths.num_query_tokens, plan.lengths.num_seqs) == (LARGE, 36, 8)
     assert_close(run_poisoned(batch, plan), batch.reference())
     kernels = [launch.kernel for launch in launches]
     assert kernels == ["divide_kernel", "qblock_kernel", "reduce_kernel", "qblock_kernel"]
@@ -249,7 +249,7 @@ def test_contents_that_contradict_the_parts_are_refused_if_checked(lens, tensor,
 def test_too_few_decodes_are_no_mistake(batch):
     parts = Parts(*(Lengths.of(*(of[part] for of in LENS)) for part in (slice(2), slice(2, None))))
     plan = batch.plan(parts=parts)
-    assert plan.parts[0].num_seqs == 2
+    assert plan.parts[0].lengths.num_seqs == 2
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 

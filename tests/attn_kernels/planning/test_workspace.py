@@ -11,7 +11,6 @@ from attn_kernels import Model, Workspace
 from attn_kernels.choose import choices
 from attn_kernels.core import checks
 from attn_kernels.kernels.splits import MAX_SPLITS_OF_FEW
-from attn_kernels.kernels.variant import ScratchSizes
 from attn_kernels.testing.poisoned import run_poisoned
 
 CONFIG = make_config()
@@ -86,11 +85,10 @@ def test_layers_of_plans_in_siblings_take_turns():
 def test_siblings_share_what_one_layer_uses_at_a_time():
     workspace = workspace_for()
     sibling = workspace.sibling()
-    sizes = ScratchSizes(num_seqs=2, num_query_tokens=1, num_query_heads=1, head_padded=16, num_splits=2)
-    assert sibling.partials(sizes) is workspace.partials(sizes)
-    assert sibling.fragments(0, sizes) is workspace.fragments(0, sizes)
+    assert sibling.partials(1, 2, 16) is workspace.partials(1, 2, 16)
+    assert sibling.fragments(0, 16, 16) is workspace.fragments(0, 16, 16)
     for part in range(2):
-        ours, theirs = (memory.split_keys(sizes._replace(part=part)) for memory in (workspace, sibling))
+        ours, theirs = (memory.split_keys(part) for memory in (workspace, sibling))
         assert ours.data_ptr() != theirs.data_ptr()
 
 
@@ -152,6 +150,5 @@ def test_a_workspace_of_another_device_is_refused(new_process, monkeypatch):
 )
 def test_its_memory_is_what_its_maxima_need(models):
     workspace = Workspace.for_maxima("cpu", models, **MAXIMA)
-    needs = ScratchSizes(num_seqs=2, num_query_tokens=1, num_query_heads=1, head_padded=16, num_splits=2)
-    sizes = [tensor.numel() for tensor in workspace.partials(needs)]
+    sizes = [tensor.numel() for tensor in workspace.partials(1, 2, 16)]
     assert sizes == [9 * 8 * MAX_SPLITS_OF_FEW * 32, 9 * 8 * MAX_SPLITS_OF_FEW, 9 * 8 * MAX_SPLITS_OF_FEW]

@@ -173,8 +173,6 @@ def test_configs_for_mixed_batches_are_a_space_of_their_own():
     of_kernels = configs[len(WITHOUT_KERNEL) :]
     assert configs == (*WITHOUT_KERNEL, *of_kernels) and len(set(configs)) == len(configs)
     assert of_kernels and all(VARIANTS[config.variant].mixed for config in of_kernels)
-    for config in of_kernels:
-        check_config(config)
     assert kept_at(shape(), H100, configs) == configs
     for gpu in (A100, MI300X, CPU):
         reasons = reasons_at(shape(), gpu, configs)
