@@ -102,11 +102,17 @@ def write(folder: Path, kernels: str = KERNELS) -> None:
     (folder / "program.py").write_text(PROGRAM)
 
 
-def run(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python command in a folder, in Triton's interpreter."""
+def start(folder: Path, *words: object, **variables: str) -> subprocess.Popen[str]:
+    """Start a Python command in a folder, in Triton's interpreter."""
     path = os.pathsep.join([str(ROOT), str(folder)])
     environment = {**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *map(str, words)]
-    return subprocess.run(
-        command, cwd=folder, env=environment | variables, capture_output=True, text=True, timeout=300
+    command, pipe = [sys.executable, *map(str, words)], subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=folder, env=environment | variables, stdout=pipe, stderr=pipe, text=True
     )
+
+
+def run(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    with start(folder, *words, **variables) as process:
+        out, error = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import geometric_mean
 
 from rich import box
 from rich.console import Console
@@ -13,25 +14,60 @@ from treegen.core.table import Cells, Table, needless
 from treegen.crossval.built import DeviceHeuristic
 from treegen.crossval.folds import HeldOut
 from treegen.crossval.score import Quality, Score
-from treegen.review.printing import left_out_words
+from treegen.review.printing import counted, left_out_words
 
 _NUMBERS = ("scenarios", "rows", "configs")
 _COLUMNS = ("device", *_NUMBERS, "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
+MOST_KERNELS = 8  # that are all shown
+WEAK, MOST_UNTIMED = 1.1, 0.05  # of many kernels, one with a greater slowdown or share is shown
 _WIDTH = 1000  # no cell is cut; the table has at most 120 columns for keys of up to 16 characters
 
 
 def show_heuristics(heuristics: Sequence[DeviceHeuristic]) -> None:
-    """Print a table per kernel with a row per device, and below it what the figures mean."""
+    """Print a table per kernel with a row per device, and below it what the figures mean.
+
+    Of more than MOST_KERNELS, as a whole package has, print those alone that deserve a look, and a line about
+    all.
+    """
     console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
-    for kernel in dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics):
+    kernels = list(dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics))
+    many = len(kernels) > MOST_KERNELS
+    shown = [heuristic for heuristic in heuristics if not many or _is_weak(heuristic)]
+    for kernel in kernels:
         grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in _COLUMNS:
             grid.add_column(column, justify="right" if column in _NUMBERS else "left", no_wrap=True)
-        for heuristic in heuristics:
+        for heuristic in shown:
             if heuristic.problem.kernel.name == kernel:
                 grid.add_row(*_row(heuristic))
-        console.print(kernel, "", grid, "", sep="\n")
-    console.print(*_notes(heuristics), sep="\n", soft_wrap=True)
+        if grid.row_count:
+            console.print(kernel, "", grid, "", sep="\n")
+    lines = [*(_legend(shown) if shown else []), *_notes(heuristics, many=many)]
+    console.print(*lines, *([_of_all(heuristics)] if many else []), sep="\n", soft_wrap=True)
+
+
+def _qualities(found: DeviceHeuristic) -> list[Quality]:
+    """Fitted, held-out, and held-out groups, as far as there are any."""
+    evaluation, fitted = found.evaluation, Score.of(found.problem, found.heuristic).quality
+    held_out = [evaluation.folds, evaluation.groups] if evaluation else []
+    return [fitted, *(each.quality for each in held_out if each)]
+
+
+def _is_weak(found: DeviceHeuristic) -> bool:
+    return any((each.slowdown or 1.0) > WEAK or each.untimed > MOST_UNTIMED for each in _qualities(found))
+
+
+def _of_all(heuristics: Sequence[DeviceHeuristic]) -> str:
+    """One line about all kernels."""
+    modules = counted(len(heuristics), "module")
+    rows = sum(len(regime.rows) for found in heuristics for regime in found.heuristic.regimes)
+    scenarios = sum(len(found.problem.table.scenarios) for found in heuristics)
+    words = f"{modules}, {counted(scenarios, 'scenario')}, {counted(rows, 'row')}"
+    timed = [each.slowdown for found in heuristics for each in _qualities(found)[:1] if each.slowdown]
+    fitted = f"; fitted {geometric_mean(timed):.3f} on average, at worst {max(timed):.3f}" if timed else ""
+    weak = sum(map(_is_weak, heuristics))
+    above = f"{weak} above {WEAK}, or with untimed choices, are shown" if weak else f"none above {WEAK}"
+    return f"{words}{fitted}; {above}; `treegen report` shows all"
 
 
 def _row(found: DeviceHeuristic) -> list[str]:
@@ -56,7 +92,8 @@ def _scenarios(table: Table) -> str:
     return f"{len(table.scenarios)}{f' of {files} files' if files else ''}"
 
 
-def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
+def _legend(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
+    """What the tables' figures mean."""
     notes = []
     kinds = {heuristic.problem.table.cells for heuristic in heuristics}
     if Cells.WINNERS in kinds:
@@ -65,23 +102,31 @@ def _notes(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
         notes.append(
             "Figures: geometric mean over scenarios of time over the best time; +- one standard error."
         )
-        figures = [Score.of(h.problem, h.heuristic).quality for h in heuristics]
-        for evaluation in filter(None, (h.evaluation for h in heuristics)):
-            figures += [evaluation.folds.quality, evaluation.classifier]
-            figures += [evaluation.groups.quality] if evaluation.groups else []
+        figures = [figure for heuristic in heuristics for figure in _qualities(heuristic)]
+        figures += [h.evaluation.classifier for h in heuristics if h.evaluation]
         if any(figure.slowdown and figure.untimed for figure in figures):
             notes.append("(3%): share of choices without a time, each counted as 2x slower than the best.")
-    notes += [
+    return [
+        *notes,
         "fitted: the module, by the table that it is built from.",
         "held-out: fresh fits, each by the fifth of the scenarios that it has not seen.",
         "groups held-out: the same with whole groups left out (hold_out_by): what new models get.",
         "scikit-learn: DecisionTreeClassifier with as many leaves as our rows have cells, held-out.",
     ]
-    left_out = ((h.problem, left_out_words(h.problem)) for h in heuristics)
-    notes += [f"{title(problem)}: {words}." for problem, words in left_out if words]
-    notes += [f"{line}." for line in unfinished([h.problem for h in heuristics])]
-    notes += [f"{line}." for line in untimed_fallbacks([h.problem for h in heuristics])]
-    notes += [f"{title(h.problem)}: {line}." for h in heuristics for line in _ignored(h.problem)]
+
+
+def _notes(heuristics: Sequence[DeviceHeuristic], *, many: bool) -> list[str]:
+    problems = [heuristic.problem for heuristic in heuristics]
+    left_out = ((problem, left_out_words(problem)) for problem in problems)
+    notes = [f"{title(problem)}: {words}." for problem, words in left_out if words]
+    ended = unfinished(problems)
+    if many and ended:
+        ended = [
+            f"{counted(len(ended), 'tuning run')} ended early; the same command with a larger budget goes on"
+        ]
+    notes += [f"{line}." for line in ended]
+    notes += [f"{line}." for line in untimed_fallbacks(problems)]
+    notes += [f"{title(problem)}: {line}." for problem in problems for line in _ignored(problem)]
     return notes + not_kept(heuristics)
 
 

@@ -4,6 +4,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -73,6 +74,7 @@ def run_command(options: argparse.Namespace, command: Sequence[str]) -> int:
     if options.record:
         with os_errors_in_one_line(options.record):
             options.record.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=options.record).close()  # processes must be able to write there
         environment[RECORD] = str(options.record.resolve())
     if options.use:
         environment[HEURISTICS] = options.use

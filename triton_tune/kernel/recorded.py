@@ -37,6 +37,7 @@ class Recorded:
     tunings: Mapping[str, Tuning]
     weights: Mapping[str, float]  # the share of all launches' time
     functions: Mapping[str, str]  # `module:function`
+    least_bytes: Mapping[str, int]  # of all tensors of the smallest launch
     refused: Mapping[str, str]  # by `module:function`, in words
 
 
@@ -69,7 +70,11 @@ def load_recorded(folder: Path) -> Recorded:
     total = sum(times.values())
     weights = {name: times[name] / total for name in tunings}
     functions = {name: function for function, name in names.items() if name in tunings}
-    return Recorded(tunings, weights, functions, refused)
+    least = {
+        name: min(sum(launch.storages) for launch in record.kernels[function].launches)
+        for name, function in functions.items()
+    }
+    return Recorded(tunings, weights, functions, least, refused)
 
 
 def _names(functions: Mapping[str, Any]) -> dict[str, str]:

@@ -10,7 +10,13 @@ from typing import Any
 
 from triton.runtime.autotuner import Autotuner
 
-from triton_tune.launch.every_autotuner import capturing, function_name, own_run, run_first, wrap_every
+from triton_tune.launch.every_autotuner import (
+    capturing,
+    function_name,
+    own_run,
+    run_without_search,
+    wrap_every,
+)
 from triton_tune.launch.tuned import Tuned
 
 _installed: list[str] = []
@@ -22,7 +28,7 @@ def install(package: str) -> None:
     It serves kernels that are imported already and later, wherever they are launched, and whatever their
     class makes of `run`. A kernel without a module keeps its own autotuner, and says so once; so do element
     types and GPUs that were not tuned. While a CUDA graph is captured, nothing searches: such a kernel
-    launches what it found before, or its first config.
+    launches what it found before for equal arguments, or its first config.
 
     Args:
         package: the output of `treegen build` with tables of a record (docs/your_package.md).
@@ -37,7 +43,7 @@ def install(package: str) -> None:
             raise ValueError(f"{_installed[0]} was installed before {package}: a process takes one")
         return
     _installed.append(package)
-    wrap_every(lambda tuner: _serve(tuner, modules))
+    wrap_every(lambda tuner: serve(tuner, modules))
 
 
 def packages_in(package: str) -> dict[str, ModuleType]:
@@ -58,7 +64,7 @@ def tuned_kernel(tuner: Autotuner, module: ModuleType) -> Tuned:
     return Tuned(own, module, {}, 0, True)
 
 
-def _serve(tuner: Autotuner, modules: Mapping[str, ModuleType]) -> Callable[..., Any]:
+def serve(tuner: Autotuner, modules: Mapping[str, ModuleType]) -> Callable[..., Any]:
     """What launches an autotuner's kernel."""
     served: Any = None  # once it is launched, as its class may not have finished making it
 
@@ -71,9 +77,8 @@ def _serve(tuner: Autotuner, modules: Mapping[str, ModuleType]) -> Callable[...,
                 what = "was not recorded, so its own autotuner chooses"
                 warnings.warn(f"{function_name(tuner)} {what}", stacklevel=2)
         if served is own_run:
-            if capturing() and len(tuner.configs) > 1 and not getattr(tuner, "cache", None):
-                return run_first(tuner, own_run, args, kwargs)
-            return own_run(tuner, *args, **kwargs)
+            launch = run_without_search if capturing() else own_run
+            return launch(tuner, *args, **kwargs)
         try:
             return served.run(*args, **kwargs)
         finally:

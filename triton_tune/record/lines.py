@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,14 @@ class RecordedKernel:
     source_hash: str
     launches: list[RecordedLaunch] = field(default_factory=list)
 
+    def known(self, launch: RecordedLaunch) -> RecordedLaunch:
+        """The launch that equals this one but for what tensors hold; or else this one, which is added."""
+        for other in self.launches:
+            if _shape_of(other) == _shape_of(launch):
+                return other
+        self.launches.append(launch)
+        return launch
+
     @property
     def us(self) -> float:
         """The time of all launches, where those that nobody timed count as the others on average."""
@@ -56,20 +65,15 @@ def values_of(data: bytes) -> bytes:
         raise TuningError(f"a record is damaged: {error}") from None
 
 
-def is_record(path: Path) -> bool:
-    return path.is_dir()
-
-
 def read_record(folder: Path) -> Record:
     """All that the processes of a record noted. A line at the end of a file that was cut does not count.
 
     Raises TuningError for a folder without launches, lines that nothing of ours wrote, or two versions of a
     kernel.
     """
-    files = sorted(folder.glob(f"*{SUFFIX}"))
     kernels: dict[str, RecordedKernel] = {}
     data: dict[str, bytes] = {}
-    for file in files:
+    for file in sorted(folder.glob(f"*{SUFFIX}")):
         try:
             _read_file(file, kernels, data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -77,29 +81,29 @@ def read_record(folder: Path) -> Record:
             raise TuningError(f"{file}: is damaged, or no record of this version: {what:.150}") from None
         except OSError as error:
             raise TuningError(f"{file}: {error.strerror}") from None
-    kernels = {name: kernel for name, kernel in kernels.items() if kernel.launches}
-    if not kernels:
+    ranked = sorted((k for k in kernels.values() if k.launches), key=lambda kernel: -kernel.us)
+    if not ranked:
         command = f"triton-tune --record {folder} -- COMMAND"
         raise TuningError(f"{folder}: holds no launch of an autotuned kernel; record some with {command}")
-    for kernel in kernels.values():
+    for kernel in ranked:
         for launch in kernel.launches:
             for name, value in launch.arguments.items():
                 if isinstance(value, dict) and value.get("data", "") not in {"", *data}:
                     raise TuningError(f"{folder}: is cut: it lacks what {name} of {kernel.function} held")
-    ranked = sorted(kernels.values(), key=lambda kernel: -kernel.us)
     return Record({kernel.function: kernel for kernel in ranked}, data)
 
 
 def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, bytes]) -> None:
+    """Add what a process noted. Only its last counts matter; a launch without one was made once."""
     text = file.read_bytes()
-    numbered: dict[int, RecordedLaunch] = {}
-    counts: dict[int, Any] = {}  # of the last line that has them: each counts from the file's beginning
-    lines = text[: text.rfind(b"\n") + 1].splitlines()
-    for place, encoded in enumerate(lines):
+    launches: dict[int, RecordedLaunch] = {}
+    counts: dict[str, tuple[int, float | None]] = {}
+    for place, encoded in enumerate(text[: text.rfind(b"\n") + 1].splitlines()):
         line = json.loads(encoded)
-        if place == 0 and line["format"] != FORMAT:
-            raise ValueError(f"format {line['format']} instead of {FORMAT}")
-        if "data" in line:
+        if place == 0:
+            if line["format"] != FORMAT:
+                raise ValueError(f"format {line['format']} instead of {FORMAT}")
+        elif "data" in line:
             data[line["data"]] = line["bytes"].encode()
         elif "function" in line:
             name, source = line["function"], line["source_hash"]
@@ -107,27 +111,16 @@ def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, b
                 raise TuningError(f"{file}: has another version of {name} than the files before it")
         elif "launch" in line:
             fields = {key: line[key] for key in ("arguments", "grids", "wrote")}
-            launch = RecordedLaunch(storages=tuple(line["storages"]), count=1, **fields)
-            numbered[line["launch"]] = _merged(kernels[line["kernel"]], launch)
-            numbered[line["launch"]].runs.add(file.name)
-            numbered[line["launch"]].count += 1
-        elif "counts" in line:
-            counts = {int(number): value for number, value in line["counts"].items()}
-    for number, (count, us) in counts.items():
-        launch = numbered[number]
-        launch.count += count - 1
+            launch = RecordedLaunch(storages=tuple(line["storages"]), **fields)
+            launches[line["launch"]] = kernels[line["kernel"]].known(launch)
+        else:
+            counts = line["counts"]
+    for number, launch in launches.items():
+        count, us = counts.get(str(number), (1, None))
+        launch.count += int(count)
+        launch.runs.add(file.name)
         if us is not None:
-            launch.us = us if launch.us is None else min(us, launch.us)
-
-
-def _merged(kernel: RecordedKernel, launch: RecordedLaunch) -> RecordedLaunch:
-    """The kernel's launch that equals this one but for what tensors hold, or this one, which it gets."""
-    for known in kernel.launches:
-        if _shape_of(known) == _shape_of(launch):
-            return known
-    launch.count = 0
-    kernel.launches.append(launch)
-    return launch
+            launch.us = min(float(us), launch.us or math.inf)
 
 
 def _shape_of(launch: RecordedLaunch) -> str:

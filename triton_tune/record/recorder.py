@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from triton.runtime.autotuner import Autotuner
 
+from triton_tune.core.errors import in_one_line
 from triton_tune.core.identity import source_hash
 from triton_tune.launch.every_autotuner import (
     apply_rules,
@@ -71,6 +73,8 @@ class Recorder:
         """Forget what was noted, and begin another file, as in a forked process."""
         self._lock = threading.RLock()
         self._file: Path | None = None
+        self._failed = False
+        self._refused: set[str] = set()  # kernels with a launch that cannot be described
         self._noted: dict[Any, _Noted] = {}
         self._kernels: Counter[str] = Counter()  # different launches
         self._last: dict[str, _Noted] = {}
@@ -94,8 +98,7 @@ class Recorder:
                 return run_below(*args, **kwargs)
             chosen = {*OWN, "ir_override", *(name for config in tuner.configs for name in config.kwargs)}
             given = {name: value for name, value in kwargs.items() if name not in chosen}
-            launch = lambda *_: run_below(*args, **kwargs)  # noqa: E731
-            return self._note(tuner, args, given, launch)
+            return self._note(tuner, args, given, lambda *_: run_below(*args, **kwargs))
 
         if run_below is not None:
             with contextlib.suppress(AttributeError):
@@ -103,14 +106,15 @@ class Recorder:
         return run
 
     def _launch_first(self, tuner: Autotuner, noted: _Noted | None, args: Any, kwargs: Any) -> Any:
-        every = tuner.configs
-        if noted is None or len(every) == 1 or noted.config is None:
-            return run_first(tuner, own_run, args, kwargs)
-        tuner.configs = [noted.config]
-        try:
-            return own_run(tuner, *args, **kwargs)
-        finally:
-            tuner.configs = every
+        with self._lock:  # as the autotuner's list is another one meanwhile
+            every = tuner.configs
+            if noted is None or len(every) == 1 or noted.config is None:
+                return run_first(tuner, own_run, args, kwargs)
+            tuner.configs = [noted.config]
+            try:
+                return own_run(tuner, *args, **kwargs)
+            finally:
+                tuner.configs = every
 
     def _note(self, tuner: Autotuner, args: Any, kwargs: dict[str, Any], launch: Callable[..., Any]) -> Any:
         depth = self._inside.depth = getattr(self._inside, "depth", 0) + 1
@@ -142,6 +146,8 @@ class Recorder:
     def _describe(self, key: Any, tuner: Autotuner, args: Any, kwargs: Any, launch: Any) -> Any:
         """Make a launch for the first time, and note it."""
         name = function_name(tuner)
+        if name in self._refused:
+            return launch(tuner, None, args, kwargs)
         if self._kernels[name] >= MOST_LAUNCHES:
             self._noted[key] = self._last[name]
             self._last[name].count += 1
@@ -151,9 +157,15 @@ class Recorder:
         with self._lock:
             if not self._kernels[name]:  # before a launch, as calls may change what functions refer to
                 self._write({"function": name, "source_hash": source_hash([function_of(tuner)])})
-            arguments, storages, before = self._arguments(values)
-            line = {"kernel": name, "arguments": arguments, "storages": storages}
-            line["grids"] = grids(tuner, kwargs["grid"], values)
+            try:
+                arguments, storages, before = self._arguments(values)
+                line = {"kernel": name, "arguments": arguments, "storages": storages}
+                line["grids"] = grids(tuner, kwargs["grid"], values)
+            except Exception as error:  # the program needs no record
+                self._refused.add(name)
+                what = f"{type(error).__name__}: {in_one_line(error)}"
+                warnings.warn(f"{name}: no new launch is recorded: {what}", stacklevel=2)
+                return launch(tuner, None, args, kwargs)
             result = launch(tuner, None, args, kwargs)
             wrote = {n: changed_share(values[n], known) for n, known in before.items()}
             line["wrote"] = {n: round(share, 4) for n, share in wrote.items() if share}
@@ -199,7 +211,7 @@ class Recorder:
             sample = tensor.detach().cpu().contiguous()
         elif wide and tensor.element_size() > 1 and not bool(sample.any()) and not bool(tensor.any()):
             return {"zeros": True}
-        flat = sample.contiguous().reshape(-1)  # of tensors without dimensions, too
+        flat = sample.flatten().clone(memory_format=torch.contiguous_format)
         data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
         digest = hashlib.sha256(data).hexdigest()[:20]
         if digest not in self._stored:
@@ -210,22 +222,29 @@ class Recorder:
     def flush(self) -> None:
         """Write how often each launch was made so far."""
         self._flushed = time.monotonic()
-        if self._noted:
-            kept = {noted.number: [noted.count, noted.us] for noted in self._noted.values()}
-            with self._lock:
-                self._write({"counts": kept})
+        with self._lock:
+            if self._noted:
+                counts = {noted.number: [noted.count, noted.us] for noted in self._noted.values()}
+                self._write({"counts": counts})
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        """Append a line as a whole."""
+        """Append a line as a whole. The program goes on without a record where that is not possible."""
+        if self._failed:
+            return
         text = json.dumps(line)
         if self._file is None:
             self._file = self._folder / f"{time.time_ns():x}-{os.getpid()}{SUFFIX}"
             text = json.dumps({"format": FORMAT}) + "\n" + text
-        file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        encoded = text.encode() + b"\n"
         try:
-            os.write(file, text.encode() + b"\n")
-        finally:
-            os.close(file)
+            file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                self._failed = os.write(file, encoded) < len(encoded)  # a cut line may only be the last
+            finally:
+                os.close(file)
+        except OSError as error:
+            self._failed = True
+            warnings.warn(f"{self._file}: nothing more is recorded: {error.strerror}", stacklevel=2)
 
 
 def extent(tensor: torch.Tensor) -> int:

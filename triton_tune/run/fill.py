@@ -3,7 +3,8 @@
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any
 
@@ -14,7 +15,7 @@ from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.run.progress import Progress
 from triton_tune.search.check import CheckFirst
 from triton_tune.search.loop import tune
-from triton_tune.search.strategies import STRATEGIES
+from triton_tune.search.strategies import STRATEGIES, Strategy
 from triton_tune.search.worth import ASKED, compared, worth
 from tuning_table import TableError, TableWriter, read_run
 from tuning_table.table import MOST_WITHOUT, Visit
@@ -23,6 +24,90 @@ SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures
 MOST_WINNERS, MOST_NAMED = 8, 3  # configs and scenarios that are named
 FINISHED = "the search is finished"
 GO_ON = "the same command with a larger --budget goes on"
+
+
+@dataclass
+class Filling:
+    """A table that a run fills, what it may measure, and the times so far."""
+
+    table: TableWriter
+    problem: SearchProblem
+    times: Times
+
+    def save(self, seconds: float, finished: bool) -> dict[str, Any]:
+        """Write the summary into the table, and return it."""
+        summary = summarise(self.problem, self.times, seconds, finished)
+        self.table.summarise(summary)
+        return summary
+
+    def append(self, visit: Visit) -> None:
+        self.table.append(visit.scenario, visit.cells, visit.repeat)
+
+    def without(self) -> list[str]:
+        """The scenarios in which no config that was tried has a time."""
+        times = self.times
+        return [s for s in self.problem.scenarios if times.measured(s) and not times.medians(s)]
+
+    def fails(self) -> bool:
+        """Whether these are more than MOST_WITHOUT of those that were measured."""
+        seen = sum(bool(self.times.measured(s)) for s in self.problem.scenarios)
+        return len(self.without()) > MOST_WITHOUT * seen
+
+
+def measure(
+    search: Strategy,
+    bench: Bench,
+    times: Times,
+    record: Callable[[Visit], None],
+    fillings: Callable[[], Iterable[tuple[Filling, bool]]],
+    *,
+    budget: float,
+    spent: float,
+) -> tuple[bool, float] | None:
+    """Follow a search until the budget ends or nothing is left, and keep the tables' summaries up to date.
+
+    times, record: as of ``search.loop.tune``. fillings: the tables, each with whether its search is
+    finished. budget, spent: seconds of all runs, and of earlier ones.
+    Returns whether the search is finished, and the seconds of all runs; None after Ctrl-C.
+    Raises TuningError and TableError; the rows so far are kept.
+    """
+    start = written = bench.clock()
+
+    def seconds() -> float:
+        return spent + bench.clock() - start
+
+    def tick() -> None:
+        nonlocal written
+        if bench.clock() - written > SUMMARY_EVERY_S:
+            written = bench.clock()
+            save_all(fillings(), seconds())
+
+    try:
+        with Progress(budget, spent, tick) as progress:
+            finished = tune(search, bench, times, record, progress, budget=budget, spent=spent)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summaries
+        stopped = list(fillings())
+        for filling, _ in stopped:  # the first may have come between a row and its count
+            filling.times = Times(read_run(filling.table.folder).visits)
+        save_all(stopped, seconds())
+        rows = sum(filling.times.num_visits for filling, _ in stopped)
+        keep = f"{stopped[0][0].table.folder} keeps" if len(stopped) == 1 else f"{len(stopped)} tables keep"
+        print(f"\nstopped; {keep} {rows} rows; the same command goes on from there")
+        return None
+    except Exception:
+        with contextlib.suppress(TableError):
+            save_all(fillings(), seconds())
+        raise
+    return finished, seconds()
+
+
+def save_all(fillings: Iterable[tuple[Filling, bool]], seconds: float) -> None:
+    """Write all tables' summaries, and divide the seconds among them by the cells that they have."""
+    each = list(fillings)
+    cells = [1 + filling.times.num_measured() for filling, _ in each]
+    for (filling, finished), mine in zip(each, cells, strict=True):
+        filling.save(seconds * mine / sum(cells), finished)
 
 
 def fill(
@@ -38,55 +123,32 @@ def fill(
     Returns 0; 1 if no config has a time in more than MOST_WITHOUT of the scenarios; or 130 after Ctrl-C.
     Raises TuningError and TableError; the rows so far are kept.
     """
-    times = Times(table.visits)
-    spent = table.header.seconds
-    start = written = bench.clock()
-
-    def save(finished: bool) -> dict[str, Any]:
-        summary = summarise(problem, times, spent + bench.clock() - start, finished)
-        table.summarise(summary)
-        return summary
+    filling = Filling(table, problem, Times(table.visits))
+    times, spent = filling.times, table.header.seconds
 
     def end(summary: Mapping[str, Any], why: str) -> int:
-        without = [s for s in problem.scenarios if times.measured(s) and not times.medians(s)]
+        without = filling.without()
         lines = [f"{table.folder}: {why}", *lines_of(summary, problem, times)]
         lines += lines_about_failing(without, summary, problem, times) if without else []
         print("\n".join([*lines, *lines_about_worth(summary, problem, times)]))
-        return int(len(without) > MOST_WITHOUT * summary["scenarios"])
-
-    def tick() -> None:
-        nonlocal written
-        if bench.clock() - written > SUMMARY_EVERY_S:
-            written = bench.clock()
-            save(False)
-
-    def record(visit: Visit) -> None:
-        table.append(visit.scenario, visit.cells, visit.repeat)
+        return int(filling.fails())
 
     search = CheckFirst(STRATEGIES[strategy](problem), problem)
     if search.next_round(times, min(1.0, spent / budget)) is None:
-        summary = summarise(problem, times, spent, not search.gave_up)
-        table.summarise(summary)
+        summary = filling.save(spent, not search.gave_up)
         return end(summary, f"{search.gave_up or FINISHED}; an earlier run found this:")
     if spent >= budget:
         used_up = f"the budget of {budget:.0f} s is used up; {GO_ON}"
         return end(summarise(problem, times, spent, False), used_up)
-    try:
-        with Progress(budget, spent, tick) as progress:
-            finished = tune(search, bench, times, record, progress, budget=budget, spent=spent)
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summary
-        times = Times(read_run(table.folder).visits)  # the first may have come between a row and its count
-        save(False)
-        print(f"\nstopped; {table.folder} keeps {times.num_visits} rows; the same command goes on from there")
+    done = measure(
+        search, bench, times, filling.append, lambda: [(filling, False)], budget=budget, spent=spent
+    )
+    if done is None:
         return INTERRUPTED
-    except Exception:
-        with contextlib.suppress(TableError):
-            save(False)
-        raise
+    finished, seconds = done
     if search.gave_up:
-        return end(save(False), f"stopped early: {search.gave_up}")
-    return end(save(finished), FINISHED if finished else f"the budget is used up; {GO_ON}")
+        return end(filling.save(seconds, False), f"stopped early: {search.gave_up}")
+    return end(filling.save(seconds, finished), FINISHED if finished else f"the budget is used up; {GO_ON}")
 
 
 def summarise(problem: SearchProblem, times: Times, seconds: float, finished: bool) -> dict[str, Any]:

@@ -15,7 +15,8 @@ BETWEEN = ":"  # a kernel's name and a scenario's id, neither of which has one
 class Together:
     """Follows a strategy for each kernel, in rounds of the kernels that have had least for their weight.
 
-    times: by kernel. weights: shares of the launches' time. gave_up: why kernels ended early, by kernel.
+    times: by kernel. weights: shares of the launches' time. spent: the used share of the budget. gave_up: why
+    kernels ended early, by kernel.
     """
 
     def __init__(
@@ -24,10 +25,12 @@ class Together:
         weights: Mapping[str, float],
         times: Mapping[str, Times],
         strategy: str,
+        spent: float,
     ) -> None:
         self.times, self._weights = times, weights
         self._searches = {n: CheckFirst(STRATEGIES[strategy](p), p) for n, p in problems.items()}
-        self._finished: set[str] = set()
+        begun = (name for name in self._searches if times[name].num_visits)
+        self._ended = {name for name in begun if self._searches[name].next_round(times[name], spent) is None}
 
     @property
     def gave_up(self) -> dict[str, str]:
@@ -35,7 +38,8 @@ class Together:
 
     @property
     def finished(self) -> frozenset[str]:
-        return frozenset(self._finished)
+        """The kernels that need no further visit, but for those that ended early."""
+        return frozenset(self._ended.difference(self.gave_up))
 
     def add(self, visit: Visit) -> tuple[str, Visit]:
         """Note a visit of a round. Returns its kernel, and the visit in the kernel's own terms."""
@@ -47,14 +51,14 @@ class Together:
     def next_round(self, _: Times, spent: float) -> Round | None:
         tasks, cells = [], 0
         for name in sorted(self._searches, key=self._had):
-            if name in self._finished:
+            if name in self._ended:
                 continue
             begun = self.times[name].num_visits > 0
             if begun and cells >= CELLS_A_ROUND:
                 break
             planned = self._searches[name].next_round(self.times[name], spent)
             if planned is None:
-                self._finished.add(name)
+                self._ended.add(name)
                 continue
             for task in planned.tasks:
                 tasks.append(replace(task, scenario=f"{name}{BETWEEN}{task.scenario}"))

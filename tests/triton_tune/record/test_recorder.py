@@ -1,0 +1,300 @@
+"""What is noted of a launch, and what another process reads of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import small_package
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from triton_tune.cli import many
+from triton_tune.cli.main import main
+from triton_tune.core.errors import TuningError
+from triton_tune.kernel.autotuned import AutotunedKernel, Launch
+from triton_tune.kernel.recorded import Replay, load_recorded
+from triton_tune.launch import install
+from triton_tune.record.lines import Record, read_record
+from triton_tune.record.recorder import Recorder
+
+DTYPES = ["float32", "float16", "bfloat16", "float8_e4m3fn", "complex64", "int64", "int32", "uint8", "bool"]
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "as it is": lambda tensor: tensor,
+    "transposed": lambda tensor: tensor.T if tensor.dim() == 2 else tensor,
+    "every second": lambda tensor: tensor[::2] if tensor.dim() else tensor,
+    "from the second on": lambda tensor: tensor[1:] if tensor.dim() else tensor,
+    "repeated": lambda tensor: tensor.expand(3, *tensor.shape),
+}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    folder = tmp_path_factory.mktemp("package")
+    small_package.write(folder)
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module("small")
+    sys.path.remove(str(folder))
+    del sys.modules["small"]
+
+
+def all_of(small: ModuleType) -> tuple[Any, ...]:
+    return small.scale_in_place, small.sum_in_parts.fn, small.gather, small.sums_of_blocks
+
+
+@pytest.fixture
+def seen(small: ModuleType, tmp_path: Path) -> Iterator[Path]:
+    """A record of three steps of two sizes."""
+    with recording(tmp_path / "seen", *all_of(small)) as folder:
+        for size in (20, 30, 20):
+            small.step(size)
+    yield folder
+    load_recorded.cache_clear()
+
+
+class recording:
+    """Records these autotuners' launches in a folder, as one process."""
+
+    def __init__(self, folder: Path, *tuners: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self.tuners, self.recorder = folder, tuners, Recorder(folder)
+
+    def __enter__(self) -> Path:
+        for tuner in self.tuners:
+            tuner.run = self.recorder.wrap(tuner)
+        return self.folder
+
+    def __exit__(self, *_: object) -> None:
+        self.recorder.flush()
+        for tuner in self.tuners:
+            del tuner.run, tuner.fn.run
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> torch.Tensor:
+    shape = draw(st.lists(st.integers(0, 5), max_size=3))
+    seed = torch.Generator().manual_seed(draw(st.integers(0, 9)))
+    numbers = torch.randint(draw(st.sampled_from([0, 1])), 100, shape, generator=seed)
+    tensor = numbers.to(getattr(torch, draw(st.sampled_from(DTYPES))))
+    return LAYOUTS[draw(st.sampled_from(list(LAYOUTS)))](tensor)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+
+
+def bits(value: Any) -> Any:
+    """What two equal arguments have in common, also where tensors do not know `==`."""
+    if not isinstance(value, torch.Tensor):
+        return type(value), repr(value)
+    flat = value.flatten().clone(memory_format=torch.contiguous_format)
+    held = tuple(flat.view(torch.uint8).tolist()) if value.numel() else ()
+    return value.dtype, value.shape, value.stride(), value.data_ptr() % 16 if held else 0, held
+
+
+@settings(max_examples=150, deadline=None)
+@given(launches=st.lists(st.tuples(*[tensors() | SCALARS] * 3), min_size=1, max_size=4))
+def test_a_launch_is_made_again_with_the_arguments_that_were_noted(
+    small: ModuleType, tmp_path_factory: pytest.TempPathFactory, launches: list[tuple[Any, ...]]
+) -> None:
+    folder = tmp_path_factory.mktemp("seen")
+    kernel = small.gather
+    kernel.fn.run = lambda *args, **kwargs: None
+    with recording(folder, kernel):
+        for arguments in launches:
+            kernel[(2,)](*arguments, 16, rows=8)
+    (recorded,) = (record := read_record(folder)).kernels.values()
+    assert sum(launch.count for launch in recorded.launches) == len(launches)
+    made: list[Launch] = []
+    replay = Replay(record, recorded)
+    with AutotunedKernel(kernel).launched_by(made.append):
+        for number in range(len(recorded.launches)):
+            replay.call(**replay.arguments(number))
+    noted = {tuple(map(bits, (*launch, 16, 8))) for launch in launches}
+    assert {tuple(map(bits, (*launch.args, *launch.kwargs.values()))) for launch in made} <= noted
+
+
+def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen: Path) -> None:
+    (file,) = seen.iterdir()
+    whole = file.read_bytes()
+    ends = [place for place, byte in enumerate(whole) if byte == ord("\n")]
+
+    def read(damaged: bytes) -> Record | None:
+        file.write_bytes(damaged)
+        try:
+            return read_record(seen)
+        except TuningError as error:
+            assert "\n" not in str(error)
+            return None
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.integers(0, len(whole) - 1), st.binary(min_size=1, max_size=3))
+    def damage(place: int, text: bytes) -> None:
+        read(whole[:place] + text + whole[place + len(text) :])
+        cut = read(whole[:place])
+        complete = [end for end in ends if end < place]
+        assert cut == read(whole[: complete[-1] + 1] if complete else b"")  # a cut line does not count
+
+    damage()
+    assert read(whole) is not None
+
+
+def test_runs_add_up_and_equal_launches_are_counted(small: ModuleType, seen: Path) -> None:
+    with recording(seen, *all_of(small)):
+        small.step(30)
+    counts = {
+        name: {launch.arguments["size"]: launch.count for launch in kernel.launches}
+        for name, kernel in read_record(seen).kernels.items()
+    }
+    names = ("gather", "scale_in_place", "sum_in_parts", "sums_of_blocks")
+    assert counts == {f"small:{name}": {20: 2, 30: 2} for name in names}
+
+
+def test_launches_below_the_autotuner_and_of_operators_are_noted(small: ModuleType, tmp_path: Path) -> None:
+    kernel = small.scale_in_place
+
+    @torch.library.triton_op("tests::scale_in_place", mutates_args={"x"})
+    def operator(x: torch.Tensor) -> None:
+        torch.library.wrap_triton(kernel)[small.blocks(len(x))](x, len(x), 3.0)
+
+    x, y = torch.ones(20), torch.ones(40)
+    with recording(tmp_path / "seen", kernel) as folder:
+        operator(x)
+        kernel.fn[small.blocks(40)](y, 40, 2.0, BLOCK=64, num_warps=4)
+    assert torch.equal(x, torch.full((20,), 3.0)) and torch.equal(y, torch.full((40,), 2.0))
+    (recorded,) = read_record(folder).kernels.values()
+    assert [set(launch.arguments) for launch in recorded.launches] == [{"x_ptr", "size", "factor"}] * 2
+    assert [launch.arguments["size"] for launch in recorded.launches] == [20, 40]
+
+
+def test_a_launch_that_cannot_be_described_is_made(small: ModuleType, tmp_path: Path) -> None:
+    x = torch.arange(20.0)
+    with recording(tmp_path / "seen", small.scale_in_place), pytest.warns(UserWarning):
+        for _ in range(2):
+            small.scale_in_place[OnlyFirst()](x, 20, 2.0)
+    assert torch.equal(x, 4.0 * torch.arange(20))
+
+
+class OnlyFirst:
+    """The grid of the config that is launched, and of no other."""
+
+    def __call__(self, arguments: Any) -> tuple[int]:
+        if arguments["BLOCK"] != 16:
+            raise ValueError("no grid")
+        return (2,)
+
+
+def test_a_program_goes_on_if_its_record_cannot_be_written(small: ModuleType, tmp_path: Path) -> None:
+    with recording(tmp_path / "seen", *all_of(small)):
+        (tmp_path / "seen").rmdir()
+        with pytest.warns(UserWarning):
+            x, *_ = small.step(20)
+    assert torch.equal(x, 2.0 * torch.arange(20))
+
+
+def test_no_kernel_searches_while_a_graph_is_captured(
+    small: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, timed, captured = small.unrecorded, [], [False]
+    monkeypatch.setattr(install, "capturing", lambda: captured[0])
+    monkeypatch.setattr(kernel, "run", install.serve(kernel, {}), raising=False)
+
+    def bench(*args: object, config: Any, **kwargs: object) -> list[float]:
+        timed.append(config)
+        return [float(len(kernel.configs) - kernel.configs.index(config))] * 3  # the last one is best
+
+    monkeypatch.setattr(kernel, "_bench", bench, raising=False)
+
+    def launch(size: int) -> Any:
+        x = torch.zeros(size)
+        kernel[small.blocks(size)](x, size)
+        assert torch.equal(x, torch.arange(size).float())
+        return kernel.best_config
+
+    first, last = kernel.configs[0], kernel.configs[-1]
+    with pytest.warns(UserWarning):
+        assert launch(16) == last
+    captured[0], searched = True, len(timed)
+    assert [launch(16), launch(32)] == [last, first] and len(timed) == searched
+    captured[0] = False
+    assert launch(32) == last and len(timed) > searched
+
+
+def left_out(printed: str) -> list[str]:
+    return [line for line in printed.splitlines() if line.startswith("left out: ")]
+
+
+def test_a_kernel_of_another_version_is_left_out_by_name(
+    seen: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file,) = seen.iterdir()
+    lines = list(map(json.loads, file.read_text().splitlines()))
+    for line in lines:
+        if line.get("function") == "small:gather":
+            line["source_hash"] = "0"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert main([str(seen), "--dry-run"]) == 0
+    (line,) = left_out(capsys.readouterr().out)
+    assert "small:gather" in line
+
+
+def test_a_kernel_whose_tensors_exceed_the_memory_is_left_out_by_name(
+    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(many, "memory_bytes", lambda device: 200)  # `gather` has two tensors and an index
+    found, refused = many.workloads_of(seen, torch.device("cpu"))
+    assert set(found) == {"scale_in_place", "sum_in_parts", "sums_of_blocks"} and set(refused) == {
+        "small:gather"
+    }
+    (line,) = left_out(capsys.readouterr().out)
+    assert "small:gather" in line
+
+
+def two_versions(seen: Path) -> None:
+    (file,) = seen.iterdir()
+    file.with_name("0-0.jsonl").write_text(
+        '{"format": 1}\n{"function": "small:gather", "source_hash": "0"}\n'
+    )
+
+
+WRONG: dict[str, Callable[[Path], object]] = {
+    "empty": lambda seen: [file.unlink() for file in seen.iterdir()],
+    "cut": lambda seen: [file.write_text('{"format": 1}\n{"launch": 0, "k') for file in seen.iterdir()],
+    "damaged": lambda seen: [file.write_text(file.read_text()[40:]) for file in seen.iterdir()],
+    "of another format": lambda seen: [file.write_text('{"format": 99}\n') for file in seen.iterdir()],
+    "two versions": two_versions,
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_record_is_refused_in_one_line(
+    seen: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    WRONG[what](seen)
+    assert main([str(seen), "--dry-run"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_wrong_use_is_refused_in_one_line(seen: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, tables = seen / "file", str(seen)
+    file.touch()
+    for words in (
+        ["--record", str(file), "--", "true"],
+        ["--record", "/proc/record", "--", "true"],
+        ["--record", tables, "--", "no_such_command"],
+        ["--use", "nothing_here", tables],
+        [tables, "--shard", "1/2"],
+        ["--record", tables],
+        [],
+    ):
+        try:
+            code = main(words)
+        except SystemExit as ended:  # of the parser
+            code = ended.code  # type: ignore[assignment]
+        assert code == 2 and len(capsys.readouterr().err.splitlines()) == 1, words
