@@ -22,7 +22,8 @@ from triton_tune.launch.every_autotuner import function_of
 TINY = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if TINY else "cuda"
 DTYPE = torch.float16 if TINY else torch.bfloat16  # the interpreter's products of bfloat16 are wrong
-WARM = 2 if TINY else 10
+WARM = 2 if TINY else 10  # steps of each batch in a measurement
+REPEATS = 1 if TINY else 15  # measurements, as the host's speed varies
 Step = Callable[[], Any]
 
 
@@ -161,16 +162,15 @@ def main(what: str, model: str, file: str) -> None:
         result["first"].append(time.monotonic() - begun)
         step()
         steps.append(step)
-    for _ in range(WARM):
-        for warm in steps:
-            warm()
-    synchronise()
-    begun = time.monotonic()
-    for _ in range(WARM):
-        for warm in steps:
-            warm()
-    synchronise()
-    result["warm_ms"] = 1e3 * (time.monotonic() - begun) / WARM
+    result["warm_ms"] = []
+    for _ in range(1 + REPEATS):
+        begun = time.monotonic()
+        for _ in range(WARM):
+            for warm in steps:
+                warm()
+        synchronise()
+        result["warm_ms"].append(1e3 * (time.monotonic() - begun) / WARM)
+    del result["warm_ms"][0]
     result["kernels_us"] = kernel_times(steps)
     result["configs"] = {function_of(tuner).__name__: str(tuner.best_config) for tuner in autotuners()}
     searched = {function_of(tuner).__name__: getattr(tuner, "configs_timings", {}) for tuner in autotuners()}

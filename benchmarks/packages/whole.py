@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 from benchmarks.common.environment import device_from, stop
@@ -142,10 +142,9 @@ def summary(runs: Runs) -> list[tuple[str, str]]:
         rows.append(("compiled ahead before, s", f"{found['ahead']['ahead_seconds']:.1f}"))
     for stage in ("own", "ours"):
         if stage in found:
-            total = sum(found[stage]["kernels_us"].values())
-            rows.append(
-                (f"warm step: {stage}, ms; its kernels, us", f"{found[stage]['warm_ms']:.2f} {total:.0f}")
-            )
+            warm, total = found[stage]["warm_ms"], sum(found[stage]["kernels_us"].values())
+            spread = f"{median(warm):.2f} ({min(warm):.2f} to {max(warm):.2f})"
+            rows.append((f"warm step: {stage}, ms; its kernels, us", f"{spread} {total:.0f}"))
     if "own" in found and "ours" in found:
         own, ours = found["own"]["kernels_us"], found["ours"]["kernels_us"]
         ratios = {name: ours[name] / own[name] for name in own if own[name] and name in ours}
