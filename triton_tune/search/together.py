@@ -8,7 +8,7 @@ from triton_tune.search.check import CheckFirst
 from triton_tune.search.strategies import STRATEGIES, Round
 from tuning_table.table import Visit
 
-CELLS_A_ROUND = 256
+CELLS_A_ROUND = 256  # or fewer, if what was measured so far tells that time ends before
 BETWEEN = ":"  # a kernel's name and a scenario's id, neither of which has one
 
 
@@ -29,6 +29,7 @@ class Together:
     ) -> None:
         self.times, self._weights = times, weights
         self._searches = {n: CheckFirst(STRATEGIES[strategy](p), p) for n, p in problems.items()}
+        self._spent, self._cells = spent, self._measured()
         begun = (name for name in self._searches if times[name].num_visits)
         self._ended = {name for name in begun if self._searches[name].next_round(times[name], spent) is None}
 
@@ -49,22 +50,37 @@ class Together:
         return name, own
 
     def next_round(self, _: Times, spent: float) -> Round | None:
-        tasks, cells = [], 0
+        tasks, cells, most = [], 0, self._affordable(spent)
         for name in sorted(self._searches, key=self._had):
             if name in self._ended:
                 continue
             begun = self.times[name].num_visits > 0
-            if begun and cells >= CELLS_A_ROUND:
+            if begun and cells >= most:
                 break
             planned = self._searches[name].next_round(self.times[name], spent)
             if planned is None:
                 self._ended.add(name)
                 continue
             for task in planned.tasks:
+                if begun and cells >= most:
+                    break
                 tasks.append(replace(task, scenario=f"{name}{BETWEEN}{task.scenario}"))
                 cells += len(task.configs)
         kernels = len({task.scenario.partition(BETWEEN)[0] for task in tasks})
         return Round(f"{kernels} kernels", tuple(tasks)) if tasks else None
+
+    def _measured(self) -> int:
+        return sum(times.num_measured() for times in self.times.values())
+
+    def _affordable(self, spent: float) -> float:
+        """How many cells can be measured in the rest of the budget, at this run's pace so far.
+
+        A round is compiled as a whole, so what does not end in time would take the time of what does.
+        """
+        cells = self._measured() - self._cells
+        if not cells:
+            return CELLS_A_ROUND
+        return min(CELLS_A_ROUND, cells * (1 - spent) / max(spent - self._spent, 1e-9))
 
     def _had(self, name: str) -> tuple[bool, float]:
         """How much was measured of a kernel for its weight; those that have nothing yet come first."""
