@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from . import default, nvidia_h100
+from . import default, nvidia_h100, nvidia_h200
 from .config import Config
 
 __all__ = ["MODULES", "Config", "for_device", "key_for"]
@@ -10,10 +10,12 @@ __all__ = ["MODULES", "Config", "for_device", "key_for"]
 MODULES = {
     "default": default,
     "nvidia_h100": nvidia_h100,
+    "nvidia_h200": nvidia_h200,
 }
 
 _BY_NAME: dict[str, str] = {
     "NVIDIA H100": "nvidia_h100",
+    "NVIDIA H200": "nvidia_h200",
 }
 _BY_ARCH: dict[str, str] = {
     "sm_90": "nvidia_h100",
