@@ -56,6 +56,13 @@ def sums_of_blocks(x_ptr, out_ptr, size, BLOCK: tl.constexpr):  # what it writes
 
 @triton.autotune(configs=CONFIGS, key=["size"])
 @triton.jit
+def overruns(out_ptr, size, BLOCK: tl.constexpr):  # writes 8 elements behind its tensor
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, 1.0, mask=at < size + 8)
+
+
+@triton.autotune(configs=CONFIGS, key=["size"])
+@triton.jit
 def unrecorded(x_ptr, size, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x_ptr + at, at, mask=at < size)
@@ -76,6 +83,8 @@ def step(size):
     gather[blocks(size)](x, index, gathered, size, size)
     parts = torch.zeros(size)
     sums_of_blocks[blocks(size)](x, parts, size)
+    memory = torch.zeros(size + 8)
+    overruns[blocks(size + 8)](torch.from_numpy(memory.numpy()[:size]), size)
     return x, total, gathered, parts
 """
 PROGRAM = """

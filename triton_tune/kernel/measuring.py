@@ -29,7 +29,7 @@ from triton_tune.kernel.batches import (
     untouched_result,
 )
 from triton_tune.kernel.ranges import constant_names, draw
-from triton_tune.kernel.recorded import Replay, tunings_in
+from triton_tune.kernel.recorded import OUTSIDE, Replay, tunings_in
 from triton_tune.kernel.tuning import Tuning
 from triton_tune.record.recorder import changed_share, sampled
 from tuning_table.table import Cell, Failure
@@ -91,7 +91,7 @@ class KernelFile:
             else:
                 untouched = untouched_result(kernel, tuning, arguments)
                 expected = agreed_result(kernel, tuning, arguments, shape.judges, untouched)
-                self._tell_of_unwritten(shape, expected, untouched)
+                self._look_where_it_writes(shape, expected, untouched)
         sets = Sets(
             lambda seed, config: launches_of(kernel, tuning, make(tuning, values, device, seed), config)
         )
@@ -122,11 +122,16 @@ class KernelFile:
 
         return measure
 
-    def _tell_of_unwritten(self, shape: Shape, expected: Any, untouched: Any) -> None:
-        """Warn where launches write far less than the recorded one did, so that their times mislead."""
+    def _look_where_it_writes(self, shape: Shape, expected: Any, untouched: Any) -> None:
+        """Warn where launches write far less than the recorded one did, so that their times mislead.
+
+        Raises RuntimeError if they write outside of their arguments.
+        """
         tuning = loaded(self).tuning
         if not isinstance(replay := getattr(tuning.call, "__self__", None), Replay):
             return
+        if OUTSIDE in expected and bool(expected[OUTSIDE].any()):
+            raise RuntimeError(f"it writes into {OUTSIDE}")
         for name, share in replay.wrote(tuning.shapes[shape.position]["launch"]).items():
             ours = changed_share(expected[name], sampled(untouched[name]))
             if ours < LEAST_WRITTEN * share:

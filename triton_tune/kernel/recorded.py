@@ -23,6 +23,7 @@ from triton_tune.record.recorder import extent, is_narrow, is_wide
 from tuning_table.names import kernel_name, problem_with_name
 
 GUARD = 4096  # bytes of zeros around each storage, as some kernels read past the ends of tensors
+OUTSIDE = "memory outside of its arguments"
 LARGEST_SAMPLE = 1e4  # magnitudes above it are taken for memory that nobody wrote
 
 
@@ -132,7 +133,7 @@ class Replay:
         return {"launch": launch, "buffers": buffers}
 
     def call(self, launch: int, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Launch the kernel, and return all its tensors."""
+        """Launch the kernel, and return all its tensors; OUTSIDE: what then lies around them."""
         recorded = self._recorded.launches[launch]
         values = {n: _value(known, buffers) for n, known in recorded.arguments.items()}
         positional = []
@@ -142,7 +143,9 @@ class Replay:
             positional.append(values[name])
         named = {n: v for n, v in values.items() if n not in self.tuner.arg_names[: len(positional)]}
         self.tuner[_Grid(recorded.grids)](*positional, **named)
-        return {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
+        guards = [part for memory in buffers for part in (memory[:GUARD], memory[-GUARD:])]
+        tensors = {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
+        return tensors | ({OUTSIDE: torch.cat(guards)} if guards else {})
 
     def wrote(self, launch: int) -> Mapping[str, float]:
         return self._recorded.launches[launch].wrote

@@ -46,7 +46,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
 
 
 def all_of(small: ModuleType) -> tuple[Any, ...]:
-    return small.scale_in_place, small.sum_in_parts.fn, small.gather, small.sums_of_blocks
+    return small.scale_in_place, small.sum_in_parts.fn, small.gather, small.sums_of_blocks, small.overruns
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_runs_add_up_and_equal_launches_are_counted(small: ModuleType, seen: Pat
         name: {launch.arguments["size"]: launch.count for launch in kernel.launches}
         for name, kernel in read_record(seen).kernels.items()
     }
-    names = ("gather", "scale_in_place", "sum_in_parts", "sums_of_blocks")
+    names = ("gather", "overruns", "scale_in_place", "sum_in_parts", "sums_of_blocks")
     assert counts == {f"small:{name}": {20: 2, 30: 2} for name in names}
 
 
@@ -249,9 +249,8 @@ def test_a_kernel_whose_tensors_exceed_the_memory_is_left_out_by_name(
 ) -> None:
     monkeypatch.setattr(many, "memory_bytes", lambda device: 200)  # `gather` has two tensors and an index
     found, refused = many.workloads_of(seen, torch.device("cpu"))
-    assert set(found) == {"scale_in_place", "sum_in_parts", "sums_of_blocks"} and set(refused) == {
-        "small:gather"
-    }
+    assert set(found) == {"scale_in_place", "sum_in_parts", "sums_of_blocks", "overruns"}
+    assert set(refused) == {"small:gather"}
     (line,) = left_out(capsys.readouterr().out)
     assert "small:gather" in line
 
