@@ -157,6 +157,9 @@ def _report(tables: _Tables, together: Together, weights: Mapping[str, float], n
     untouched = [name for name, times in tables.times.items() if not times.num_visits]
     if untouched:
         print(f"not measured yet: {', '.join(untouched)}; {GO_ON}")
+    early = [name for name in tables.opened if name not in together.finished | together.gave_up.keys()]
+    if early:
+        print(f"the budget ended before {len(early)} of {len(tables.opened)} kernels were finished; {GO_ON}")
     counts = f"{len(tables.opened)} kernels measured, {len(untouched)} not yet, {num_refused} left out"
     folders = [filling.table.folder for filling in tables.opened.values()]
     pattern = f"{folders[0].parent.parent}/*/{folders[0].name}" if folders else "tuning_data/*/*"
