@@ -6,6 +6,7 @@ import logging
 
 import pytest
 import triton.language as tl
+from quick_interpreter import quicken
 from triton.language.core import is_builtin
 from triton.runtime import interpreter
 
@@ -32,7 +33,9 @@ def quick_interpreter():
     if hasattr(interpreter, "_LangPatchScope"):  # older versions of Triton replace them in another way
         interpreter._patch_lang = replace_once
     builder.options = dataclasses.replace(options, sanitize_overflow=False)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        quicken(patch)
+        yield
     interpreter._patch_lang = replace_functions
     builder.options = options
 
