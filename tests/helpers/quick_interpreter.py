@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
 import pytest
+import triton.language as tl
 from triton.language import core
 from triton.runtime import interpreter
 
 
 def quicken(patch: pytest.MonkeyPatch) -> None:
+    """Skip the slowest parts of the interpreter.
+
+    It replaces triton.language's functions at every call of a device function, checks all sums and products
+    of integers (see ``overflow_checks``), and finds types and shapes anew for every operation.
+    """
+    replace_functions, builder = interpreter._patch_lang, interpreter.interpreter_builder
+
+    @functools.cache
+    def modules(function: Any) -> list[Any]:
+        return [value for value in function.__globals__.values() if value is tl or value is core]
+
+    def replace_once(function: Any) -> Any:
+        if any(core.is_builtin(module.load) for module in modules(function)):
+            return replace_functions(function)
+        return interpreter._LangPatchScope()
+
+    if hasattr(interpreter, "_LangPatchScope"):  # older versions of Triton replace them in another way
+        patch.setattr(interpreter, "_patch_lang", replace_once)
+    patch.setattr(builder, "options", dataclasses.replace(builder.options, sanitize_overflow=False))
+    keep_types(patch)
+
+
+def keep_types(patch: pytest.MonkeyPatch) -> None:
     """Keep what follows from a shape or a type, and skip promotion and broadcasting of equal types."""
     semantic = type(interpreter.interpreter_semantic)
     init_block, equal, promote = (

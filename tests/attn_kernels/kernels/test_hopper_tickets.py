@@ -64,7 +64,7 @@ def draw_kernel(tmp_path_factory):
 
 
 prompts = st.lists(
-    st.tuples(st.integers(0, 30), st.sampled_from((-99, -7, 0, 30, 700, 5000, 9000))),
+    st.tuples(st.sampled_from((0, 1, 2, 5, 17, 33, 70)), st.sampled_from((-99, -7, 0, 30, 700, 5000, 9000))),
     min_size=1,
     max_size=4,
 ).filter(lambda sizes: any(query for query, _ in sizes))
