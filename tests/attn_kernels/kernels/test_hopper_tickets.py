@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schedules import scheduled, tiles_per_split
 
@@ -70,6 +70,8 @@ prompts = st.lists(
 ).filter(lambda sizes: any(query for query, _ in sizes))
 
 
+@example([(70, 30)], 1, 100, 64, 1, None, None, 1 << 29)
+@example([(70, -99)], 1, 100, 64, 1, None, None, None)
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     prompts,
