@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,17 @@ os.environ["OMP_NUM_THREADS"] = "1"  # tests fork, and a fork has none of its pa
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE / "helpers"), str(HERE.parent)) if path not in sys.path]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_interpreter() -> Iterator[None]:
+    """Interpret kernels without the checks and look-ups of each operation that change no result."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "triton.runtime.interpreter" in sys.modules:
+            from quick_interpreter import quicken
+
+            quicken(patch)
+        yield
 
 
 @pytest.fixture

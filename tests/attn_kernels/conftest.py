@@ -1,40 +1,10 @@
 """Fixtures of all tests of kernels."""
 
 import dataclasses
-import functools
 import logging
 
 import pytest
-import triton.language as tl
-from triton.language.core import is_builtin
 from triton.runtime import interpreter
-
-
-@pytest.fixture(autouse=True, scope="session")
-def quick_interpreter():
-    """Skip the slowest parts of the interpreter.
-
-    It replaces triton.language's functions at every call of a device function, and checks all sums and
-    products of integers (see ``overflow_checks``).
-    """
-    replace_functions, builder = interpreter._patch_lang, interpreter.interpreter_builder
-    options = builder.options
-
-    @functools.cache
-    def modules(function):
-        return [value for value in function.__globals__.values() if value is tl or value is tl.core]
-
-    def replace_once(function):
-        if any(is_builtin(module.load) for module in modules(function)):
-            return replace_functions(function)
-        return interpreter._LangPatchScope()
-
-    if hasattr(interpreter, "_LangPatchScope"):  # older versions of Triton replace them in another way
-        interpreter._patch_lang = replace_once
-    builder.options = dataclasses.replace(options, sanitize_overflow=False)
-    yield
-    interpreter._patch_lang = replace_functions
-    builder.options = options
 
 
 @pytest.fixture

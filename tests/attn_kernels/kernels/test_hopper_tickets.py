@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schedules import scheduled, tiles_per_split
 
@@ -64,19 +64,21 @@ def draw_kernel(tmp_path_factory):
 
 
 prompts = st.lists(
-    st.tuples(st.integers(0, 70), st.sampled_from((-99, -7, 0, 30, 700, 5000, 9000))),
+    st.tuples(st.sampled_from((0, 1, 2, 5, 17, 33, 70)), st.sampled_from((-99, -7, 0, 30, 700, 5000, 9000))),
     min_size=1,
     max_size=4,
 ).filter(lambda sizes: any(query for query, _ in sizes))
 
 
+@example([(70, 30)], 1, 100, 64, 1, None, None, 1 << 29)
+@example([(70, -99)], 1, 100, 64, 1, None, None, None)
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     prompts,
-    st.sampled_from((1, 2, 5)),
+    st.sampled_from((1, 3)),
     st.sampled_from((4, 16, 100)),
     st.sampled_from((64, 128)),
-    st.sampled_from((1, 2, 16)),
+    st.sampled_from((1, 2, 7)),
     st.sampled_from((None, None, 90)),
     st.sampled_from((None, 150, 2000)),
     st.sampled_from((None, 0, 40, 1 << 29)),

@@ -134,7 +134,7 @@ def test_a_regime_without_scenarios_gets_what_is_best_in_all(tmp_path: Path) -> 
 # Failures
 
 
-@examples(60)
+@examples(30)
 @given(st.integers(0, 10**6), st.integers(0, 2))
 def test_what_failed_is_not_launched_where_one_config_always_works(
     tmp_path_factory: pytest.TempPathFactory, seed: int, works: int
@@ -167,7 +167,7 @@ def test_what_failed_is_not_launched_where_rows_or_classes_part_it_from_the_rest
 # Constraints and runners-up
 
 
-@examples(60)
+@examples(30)
 @given(st.integers(0, 10**6))
 def test_the_launched_config_fits_wherever_a_config_of_the_table_does(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -103,15 +103,16 @@ def write(folder: Path, content: Content, table: Table) -> Path:
 def built(path: Path, rng: random.Random, previous: dict[tuple[str, str], Heuristic]) -> Spec:
     """A package whose rows were fitted, or are those of `previous`, or had their configs exchanged."""
     read = read_spec(path)
-    modules, rows = [], {}
+    modules, rows, table = [], {}, read_table(path.parent / "tables/t")
     for kernel in read.kernels.values():
+        fresh: Heuristic | None = None  # the same for both GPUs, which differ in name alone
         rows[kernel.name] = {FALLBACK_DEVICE: stored(Heuristic(()), kernel)}
         for key in kernel.tables:
-            problem = build_problem(kernel, read.devices[key], read_table(kernel.tables[key]))
+            problem = build_problem(kernel, read.devices[key], table)
             found = previous.get((kernel.name, key))
             known = {regime.name: regime.split_on for regime in kernel.regimes}
             if found is None or rng.random() < 0.5 or not _usable(found, known, kernel):
-                found = fit(problem)
+                fresh = found = fresh or fit(problem)
             previous[kernel.name, key] = found
             modules.append((kernel, read.devices[key], found))
             rows[kernel.name][key] = stored(found, kernel)
@@ -302,7 +303,7 @@ def ratio(times: list[tuple[float | None, float | None]]) -> float | None:
     return math.exp(statistics.fmean(both)) if both else None
 
 
-@examples(60, shrink=False)
+@examples(40, shrink=False)
 @given(st.integers(0, 1 << 30))
 def test_every_sentence_agrees_with_the_packages(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     rng, folder = random.Random(seed), tmp_path_factory.mktemp("diff")
@@ -383,7 +384,7 @@ def judge_module(found: ModuleChange, both: Both, chooses: list[Any], shapes: li
     return bool(pairs) or elsewhere
 
 
-@examples(40, shrink=False)
+@examples(24, shrink=False)
 @given(st.integers(0, 1 << 30))
 def test_a_score_is_what_the_module_loses_by_the_table(
     tmp_path_factory: pytest.TempPathFactory, seed: int
@@ -394,13 +395,13 @@ def test_a_score_is_what_the_module_loses_by_the_table(
     for edit in rng.sample([constraint, a_class, other_fallback, failures], 2):
         edit(content, table, rng)
     try:
-        read = built(write(folder, content, table), rng, {})
+        read = built(write(folder, content, table), rng, fitted := {})
     except InputError:
         return
     both = Both(folder, folder)
     for name, kernel in read.kernels.items():
         problem = build_problem(kernel, read.devices["gpu_a"], read_table(kernel.tables["gpu_a"]))
-        found = fit(problem)
+        found = fitted[name, "gpu_a"]
         choose, loss = both.packages[0][name].gpu_a.choose, []
         for scenario, shape in both.scenarios():
             if scenario not in problem.scenarios:

@@ -27,6 +27,7 @@ from treegen_builders import (
 )
 from treegen_strategies import examples
 
+import treegen.build
 from treegen.core.problem import Problem
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
@@ -36,6 +37,12 @@ Times = Callable[[Row], Sequence[float]]
 POWERS = tuple(1 << k for k in range(8))
 SHAPES: list[Row] = [(rows, columns, 2) for rows in POWERS for columns in POWERS]
 MUCH, LITTLE = 0.03, 0.01
+
+
+@pytest.fixture(autouse=True)
+def _without_held_out_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fit no folds: they give figures to print, and change no row."""
+    monkeypatch.setattr(treegen.build, "folds_of", lambda problem: ())
 
 
 def _times(shape: Row) -> list[float]:
