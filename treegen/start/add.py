@@ -11,9 +11,9 @@ from treegen.core.errors import InputError
 from treegen.core.files import read_text
 from treegen.core.spec import Spec, is_model
 from treegen.read.spec import read_spec
-from treegen.read.yaml_file import load
 from treegen.start.gpu import device_section
 from treegen.start.spec_text import Found, find_table, kernel_section, refuse_unbuildable, table_entry
+from tuning_table.strict_yaml import parse
 
 _INDENT = 2  # of the sections that are inserted
 
@@ -58,10 +58,8 @@ def _inserted(spec: Path, text: str, path: Sequence[str], key: str, lines: Seque
 
     Raises InputError if the section is not written so that lines can be added.
     """
-    outer = load(spec, text)
-    for name in path[:-1]:
-        outer = outer.section(name)
-    before, at = text.splitlines(keepends=True), outer.line_of(path[-1])
+    _, lines_of = parse(spec, text)
+    before, at = text.splitlines(keepends=True), lines_of[tuple(path)]
     head = before[at - 1]
     if len(lines) == 1 and (flow := re.fullmatch(r"(.*\{.*[^{\s])(\s*\}\s*(?:#.*)?)", head, re.DOTALL)):
         after = [*before[: at - 1], f"{flow[1]}, {lines[0].strip()}{flow[2]}", *before[at:]]
@@ -96,9 +94,9 @@ def _depth(line: str) -> int | None:
 def _adds_only(spec: Path, before: str, after: str, path: Sequence[str], key: str) -> bool:
     """Return whether two texts of a spec differ in nothing but one more entry of the section at `path`."""
     try:
-        section = changed = load(spec, after)
+        section = changed = parse(spec, after)[0]
     except InputError:
         return False
     for name in path:
         section = section.get(name, {})
-    return section.pop(key, None) is not None and changed == load(spec, before)
+    return section.pop(key, None) is not None and changed == parse(spec, before)[0]
