@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from treegen.core import expr
 from treegen.core.errors import Mistakes, shown
@@ -28,10 +28,11 @@ from tuning_table.section import REQUIRED, Section, Word, one_of
 
 OTHERWISE = "otherwise"
 _MOST_FEATURES = 256
-_TRITON = {"triton", "tl"}
+_TRITON = ("triton", "tl")
 # What functions of the printed module use beside a step's features, and beside those of a model.
 _PRINTED_BY_STEP = {"at_most", "config", "for_model", "passed_over", "ranked"}
 _PRINTED_BY_MODEL = {"bound", "launched", "step"}
+Parsed = TypeVar("Parsed", expr.Expression, expr.Call)
 
 
 class KernelReader:
@@ -91,11 +92,9 @@ class KernelReader:
         for name in section:
             formulas[name] = None
             with mistakes.collect():
-                formula = _expression(section, name, known | self._limits)
+                formula = _parsed(expr.parse, section, name, known | self._limits)
                 degrees[name] = expr.degree(formula, degrees)
-                if (
-                    degrees[name] > expr.MAX_DEGREE
-                ):  # the numbers would grow so long that `choose` takes years
+                if degrees[name] > expr.MAX_DEGREE:  # numbers would grow so long that `choose` takes years
                     what = f"multiplies {degrees[name]} numbers; {expr.MAX_DEGREE} are the most"
                     raise section.error(name, what)
                 formulas[name] = formula
@@ -215,7 +214,7 @@ class KernelReader:
         for place in range(len(entries)):
             with mistakes.collect():
                 section, at = _where(entries, place, "holds")
-                test = _condition(section, at, known)
+                test = _parsed(expr.parse_condition, section, at, known)
                 text, variants = section[at], None
                 if section is not entries:
                     variants = section["variants"]
@@ -231,14 +230,13 @@ class KernelReader:
         """Whether Triton kernels find the row of a step themselves."""
         if not self._words["in_kernel"]:
             return False
-        for name in _TRITON.intersection(self._known):
-            what = f"{shown(name)} is the name of a module that functions for Triton use; rename it"
-            raise self._words.error("in_kernel", what)
+        for name in _TRITON:
+            if name in self._known:
+                what = f"{shown(name)} is the name of a module that functions for Triton use; rename it"
+                raise self._words.error("in_kernel", what)
         for rule in self.constraints:
             if rule.names & self._steps.keys():
-                what = (
-                    f"the constraint {shown(rule.text)} is about steps; a row does not say what is launched"
-                )
+                what = f"the constraint {shown(rule.text)} is about steps; a row says nothing of these"
                 raise self._words.error("in_kernel", what)
         if self._invariant_to:
             what = "is proved of Python modules alone, so in_kernel must be false"
@@ -283,7 +281,7 @@ class KernelReader:
         if (section[key] == OTHERWISE) != last:
             what = "the last one must be" if last else "only the last one may be"
             raise section.error(key, f"{what} {OTHERWISE!r}, so that each has exactly one")
-        return None if last else _condition(section, key, known)
+        return None if last else _parsed(expr.parse_condition, section, key, known)
 
     @property
     def invariant_to(self) -> tuple[str, ...]:
@@ -293,11 +291,11 @@ class KernelReader:
         }
         asking |= {f"constraint {shown(rule.text)}": [*rule.names] for rule in self.constraints}
         for what, names in asking.items():
-            for name in names:
-                if source := self._undecided(name):
+            for name in self._steps:
+                if name in names and (source := self._undecided(name)):
                     because = "" if source == name else f", which depends on {shown(source)}"
-                    what = f"the {what} asks about {shown(name)}{because}"
-                    raise self._words.error("invariant_to", what)
+                    problem = f"the {what} asks about {shown(name)}{because}"
+                    raise self._words.error("invariant_to", problem)
         return self._invariant_to
 
     @cached_property
@@ -321,7 +319,9 @@ class KernelReader:
         section = self._words["objective"]
         weight = section["weight"]
         known = self._known | self._limits
-        return expr.Number(weight) if isinstance(weight, int) else _expression(section, "weight", known)
+        return (
+            expr.Number(weight) if isinstance(weight, int) else _parsed(expr.parse, section, "weight", known)
+        )
 
     @property
     def values(self) -> dict[str, dict[int, str]]:
@@ -387,18 +387,12 @@ def _may_be_condition(formula: expr.Expression | None) -> bool:
     return formula is None or expr.is_condition(formula)
 
 
-def _expression(section: Section, key: Any, known: Mapping[str, bool]) -> expr.Expression:
-    """The expression under `key`, over the names in `known` (see `expr.parse`)."""
+def _parsed(
+    parse: Callable[[str, Mapping[str, bool]], Parsed], section: Section, key: Any, known: Mapping[str, bool]
+) -> Parsed:
+    """The expression or condition under `key`. known: the names that it may hold (see `expr.parse`)."""
     try:
-        return expr.parse(section[key], known)
-    except expr.ExpressionError as error:
-        raise section.error(key, str(error)) from None
-
-
-def _condition(section: Section, key: Any, known: Mapping[str, bool]) -> expr.Call:
-    """The condition under `key`, over the names in `known`."""
-    try:
-        return expr.parse_condition(section[key], known)
+        return parse(section[key], known)
     except expr.ExpressionError as error:
         raise section.error(key, str(error)) from None
 
