@@ -55,7 +55,7 @@ def build(
         heuristics = tuple(
             compile_heuristic(problem, lock, parallel_map, fresh=fresh) for problem in problems
         )
-    modules = ((found.problem.kernel, found.problem.device, found.heuristic) for found in heuristics)
+    modules = ((own.problem.kernel, own.problem.device, own.heuristic) for own in heuristics)
     files = emit_package(spec, modules)
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, files, lock)})
 
@@ -99,7 +99,7 @@ def compile_heuristic(
     if failing := Score.of(problem, fitted).quality.failed:  # no rows within the budget avoid it
         what = f"{failing} scenarios would get a config that failed: too few rows"
         raise InputError(problem.table.folder, f"{problem.kernel.name}: {what}")
-    fits = [FoldFit(fold, found) for fold, (found, _) in zip((*folds, *groups), others, strict=True)]
+    fits = [FoldFit(fold, heuristic) for fold, (heuristic, _) in zip((*folds, *groups), others, strict=True)]
     evaluation = evaluate(problem, fits[: len(folds)], fits[len(folds) :])
     why = previous if isinstance(previous, str) else None
     if kept is not None and origin is Origin.FRESH:

@@ -55,7 +55,7 @@ class Scenarios:
                 values = (
                     {**problem.device.limits, **dict(zip(parts, point, strict=True))} for point in points
                 )
-                holds = np.array([evaluate(condition, known) for known in values], dtype=np.bool_)
+                holds = np.array([evaluate(condition, point) for point in values], dtype=np.bool_)
             result.append(left[holds])
             left = left[~holds]
         return result
