@@ -6,7 +6,7 @@ from typing import Any
 
 from tuning_table.errors import TableError, shown
 from tuning_table.names import is_id, problem_with_name
-from tuning_table.section import Section, Word, one_of
+from tuning_table.section import Section, Word, must, one_of, quoting
 from tuning_table.strict_yaml import Lines, parse, pyyaml
 from tuning_table.table import FORMAT, LOOKUPS, Cells, TableConfig, TableHeader
 
@@ -14,25 +14,12 @@ _FACTS = ("source_hash", "date")  # required, but an imported table has `origin`
 _COURSE = ("scenario_set", "seed", "strategy", "summary")
 
 
-def _format(value: int) -> str | None:
-    return None if value == FORMAT else f"must be {FORMAT}, the only format that there is"
-
-
-def _name(text: str) -> str | None:
-    problem = problem_with_name(text)
-    return problem and f"{shown(text)} {problem}"
-
-
-def _id(text: str) -> str | None:
-    return None if is_id(text) else f"{shown(text)} may hold letters, digits and _ . = - only"
-
-
 _ANY = Word(default=None)  # nothing depends on it
 _COUNT = Word(int, 0, least=0)
 _SECONDS = Word((int, float), 0.0, least=0)
 _DEVICE = {
     "name": Word(str),
-    "key": Word(str, None, check=_name),
+    "key": Word(str, None, check=quoting(problem_with_name)),
     "cache_bytes": _COUNT,
     **dict.fromkeys(("arch", "multiprocessors", "memory_bytes"), _ANY),
 }
@@ -44,15 +31,18 @@ _SUMMARY = {
     **dict.fromkeys(("noise_median", "noise_p99", "finished", "failures"), _ANY),
 }
 _ORIGIN = {"evaluated_configs": Word(int, 1, least=1, most=1_000_000)}
-_CONFIG = {"id": Word(str, check=_id), "variant": Word(str, None)}
+_CONFIG = {
+    "id": Word(str, check=must(is_id, "may hold letters, digits and _ . = - only")),
+    "variant": Word(str, None),
+}
 _PARAMETER = Word(int, least=0, most=(1 << 31) - 1)
 _RUN = {
-    "format": Word(int, check=_format),
+    "format": Word(int, check=one_of([FORMAT])),
     "kernel": Word(str),
     "device": Word(dict, inside=_DEVICE),
     "cells": Word(str, check=one_of(list(Cells))),
     "timing": Word((str, dict), others=_ANY),
-    "features": Word(list, check=_name),
+    "features": Word(list, check=quoting(problem_with_name)),
     "configs": Word(list, items=Word(dict, inside=_CONFIG, others=_PARAMETER)),
     "constants": Word(list, ()),
     "function": Word(str, None),

@@ -31,11 +31,21 @@ class Word:
     check: Callable[[Any], str | None] = lambda value: None  # says what is wrong with a text or a number
 
 
-def one_of(choices: Collection[object]) -> Callable[[object], str | None]:
-    """A check of a `Word`: that the value is among the choices."""
-    return lambda value: (
-        None if value in choices else f"must be {' or '.join(map(str, choices))}, not {shown(value)}"
+def must(test: Callable[[Any], object], what: str) -> Callable[[Any], str | None]:
+    """A check of a `Word`: that its value passes a test. what: as in `must be lower case`."""
+    return lambda value: None if test(value) else f"{what}, not {shown(value)}"
+
+
+def one_of(choices: Collection[object]) -> Callable[[Any], str | None]:
+    """A check of a `Word`: that its value is among the choices."""
+    return must(
+        choices.__contains__, f"must be {'one of ' * (len(choices) > 1)}{', '.join(map(str, choices))}"
     )
+
+
+def quoting(problem_with: Callable[[str], str | None]) -> Callable[[str], str | None]:
+    """A check of a `Word` from a function that says what is wrong with a name."""
+    return lambda name: (problem := problem_with(name)) and f"{shown(name)} {problem}"
 
 
 class Section(Mapping[Any, Any]):
@@ -93,15 +103,14 @@ class Section(Mapping[Any, Any]):
         if isinstance(value, dict):
             return self.part(key, value, word)
         if isinstance(value, list):
-            return self._names(key, word) if word.items is None else self._items(key, word.items)
+            if word.items is None:
+                return self._names(key, word)
+            return self.part(key, dict(enumerate(value)), Word(others=word.items))
         if isinstance(value, int | float) and not word.least <= value <= word.most:  # NaN is in no range
             raise self.error(key, f"must be between {word.least} and {word.most}, not {shown(value)}")
         if problem := word.check(value):
             raise self.error(key, problem)
         return float(value) if isinstance(value, int) and float in kinds else value
-
-    def _items(self, key: Any, item: Word) -> Self:
-        return self.part(key, dict(enumerate(self.given[key])), Word(others=item))
 
     def _names(self, key: Any, word: Word) -> tuple[str, ...]:
         names: list[str] = []

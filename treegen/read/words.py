@@ -9,46 +9,24 @@ import re
 
 from treegen.core.files import problem_with_package_name
 from treegen.core.spec import Budget
-from tuning_table.errors import shown
 from tuning_table.names import is_variant
-from tuning_table.section import Word
+from tuning_table.section import Word, must, one_of, quoting
 
 FORMAT = 1
 LARGEST_PARAMETER = (1 << 31) - 1
 MOST_ROWS = 12  # of a regime: a tree that a person reads
-
-
-def _format(value: int) -> str | None:
-    return None if value == FORMAT else f"must be {FORMAT}, the format that this treegen reads"
-
-
-def _arch(text: str) -> str | None:
-    return None if text else "is empty; leave it out where it is unknown"
-
-
-def _function(text: str) -> str | None:
-    matches = re.fullmatch(r"[\w.]+:[\w.]+", text)
-    return None if matches else f"must be `module:function`, not {shown(text)}"
-
-
-def _letters(text: str) -> str | None:
-    matches = re.fullmatch("[A-Z]{1,4}", text)
-    return None if matches else f"needs one to four capital letters for names, not {shown(text)}"
-
-
-def _variant(text: str) -> str | None:  # texts and constants of the module, so they may be words of Python
-    matches = is_variant(text)
-    return None if matches else f"{shown(text)} must be a word of small letters, digits and underscores"
-
-
-def _hook(text: str) -> str | None:
-    problem = problem_with_package_name(text)
-    return problem and f"{shown(text)} {problem}"
-
+_LETTERS = must(re.compile("[A-Z]{1,4}").fullmatch, "needs one to four capital letters for names")
+_FUNCTION = must(re.compile(r"[\w.]+:[\w.]+").fullmatch, "must be `module:function`")
+_VARIANT = must(is_variant, "must be a word of small letters, digits and underscores")
 
 DEVICE = {
     "names": Word(list, (), "as the driver reports it; also longer names that begin so"),
-    "arch": Word(str, None, "the first device of an architecture serves its other GPUs", check=_arch),
+    "arch": Word(
+        str,
+        None,
+        "the first device of an architecture serves its other GPUs",
+        check=must(bool, "must be known, or left out"),
+    ),
     "vendor": Word(str),
     "limits": Word(dict, {}, "for expressions and `treegen check`", others=Word(int)),
 }
@@ -57,16 +35,16 @@ TABLE = {
     "measured_on": Word(str, meaning="the GPU's name in run.yaml"),
 }
 PARAMETER = {
-    "letter": Word(str, check=_letters),
+    "letter": Word(str, check=_LETTERS),
     "default": Word(int, least=0, most=LARGEST_PARAMETER),
 }
 CONFIG = {
-    "variants": Word(list, None, check=_variant),
+    "variants": Word(list, None, check=_VARIANT),
     "parameters": Word(
         dict,
         {},
         "with the letters that stand for each in names of configs",
-        others=Word((str, dict), inside=PARAMETER, check=_letters),
+        others=Word((str, dict), inside=PARAMETER, check=_LETTERS),
     ),
 }
 REGIME = {
@@ -85,8 +63,8 @@ TREE = {
 }
 WORDS = Word((list, dict), others=Word(int))
 KERNEL = {
-    "function": Word(str, None, "what `triton_tune.install` launches with it", check=_function),
-    "hook": Word(str, None, check=_hook),
+    "function": Word(str, None, "what `triton_tune.install` launches with it", check=_FUNCTION),
+    "hook": Word(str, None, check=quoting(problem_with_package_name)),
     "features": Word(list, meaning="what a launch knows: the arguments of `choose`"),
     "values": Word(dict, {}, "the words that 0, 1, ... stand for", others=WORDS),
     "hold_out_by": Word(list, ()),
@@ -121,7 +99,7 @@ KERNEL = {
 }
 SPEC = Word(
     inside={
-        "format": Word(int, check=_format),
+        "format": Word(int, check=one_of([FORMAT])),
         "output": Word(str, meaning="the package that `treegen build` writes; import it by this name"),
         "devices": Word(dict, others=Word(dict, inside=DEVICE)),
         "kernels": Word(dict, others=Word(dict, inside=KERNEL)),
