@@ -36,7 +36,7 @@ def fit(problem: Problem) -> Heuristic:
     A regime without scenarios, as a part of a table may have, gets what is best in all scenarios.
     """
     fits = _Fits(problem)
-    return fits.heuristic(fits.few, None)
+    return fits.heuristic(fits.few_configs(None), None)
 
 
 def refit(problem: Problem, previous: Heuristic | None) -> tuple[Heuristic, Origin]:
@@ -45,9 +45,10 @@ def refit(problem: Problem, previous: Heuristic | None) -> tuple[Heuristic, Orig
     It is launched if it loses at most 0.5% of the time beside the fresh one, or what noise explains.
     """
     fits = _Fits(problem)
-    fresh = fits.heuristic(fits.few, None)
+    best = fits.few_configs(None)
+    fresh = fits.heuristic(best, None)
     if previous is not None:
-        for columns in (fits.few_after(previous), fits.few):
+        for columns in (fits.few_configs(previous), best):
             changed = fits.heuristic(columns, previous)
             if fits.is_as_good(changed, fresh):
                 return changed, Origin.KEPT if changed == previous else Origin.EDITED
@@ -68,14 +69,26 @@ class _Fits:
             loss = self.loss[scenarios] if len(scenarios) else self.loss
             columns = _shortlist(loss, np.ones(len(loss), dtype=np.int64), _SHORTLIST)
             self._searches.append(RegimeSearch(self.grouped, place, self.loss, columns, self._noise, None))
-        self.few = _few_configs(self._searches, problem.kernel.budget.max_configs)
 
-    def few_after(self, previous: Heuristic) -> Ints:
-        """The columns of an earlier heuristic's configs, and of the best others up to the budget."""
+    def few_configs(self, previous: Heuristic | None) -> Ints:
+        """The columns with which cells lose least, up to the budget: those of an earlier heuristic first."""
         column, most = self.grouped.column, self.problem.kernel.budget.max_configs
-        rows = [row for regime in previous.regimes for row in regime.rows]
+        rows = [row for regime in (previous.regimes if previous else ()) for row in regime.rows]
         used = sorted({column[c] for row in rows for c in (row.config, *row.others.values()) if c in column})
-        return _few_configs(self._searches, most, used if len(used) <= most else ())
+        start = used if len(used) <= most else []
+        searched = [search.columns for search in self._searches]
+        every = np.unique(np.concatenate([*searched, np.array(start, np.int64)]))
+        if len(every) <= most:
+            return every
+        counts, sums = [], []
+        for search in self._searches:
+            for count, cell in search.class_sums():
+                wide = np.full(len(every), FAILED, dtype=np.int64)
+                wide[np.searchsorted(every, search.columns)] = cell
+                counts.append(count)
+                sums.append(wide)
+        places = np.searchsorted(every, start).tolist()
+        return np.asarray(every[_shortlist(np.array(sums), np.array(counts), most, places)])
 
     def heuristic(self, columns: Ints, previous: Heuristic | None) -> Heuristic:
         """The heuristic over some columns of the problem's configs."""
@@ -131,19 +144,3 @@ def _shortlist(loss: Ints, count: Ints, most: int, start: Sequence[int] = ()) ->
         chosen.append(int(left.argmin()))
         now = np.minimum(now, loss[:, chosen[-1]])
     return np.array(sorted(chosen))
-
-
-def _few_configs(searches: Sequence[RegimeSearch], most: int, start: Sequence[int] = ()) -> Ints:
-    """The columns of at most `most` configs, those at the start first, with which the cells lose least."""
-    every = np.unique(np.concatenate([*(search.columns for search in searches), np.array(start, np.int64)]))
-    if len(every) <= most:
-        return every
-    counts, sums = [], []
-    for search in searches:
-        for count, cell in search.class_sums():
-            wide = np.full(len(every), FAILED, dtype=np.int64)
-            wide[np.searchsorted(every, search.columns)] = cell
-            counts.append(count)
-            sums.append(wide)
-    places = np.searchsorted(every, start).tolist()
-    return np.asarray(every[_shortlist(np.array(sums), np.array(counts), most, places)])
