@@ -8,8 +8,8 @@ from sphinx.application import Sphinx
 
 from attn_kernels.tuning.cli import parser as attn_tune
 from treegen.cli.main import _COMMANDS
-from treegen.cli.parsers import CommandParser
 from triton_tune.cli.main import parser as triton_tune
+from tuning_table.command_line import CommandParser
 
 project = html_title = "attn-kernels and treegen"
 html_show_copyright = False

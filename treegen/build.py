@@ -5,6 +5,8 @@ Nothing is written here: `treegen.write` writes the texts that `build` returns.
 
 from __future__ import annotations
 
+from functools import partial
+from operator import call
 from pathlib import Path
 
 from treegen.core.errors import InputError
@@ -53,7 +55,7 @@ def build(
         heuristics = tuple(
             compile_heuristic(problem, lock, parallel_map, fresh=fresh) for problem in problems
         )
-    modules = ((found.problem.kernel, found.problem.device, found.heuristic) for found in heuristics)
+    modules = ((own.problem.kernel, own.problem.device, own.heuristic) for own in heuristics)
     files = emit_package(spec, modules)
     return Build(heuristics, {**files, LOCK: lock_text(spec, heuristics, files, lock)})
 
@@ -92,23 +94,14 @@ def compile_heuristic(
     kept = previous if isinstance(previous, Heuristic) else None
     what = f"rows of {problem.kernel.name} on {problem.device.key}"
     parts = [(problem.rows(fold.train), None) for fold in (*folds, *groups)]
-    (fitted, origin), *others = parallel_map(what, _refit, [(problem, kept), *parts])
-    _refuse_failures(problem, fitted)
-    fits = [FoldFit(fold, found) for fold, (found, _) in zip((*folds, *groups), others, strict=True)]
+    tasks = [partial(refit, part, before) for part, before in ((problem, kept), *parts)]
+    (fitted, origin), *others = parallel_map(what, call, tasks)
+    if failing := Score.of(problem, fitted).quality.failed:  # no rows within the budget avoid it
+        what = f"{failing} scenarios would get a config that failed: too few rows"
+        raise InputError(problem.table.folder, f"{problem.kernel.name}: {what}")
+    fits = [FoldFit(fold, heuristic) for fold, (heuristic, _) in zip((*folds, *groups), others, strict=True)]
     evaluation = evaluate(problem, fits[: len(folds)], fits[len(folds) :])
     why = previous if isinstance(previous, str) else None
     if kept is not None and origin is Origin.FRESH:
         why = "a fresh fit is more than 0.5% faster by this table"
     return DeviceHeuristic(problem, with_comments(fitted, problem), origin, evaluation, why)
-
-
-def _refit(task: tuple[Problem, Heuristic | None]) -> tuple[Heuristic, Origin]:
-    return refit(*task)
-
-
-def _refuse_failures(problem: Problem, fitted: Heuristic) -> None:
-    """Raise InputError if a config is launched where it failed: no rows within the budget avoid it."""
-    failing = Score.of(problem, fitted).quality.failed
-    if failing:
-        what = f"{failing} scenarios would get a config that failed: too few rows"
-        raise InputError(problem.table.folder, f"{problem.kernel.name}: {what}")

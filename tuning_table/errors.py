@@ -1,6 +1,7 @@
 """The exception of this package, and how its messages quote values."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -14,6 +15,39 @@ class TableError(Exception):
     def __str__(self) -> str:
         place = str(self.where) if self.line is None else f"{self.where}:{self.line}"
         return one_line(f"{place}: {self.what}")
+
+
+class TableErrors(TableError):
+    """Several mistakes in one file: a line for each, which names its place."""
+
+    def __init__(self, lines: str) -> None:
+        Exception.__init__(self, lines)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Mistakes:
+    """Collects the errors of independent checks, to tell them all at once, and each once."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, TableError] = {}  # by their lines
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Keep a TableError of this context, and go on after it."""
+        try:
+            yield
+        except TableError as error:
+            for line in str(error).split("\n"):
+                self._errors.setdefault(line, error)
+
+    def refuse(self) -> None:
+        """Raise what was collected, if anything was: one error, with a line for each mistake."""
+        if len(self._errors) == 1:
+            raise next(iter(self._errors.values()))
+        if self._errors:
+            raise TableErrors("\n".join(self._errors))
 
 
 def one_line(text: str) -> str:

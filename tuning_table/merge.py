@@ -71,16 +71,16 @@ def merge(tables: Sequence[Path], folder: Path) -> Merged:
 
 def _difference(first: RecordedRun, other: RecordedRun) -> str | None:
     """Name the difference because of which two tables cannot become one; None if they can."""
-    if found := difference(first.header.provenance, other.header.provenance, COURSE):
-        return "{} {}, but this one has {}".format(*found)
+    if differing := difference(first.header.provenance, other.header.provenance, COURSE):
+        return "{} {}, but this one has {}".format(*differing)
     configs = _configs([first])
     for id, fields in _configs([other]).items():
-        if found := difference(configs.get(id, fields), fields, ()):
-            return f"config {id} with " + "{} {}, but this one has {}".format(*found)
+        if differing := difference(configs.get(id, fields), fields, ()):
+            return f"config {id} with " + "{} {}, but this one has {}".format(*differing)
     for scenario, features in other.scenarios.items():
-        known = first.scenarios.get(scenario, features)
-        if known != features:
-            return f"scenario {scenario} with features {shown(known)}, but this one has {shown(features)}"
+        recorded = first.scenarios.get(scenario, features)
+        if recorded != features:
+            return f"scenario {scenario} with features {shown(recorded)}, but this one has {shown(features)}"
     return None
 
 

@@ -71,7 +71,7 @@ def word_for(value: Any) -> str:
     >>> [word_for(value) for value in (..., None, True, 0.5, "tf32")]
     ['absent', 'none', 'true', '0.5', 'tf32']
     """
-    named = (word for word, known in _LITERALS.items() if value is known)
+    named = (word for word, meaning in _LITERALS.items() if value is meaning)
     word = next(named, str(value))
     if not is_word(word) or type(literal(word)) is not type(value) or literal(word) != value:
         raise ValueError(f"{value!r:.60} cannot be a word of a table")
@@ -127,12 +127,12 @@ def letters_for(parameters: Iterable[str]) -> dict[str, str]:
     {'BLOCK_SIZE_M': 'M', 'GROUP_M': 'GM', 'SPLIT_K': 'SK', 'BV': 'BV', 'num_warps': 'W'}
     """
     names = list(parameters)
-    found = {name: _LETTERS[name] for name in names if name in _LETTERS}
+    letters = {name: _LETTERS[name] for name in names if name in _LETTERS}
     for name in names:
         words = [word for word in re.findall("[A-Z]+", name.upper()) if word not in _FILLERS]
         short = len(words) == 1 and len(words[0]) <= 3  # as BK
         initials = words[0] if short else "".join(word[0] for word in words)[:3] or "B"
         spare = ("".join(letters) for letters in product(ascii_uppercase, repeat=2))
         options = (initials, *(initials + letter for letter in ascii_uppercase), *spare)
-        found.setdefault(name, next(option for option in options if option not in found.values()))
-    return {name: found[name] for name in names}
+        letters.setdefault(name, next(option for option in options if option not in letters.values()))
+    return {name: letters[name] for name in names}

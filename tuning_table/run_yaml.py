@@ -6,16 +6,55 @@ from typing import Any
 
 from tuning_table.errors import TableError, shown
 from tuning_table.names import is_id, problem_with_name
-from tuning_table.section import Section
+from tuning_table.section import Section, Word, must, one_of, quoting
 from tuning_table.strict_yaml import Lines, parse, pyyaml
-from tuning_table.table import FORMAT, LARGEST, LOOKUPS, Cells, TableConfig, TableHeader
+from tuning_table.table import FORMAT, LOOKUPS, Cells, TableConfig, TableHeader
 
-_REQUIRED = ("format", "kernel", "device", "cells", "timing", "features", "configs")
-_FACTS = ("source_hash", "date")  # required as well, but an imported table has `origin` instead
+_FACTS = ("source_hash", "date")  # required, but an imported table has `origin` instead
 _COURSE = ("scenario_set", "seed", "strategy", "summary")
-_DEVICE = ("name", "key", "arch", "multiprocessors", "memory_bytes", "cache_bytes")
-_COUNTS = ("scenarios", "rows", "cells_measured", "cells_failed", "cells_possible")
-_SUMMARY = ("seconds", *_COUNTS, "noise_median", "noise_p90", "noise_p99", "finished", "failures")
+
+
+_ANY = Word(default=None)  # nothing depends on it
+_COUNT = Word(int, 0, least=0)
+_SECONDS = Word((int, float), 0.0, least=0)
+_DEVICE = {
+    "name": Word(str),
+    "key": Word(str, None, check=quoting(problem_with_name)),
+    "cache_bytes": _COUNT,
+    **dict.fromkeys(("arch", "multiprocessors", "memory_bytes"), _ANY),
+}
+_SUMMARY = {
+    "seconds": _SECONDS,
+    "noise_p90": _SECONDS,
+    "scenarios": _COUNT,
+    **dict.fromkeys(("rows", "cells_measured", "cells_failed", "cells_possible"), _ANY),
+    **dict.fromkeys(("noise_median", "noise_p99", "finished", "failures"), _ANY),
+}
+_ORIGIN = {"evaluated_configs": Word(int, 1, least=1, most=1_000_000)}
+_CONFIG = {
+    "id": Word(str, check=must(is_id, "may hold letters, digits and _ . = - only")),
+    "variant": Word(str, None),
+}
+_PARAMETER = Word(int, least=0, most=(1 << 31) - 1)
+_RUN = {
+    "format": Word(int, check=one_of([FORMAT])),
+    "kernel": Word(str),
+    "device": Word(dict, inside=_DEVICE),
+    "cells": Word(str, check=one_of(list(Cells))),
+    "timing": Word((str, dict), others=_ANY),
+    "features": Word(list, check=quoting(problem_with_name)),
+    "configs": Word(list, items=Word(dict, inside=_CONFIG, others=_PARAMETER)),
+    "constants": Word(list, ()),
+    "function": Word(str, None),
+    "values": Word(dict, {}, others=Word((list, dict), others=Word(int))),
+    "lookup": Word(dict, {}, others=Word(str, check=one_of(LOOKUPS))),
+    "scenario_set": Word(str, None),
+    "strategy": Word(str, None),
+    "seed": Word(int, 0),
+    "summary": Word(dict, {}, inside=_SUMMARY),
+    "origin": Word(dict, None, inside=_ORIGIN, others=_ANY),
+    **dict.fromkeys(("driver", "torch", "triton", *_FACTS), _ANY),
+}
 
 
 def read_header(path: Path, text: str) -> TableHeader:
@@ -34,61 +73,31 @@ def run_text(path: Path, run: Mapping[str, Any]) -> str:
 
 def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeader:
     """Check what a run.yaml holds. Raises TableError with the line, where `lines` has it."""
-    run = Section(path, values, lines)
-    run.only(
-        (
-            *_REQUIRED,
-            "driver",
-            "torch",
-            "triton",
-            *_FACTS,
-            *_COURSE,
-            "origin",
-            "values",
-            "constants",
-            "lookup",
-            "function",
-        )
-    )
-    if run.get_as("format", int) != FORMAT:
-        raise run.error("format", f"must be {FORMAT}, the only format that there is")
-    if run.get_as("cells", str) not in list(Cells):
-        raise run.error("cells", f"must be one of {', '.join(Cells)}, not {shown(values['cells'])}")
-    features = tuple(run.names("features"))
-    for name in features:
-        if problem := problem_with_name(name):
-            raise run.error("features", f"{shown(name)} {problem}")
-    constants = run.names("constants", optional=True)
-    for name in constants:
-        if name not in features:
-            raise run.error("constants", f"{shown(name)} is no feature; they are {', '.join(features)}")
-    configs = _configs(run)
-    run.get_as("timing", (str, dict))
-    run.get_as("function", str, "")
-    _check_course(run)
-    device = run.section("device")
-    device.only(_DEVICE)
-    device.number("cache_bytes", int, 0, LARGEST, 0)
-    if problem := problem_with_name(device.get_as("key", str, "key")):
-        raise device.error("key", f"{shown(device['key'])} {problem}")
-    words = run.section("values", optional=True)
-    words.only((*features, *configs[0].parameters))
-    stand_for = {name: words.by_number(name) for name in words}
-    lookup = run.section("lookup", optional=True)
-    lookup.only(features)
-    for name, rule in lookup.items():
-        if rule not in LOOKUPS:
-            raise lookup.error(name, f"must be {' or '.join(LOOKUPS)}, not {shown(rule)}")
-    cells = Cells(values["cells"])
+    run = Section(path, values, lines, Word(inside=_RUN))
+    for key in _RUN:
+        if isinstance(value := run[key], Section):
+            dict(value)  # checks its values
+    features = run["features"]
+    run.refuse_unknown("feature", run["constants"], features, key="constants")
+    configs = _configs(run["configs"])
+    run["values"].refuse_unknown("feature or parameter", run["values"], [*features, *configs[0].parameters])
+    run["lookup"].refuse_unknown("feature", run["lookup"], features)
+    if run["origin"] is not None:
+        for key in _COURSE:
+            if key in run:
+                what = "belongs to a run of our own; 'origin' says that the table was imported"
+                raise run.error(key, what)
+    elif missing := [key for key in _FACTS if key not in run]:
+        raise run.error(None, f"lacks {', '.join(missing)} (or 'origin', if the table was imported)")
     return TableHeader(
-        kernel=run.get_as("kernel", str),
-        device_name=device.get_as("name", str),
-        cells=cells,
+        kernel=run["kernel"],
+        device_name=run["device"]["name"],
+        cells=Cells(run["cells"]),
         features=features,
         configs=configs,
         provenance=values,
-        words=stand_for,
-        constants=tuple(constants),
+        words={name: run["values"].by_number(name) for name in run["values"]},
+        constants=run["constants"],
     )
 
 
@@ -118,33 +127,15 @@ def _flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield place, value
 
 
-def _check_course(run: Section) -> None:
-    """Check what run.yaml says of a run's circumstances, or of an imported table's origin instead."""
-    run.get_as("scenario_set", str, "")
-    run.get_as("strategy", str, "")
-    run.number("seed", int, -LARGEST, LARGEST, 0)
-    summary = run.section("summary", optional=True)
-    summary.only(_SUMMARY)  # nothing depends on what else a summary says
-    for name in ("seconds", "noise_p90"):
-        summary.number(name, float, 0, LARGEST, 0.0)
-    summary.number("scenarios", int, 0, LARGEST, 0)
-    if "origin" in run:
-        for key in _COURSE:
-            if key in run:
-                what = "belongs to a run of our own; 'origin' says that the table was imported"
-                raise run.error(key, what)
-        origin = run.section("origin")
-        origin.number("evaluated_configs", int, 1, 1_000_000, 1)
-    elif missing := [key for key in _FACTS if key not in run]:
-        raise run.error(None, f"lacks {', '.join(missing)} (or 'origin', if the table was imported)")
-
-
-def _configs(run: Section) -> tuple[TableConfig, ...]:
+def _configs(entries: Section) -> tuple[TableConfig, ...]:
     configs: dict[str, TableConfig] = {}
-    for position, entry in enumerate(run.get_as("configs", list), start=1):
-        if not isinstance(entry, Section):
-            raise run.error("configs", f"entry {position} is not a mapping")
-        config = _config(entry)
+    for position in entries:
+        entry = entries[position]
+        parameters = {name: value for name, value in entry.items() if name not in _CONFIG}
+        config = TableConfig(entry["id"], entry["variant"], parameters)
+        for name in parameters:
+            if problem := problem_with_name(name):
+                raise entry.error(None, f"parameter {shown(name)} {problem}")
         first = next(iter(configs.values()), config)
         if config.id in configs:
             raise entry.error("id", f"{shown(config.id)} names two configs")
@@ -154,17 +145,5 @@ def _configs(run: Section) -> tuple[TableConfig, ...]:
             raise entry.error(None, "all configs or none must name their variant")
         configs[config.id] = config
     if not configs:
-        raise run.error("configs", "names no config")
+        raise entries.error(None, "names no config")
     return tuple(configs.values())
-
-
-def _config(entry: Section) -> TableConfig:
-    config_id = entry.get_as("id", str)
-    if not is_id(config_id):
-        raise entry.error("id", f"{shown(config_id)} may hold letters, digits and _ . = - only")
-    parameters = {name: value for name, value in entry.items() if name not in ("id", "variant")}
-    for name in parameters:
-        if problem := problem_with_name(name):
-            raise entry.error(None, f"parameter {shown(name)} {problem}")
-        entry.number(name, int, 0, (1 << 31) - 1)
-    return TableConfig(config_id, entry.get_as("variant", str, None), parameters)

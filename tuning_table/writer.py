@@ -251,8 +251,8 @@ def _without_words(folder: Path, header: TableHeader, values: Sequence[int | str
     for name, value in zip_longest(header.features, values):
         numbers = {word: number for number, word in header.words.get(name, {}).items()}
         if isinstance(value, str) and value not in numbers:
-            known = ", ".join(numbers) or "none"
-            raise TableError(folder, f"{name} has the word {shown(value)}; `values` lists: {known}")
+            words = ", ".join(numbers) or "none"
+            raise TableError(folder, f"{name} has the word {shown(value)}; `values` lists: {words}")
         yield numbers[value] if isinstance(value, str) else value
 
 
@@ -276,12 +276,12 @@ def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
 def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: int) -> RecordedRun:
     """Return what the folder holds, if that is the same run; only then rows that were cut off are removed."""
     recorded = reader.read_run(folder)
-    known = recorded.header.provenance
-    if found := difference(known, run, _MAY_CHANGE):
-        place, have, need = found
+    provenance = recorded.header.provenance
+    if differing := difference(provenance, run, _MAY_CHANGE):
+        place, have, need = differing
         why = _OF_SOURCE if place == "source_hash" else ""
         raise TableError(folder, f"holds a run with {place} {have}, but this run has {need}{why}: {_REMEDY}")
-    _refuse_other_configs(folder, known["configs"], run["configs"])
+    _refuse_other_configs(folder, provenance["configs"], run["configs"])
     text = (folder / SCENARIOS).read_text()
     if text != scenarios:
         listed = set(scenarios.splitlines())
@@ -293,10 +293,10 @@ def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: 
     for name in (TIMES, FAILURES):
         if (folder / name).exists():
             files.remove_cut_off_line(folder / name)
-    if known["configs"] != run["configs"]:
-        _put_other_configs(folder, {**run, "date": known["date"]}, recorded.visits, descriptor)
-    elif known.get("constants") != run.get("constants"):
-        kept = {key: known[key] for key in ("date", "summary") if key in known}
+    if provenance["configs"] != run["configs"]:
+        _put_other_configs(folder, {**run, "date": provenance["date"]}, recorded.visits, descriptor)
+    elif provenance.get("constants") != run.get("constants"):
+        kept = {key: provenance[key] for key in ("date", "summary") if key in provenance}
         files.replace_file(folder / RUN, run_text(folder / RUN, {**run, **kept}))
     return reader.read_run(folder)
 
@@ -307,8 +307,8 @@ def _refuse_other_configs(
     """Raise TableError unless one list of configs holds the other."""
     theirs, ours = ({config["id"]: config for config in configs} for configs in (have, need))
     for id in filter(theirs.__contains__, ours):
-        if found := difference(theirs[id], ours[id], ()):
-            what = "the list of configs changed: {} with {} {}, but this run has {}".format(id, *found)
+        if differing := difference(theirs[id], ours[id], ()):
+            what = "the list of configs changed: {} with {} {}, but this run has {}".format(id, *differing)
             raise TableError(folder, f"{what}: {_REMEDY}")
     gone, added = ([id for id in one if id not in other] for one, other in ((theirs, ours), (ours, theirs)))
     if gone and added:
@@ -325,7 +325,7 @@ def _put_other_configs(
     """
     ids = [config["id"] for config in run["configs"]]
     cells = [{c: cell for c, cell in visit.cells.items() if c in ids} for visit in visits]
-    kept = [replace(visit, cells=found) for visit, found in zip(visits, cells, strict=True) if found]
+    kept = [replace(visit, cells=of_kept) for visit, of_kept in zip(visits, cells, strict=True) if of_kept]
     rows, reasons = _rows_of(folder, ids, kept)
     files.stage(folder / RUN, run_text(folder / RUN, run))
     files.stage(folder / FAILURES, files.csv_text([reader.FAILURES_HEADER, *reasons]))

@@ -18,7 +18,7 @@ from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.offline.compile import ENDED, KernelCase, attempt, compile_in_processes
 from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS, Resources
 from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, CompileShape, sources
-from triton_tune.core.arguments import CommandParser
+from tuning_table.command_line import CommandParser
 
 ALL = tuple(config for variant in VARIANTS.values() for config in variant.samples)
 

@@ -6,9 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triton_tune.cli.arguments import add_run_arguments
-from triton_tune.core.arguments import CommandParser, count, exit_code
+from triton_tune.cli.arguments import add_run_arguments, tuning_command
+from triton_tune.core.arguments import count
 from triton_tune.core.errors import TuningError
+from tuning_table.command_line import CommandParser
 from tuning_table.files import os_errors_in_one_line
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from attn_kernels.tuning.scenarios.scenario import Scenario
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandParser:
     arguments = CommandParser(
         prog="attn-tune",
         description="Time many configs in many scenarios on this machine's GPUs and write a tuning "
@@ -63,9 +64,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns 0, or 2 for wrong input (one line on stderr), or 130 if it is interrupted."""
+    """Run the command and return its exit code."""
     options = parser().parse_args(arguments)
-    return exit_code("attn-tune", lambda: _work(options))
+    return tuning_command("attn-tune").run(lambda: _work(options))
 
 
 def _work(options: argparse.Namespace) -> int:

@@ -201,7 +201,7 @@ def test_a_run_goes_on_with_more_configs_or_fewer_and_keeps_the_times_of_those_i
     known = {(v.scenario, v.repeat): v.cells for v in read_run(tmp_path).visits}
     kept = {row: {c: cell for c, cell in cells.items() if c in names} for row, cells in known.items()}
     with start(tmp_path, configs=configs, date="2027") as table:
-        assert "another run" in refusal(tmp_path, configs=configs)
+        assert refusal(tmp_path, configs=configs).startswith(f"{tmp_path}: ")
         visits = {(v.scenario, v.repeat): v.cells for v in table.visits}
         assert visits == {row: cells for row, cells in kept.items() if cells}
         table.append("mixed-0", dict.fromkeys(names, 2.0))
@@ -287,5 +287,5 @@ def test_tables_that_no_reader_would_take_are_not_created(
 
 def test_without_pyyaml_the_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    assert "pip install pyyaml" in refusal(tmp_path / "table")
+    assert "pyyaml" in refusal(tmp_path / "table")
     assert not (tmp_path / "table").exists()

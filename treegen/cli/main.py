@@ -1,26 +1,19 @@
-"""The command line.
+"""The command line. `tuning_table.command_line.Command` has the exit codes.
 
-Exit codes: 0 fine, 1 a check found something, 2 wrong use or bad input, 130 interrupted (SIGINT),
-141 standard output is a closed pipe (SIGPIPE). Commands that write files at their end write them all the
-same, and exit with 0.
+Commands that write files at their end write them even if standard output is a closed pipe, and exit with 0.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor
-from pathlib import Path
 
 from treegen.cli import build, diff, evaluate, explain, export, report, start, tables
-from treegen.cli.parsers import WRONG, CommandParser
-from treegen.core.errors import InputError, reason
-from tuning_table import __version__
+from tuning_table.command_line import Command, CommandParser
 
-INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
+_COMMAND = Command("treegen", "treegen", "interrupted; nothing half-written is left")
 _COMMANDS = (
     start.add_init,
     build.add_build,
@@ -40,7 +33,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(
         prog="treegen", description="Compile kernel tuning results into if-else Python modules."
     )
-    parser.add_argument("--version", action="version", version=f"treegen {__version__}")
+    parser.add_version()
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for add in _COMMANDS:
         add(commands)
@@ -52,41 +45,6 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # as after `treegen build >&-`
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are small: more threads only wait for each other
     options = parsed(sys.argv[1:] if arguments is None else arguments)
-    try:
-        status = int(options.run(options))
-        sys.stdout.flush()
-        return status
-    except InputError as error:
-        for line in str(error).split("\n"):
-            _wrong(line)
-        return WRONG
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("treegen"):
-            raise
-        return _wrong(f"needs {error.name}: pip install 'attn-kernels[treegen]'")
-    except BrokenExecutor:
-        return _wrong(
-            "a process of this command was killed, as when memory runs out; --jobs 1 takes least memory"
-        )
-    except KeyboardInterrupt:
-        print("treegen: interrupted; nothing half-written is left", file=sys.stderr)
-        return INTERRUPTED
-    except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # rich exits with 1 then
-            return CLOSED_PIPE
-        raise
-    except OSError as error:  # files raise InputError, so standard output has failed
-        sys.stdout = None  # Python would flush it again at exit
-        return CLOSED_PIPE if isinstance(error, BrokenPipeError) else _wrong(f"cannot print: {reason(error)}")
-
-
-def _wrong(what: str) -> int:
-    print(f"treegen: {what}", file=sys.stderr)
-    return WRONG
+    return _COMMAND.run(lambda: int(options.run(options)))

@@ -1,21 +1,14 @@
-"""Exit codes and the parser that all commands share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
-from treegen.core.errors import one_line
-
-FINE, FOUND, WRONG = 0, 1, 2
-
-
-class CommandParser(argparse.ArgumentParser):
-    """A parser that reports wrong use in one line and exits with WRONG."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(WRONG, one_line(f"treegen: {message} (see '{self.prog} --help')") + "\n")
+from tuning_table.command_line import FINE as FINE
+from tuning_table.command_line import FOUND as FOUND
+from tuning_table.command_line import CommandParser
 
 
 def path_of(text: str) -> Path:

@@ -203,33 +203,33 @@ def names(expression: Expression) -> frozenset[str]:
 
 def with_parts(wanted: Iterable[str], derived: Mapping[str, Expression]) -> dict[str, None]:
     """The wanted names and all that they are computed from, each before its own parts."""
-    found: dict[str, None] = {}
+    parts: dict[str, None] = {}
     pending = [*wanted][::-1]
     while pending:
         name = pending.pop()
-        if name not in found:
-            found[name] = None
+        if name not in parts:
+            parts[name] = None
             pending += sorted(names(derived[name])) if name in derived else []
-    return found
+    return parts
 
 
-def degree(expression: Expression, known: Mapping[str, int]) -> int:
+def degree(expression: Expression, degrees: Mapping[str, int]) -> int:
     """The greatest number of names and literals that the expression multiplies with each other.
 
-    From integers of b bits, its value has little more than `degree` times b bits. `known` holds the degrees
+    From integers of b bits, its value has little more than `degree` times b bits. `degrees` holds the degrees
     of derived features; all other names have degree 1.
     """
     match expression:
         case Name(name):
-            return known.get(name, 1)
+            return degrees.get(name, 1)
         case Call("*", arguments):
-            return sum(degree(argument, known) for argument in arguments)
+            return sum(degree(argument, degrees) for argument in arguments)
         case Call("//", (part, _)) | Call("%", (_, part)):
-            return degree(part, known)
+            return degree(part, degrees)
         case Call(function, _) if function in _COMPARISONS.values() or function in ("and", "or", "not"):
             return 1
         case Call(_, arguments):
-            return max(degree(argument, known) for argument in arguments)
+            return max(degree(argument, degrees) for argument in arguments)
     return 1
 
 

@@ -79,15 +79,15 @@ def choose(
     heuristic: Heuristic, kernel: KernelSpec, limits: Mapping[str, int], values: Mapping[str, int]
 ) -> Choice:
     """The choice for a shape. values: raw features, and derived ones that cannot be computed from these."""
-    known = kernel.with_derived({**limits, **values})
-    model_class = first(kernel.classes, known)
+    shape = kernel.with_derived({**limits, **values})
+    model_class = first(kernel.classes, shape)
     if not heuristic.regimes:
         return Choice(kernel.fallback, "", 0, model_class)
-    regime = next(r for r in heuristic.regimes if r.name == first(kernel.regimes, known))
+    regime = next(r for r in heuristic.regimes if r.name == first(kernel.regimes, shape))
     number = regime.tree
     while isinstance(number, Split):
-        number = number.low if known[number.feature] <= number.threshold else number.high
-    fitting = (c for c in regime.rows[number].candidates(model_class) if fits(c, kernel, known))
+        number = number.low if shape[number.feature] <= number.threshold else number.high
+    fitting = (c for c in regime.rows[number].candidates(model_class) if fits(c, kernel, shape))
     return Choice(next(fitting, kernel.fallback), regime.name, number, model_class)
 
 
@@ -98,9 +98,9 @@ def first(entries: tuple[Regime, ...] | tuple[ModelClass, ...], values: Mapping[
 
 def fits(config: Config, kernel: KernelSpec, values: Mapping[str, int]) -> bool:
     """Return whether a config meets all constraints that the known values of features and limits decide."""
-    known = {**values, **dict(config.parameters)}
+    point = {**values, **dict(config.parameters)}
     return all(
-        holds(rule, known) for rule in kernel.constraints if rule.binds(config) and rule.names <= known.keys()
+        holds(rule, point) for rule in kernel.constraints if rule.binds(config) and rule.names <= point.keys()
     )
 
 

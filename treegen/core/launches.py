@@ -44,11 +44,11 @@ def as_columns(values: Mapping[str, Sequence[int]]) -> dict[str, npt.NDArray[Any
 
 def with_derived(kernel: KernelSpec, limits: Mapping[str, int], columns: Columns) -> dict[str, Any]:
     """The columns, limits, and derived features that follow; what cannot be computed stays a column."""
-    known: dict[str, Any] = {**columns, **limits}
+    result: dict[str, Any] = {**columns, **limits}
     for name, formula in kernel.derived.items():
-        if expr.names(formula) <= known.keys():
-            known[name] = expr.evaluate_columns(formula, known)
-    return known
+        if expr.names(formula) <= result.keys():
+            result[name] = expr.evaluate_columns(formula, result)
+    return result
 
 
 def launches(
@@ -64,17 +64,17 @@ def launches(
     if not heuristic.regimes:
         zeros = np.zeros(count, dtype=np.int64)
         return Launches(configs, zeros, zeros, zeros, zeros)
-    known = {
+    shapes = {
         name: np.broadcast_to(np.array(column, dtype=object), count)
         for name, column in with_derived(kernel, limits, columns).items()
     }
-    kind, regime_of = _first(kernel.classes, known, count), _first(kernel.regimes, known, count)
+    kind, regime_of = _first(kernel.classes, shapes, count), _first(kernel.regimes, shapes, count)
     config, row_of = np.full(count, UNKNOWN), np.full(count, UNKNOWN)
     names = [regime.name for regime in heuristic.regimes]
     numbers = np.array([names.index(regime.name) for regime in kernel.regimes] + [UNKNOWN])
     regime_of = numbers[regime_of]
     for number, regime in enumerate(heuristic.regimes):
-        for row, rows in _leaves(regime.tree, np.flatnonzero(regime_of == number), known):
+        for row, rows in _leaves(regime.tree, np.flatnonzero(regime_of == number), shapes):
             row_of[rows] = row
             for k, entry in enumerate(kernel.classes):
                 left = rows[kind[rows] == k]
@@ -82,44 +82,44 @@ def launches(
                 for candidate in regime.rows[row].candidates(entry.name):
                     if not len(left):
                         break
-                    fits = fitting(kernel, candidate, {n: column[left] for n, column in known.items()})
+                    fits = fitting(kernel, candidate, {n: column[left] for n, column in shapes.items()})
                     config[left[fits]] = place[candidate]
                     left = left[~fits]
     return Launches(configs, config, regime_of, row_of, kind)
 
 
-def fitting(kernel: KernelSpec, config: Config, known: Columns) -> npt.NDArray[np.bool_]:
+def fitting(kernel: KernelSpec, config: Config, columns: Columns) -> npt.NDArray[np.bool_]:
     """[shapes] whether a config meets all constraints that the known values decide, as `heuristic.fits`."""
-    fits = np.ones(len(next(iter(known.values()), ())), dtype=np.bool_)
-    values = {**known, **dict(config.parameters)}
+    fits = np.ones(len(next(iter(columns.values()), ())), dtype=np.bool_)
+    values = {**columns, **dict(config.parameters)}
     for rule in kernel.constraints:
         if rule.binds(config) and rule.names <= values.keys():
             fits &= np.asarray(expr.evaluate_columns(rule.test, values), dtype=np.bool_)
     return fits
 
 
-def _first(entries: Sequence[Regime | ModelClass], known: Columns, count: int) -> Ints:
+def _first(entries: Sequence[Regime | ModelClass], columns: Columns, count: int) -> Ints:
     """[shapes] the place of the first entry whose condition holds."""
-    found, left = np.full(count, UNKNOWN), np.arange(count)
+    place, left = np.full(count, UNKNOWN), np.arange(count)
     for number, entry in enumerate(entries):
         if entry.when is None:
-            found[left] = number
+            place[left] = number
             break
-        if not expr.names(entry.when) <= known.keys():
+        if not expr.names(entry.when) <= columns.keys():
             break
-        values = {name: known[name][left] for name in expr.names(entry.when)}
+        values = {name: columns[name][left] for name in expr.names(entry.when)}
         holds = np.asarray(expr.evaluate_columns(entry.when, values), dtype=np.bool_)
         holds = np.broadcast_to(holds, len(left))
-        found[left[holds]] = number
+        place[left[holds]] = number
         left = left[~holds]
-    return found
+    return place
 
 
-def _leaves(tree: StepTree, shapes: Ints, known: Columns) -> Iterator[tuple[int, Ints]]:
+def _leaves(tree: StepTree, shapes: Ints, columns: Columns) -> Iterator[tuple[int, Ints]]:
     """The shapes of each row; those about which a question cannot be answered are in none."""
     if not isinstance(tree, Split):
         yield tree, shapes
-    elif tree.feature in known:
-        low = np.asarray(known[tree.feature][shapes] <= tree.threshold, dtype=np.bool_)
-        yield from _leaves(tree.low, shapes[low], known)
-        yield from _leaves(tree.high, shapes[~low], known)
+    elif tree.feature in columns:
+        low = np.asarray(columns[tree.feature][shapes] <= tree.threshold, dtype=np.bool_)
+        yield from _leaves(tree.low, shapes[low], columns)
+        yield from _leaves(tree.high, shapes[~low], columns)

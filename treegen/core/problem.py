@@ -92,9 +92,9 @@ def with_untimed_penalty(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def broken_invariant(kernel: KernelSpec, device: DeviceSpec, values: Mapping[str, int]) -> Constraint | None:
     """The first invariant that a shape breaks, of those whose features are known; None if it breaks none."""
-    known = {**device.limits, **values}
+    point = {**device.limits, **values}
     for invariant in kernel.invariants:
-        if invariant.names <= known.keys() and not holds(invariant, known):
+        if invariant.names <= point.keys() and not holds(invariant, point):
             return invariant
     return None
 

@@ -172,11 +172,12 @@ class KernelSpec:
     def only(self, wanted: Iterable[str]) -> KernelSpec:
         """The kernel with only those derived features that are among the wanted names and their parts."""
         parts = with_parts(wanted, self.derived)
-        return replace(self, derived={name: known for name, known in self.derived.items() if name in parts})
+        derived = {name: formula for name, formula in self.derived.items() if name in parts}
+        return replace(self, derived=derived)
 
-    def with_derived(self, known: Mapping[str, int]) -> dict[str, int]:
-        """The known values, and those of derived features that follow from them."""
-        values = dict(known)
+    def with_derived(self, given: Mapping[str, int]) -> dict[str, int]:
+        """The given values, and those of derived features that follow from them."""
+        values = dict(given)
         for name, asked in self._asked.items():
             if name not in values and asked <= values.keys():
                 values[name] = evaluate(self.derived[name], values)
@@ -192,7 +193,7 @@ class KernelSpec:
         stated = dict(config.parameters)
         if [*stated] == [*self.parameters]:
             return config
-        values = {name: stated.get(name, known.default) for name, known in self.parameters.items()}
+        values = {name: stated.get(name, parameter.default) for name, parameter in self.parameters.items()}
         return replace(config, parameters=tuple((n, v) for n, v in values.items() if v is not None))
 
     def non_defaults(self, config: Config) -> tuple[tuple[str, int], ...]:
@@ -223,7 +224,7 @@ class Spec:
         """The kernel of this name, or all. Raises InputError for an unknown name."""
         if kernel is not None and kernel not in self.kernels:
             raise InputError(self.path, f"has no kernel {shown(kernel)}; it has {', '.join(self.kernels)}")
-        return [known for name, known in self.kernels.items() if kernel in (None, name)]
+        return [own for name, own in self.kernels.items() if kernel in (None, name)]
 
 
 class Serving(NamedTuple):

@@ -60,14 +60,14 @@ def needless(columns: Mapping[str, Column]) -> dict[str, str]:
     Two tell the same if they are equal, or if each word of one goes with one of the other's, as an element
     type does with a flag.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for name, column in columns.items():
-        twin = next(n for n in columns if n not in found and _tell_the_same(columns[n], column))
+        twin = next(n for n in columns if n not in reasons and _tell_the_same(columns[n], column))
         if len(values := set(column.values())) == 1:
-            found[name] = f"{name} is always {values.pop()}"
+            reasons[name] = f"{name} is always {values.pop()}"
         elif twin != name:  # an earlier one
-            found[name] = f"{name} {'equals' if columns[twin] == column else 'follows from'} {twin}"
-    return found
+            reasons[name] = f"{name} {'equals' if columns[twin] == column else 'follows from'} {twin}"
+    return reasons
 
 
 def _tell_the_same(one: Column, other: Column) -> bool:

@@ -55,35 +55,34 @@ class Scenarios:
                 values = (
                     {**problem.device.limits, **dict(zip(parts, point, strict=True))} for point in points
                 )
-                holds = np.array([evaluate(condition, known) for known in values], dtype=np.bool_)
+                holds = np.array([evaluate(condition, point) for point in values], dtype=np.bool_)
             result.append(left[holds])
             left = left[~holds]
         return result
 
-    def rows(self, regime: int, tree: StepTree) -> list[tuple[int, Ints]]:
-        """The scenarios of each row. Raises ValueError for a feature that the problem lacks."""
-        return self.rows_of(tree, self.regimes[regime])
-
     def rows_of(self, tree: StepTree, scenarios: Ints) -> list[tuple[int, Ints]]:
-        """Those of some scenarios. Raises as `rows`."""
+        """Each row of a tree with those of some scenarios that it gets, low sides first.
+
+        Raises ValueError for a feature that the problem lacks.
+        """
         if not isinstance(tree, Split):
             return [(tree, scenarios)]
         low = self.problem.column(tree.feature)[scenarios] <= tree.threshold
         return self.rows_of(tree.low, scenarios[low]) + self.rows_of(tree.high, scenarios[~low])
 
     def cells(self, heuristic: Heuristic) -> list[Cell]:
-        """The cells that scenarios reach. Raises as `rows`."""
-        found = []
+        """The cells that scenarios reach. Raises as `rows_of`."""
+        cells = []
         for number, regime in enumerate(heuristic.regimes):
-            for row, inside in self.rows(number, regime.tree):
+            for row, inside in self.rows_of(regime.tree, self.regimes[number]):
                 for place, entry in enumerate(self.problem.kernel.classes):
                     here = inside[self.group[inside] == place]
                     if len(here):
-                        found.append(Cell(number, row, entry.name, here))
-        return found
+                        cells.append(Cell(number, row, entry.name, here))
+        return cells
 
     def columns(self, heuristic: Heuristic) -> Ints:
-        """[scenarios] the column of the config that is launched, or ABSENT. Raises as `rows`.
+        """[scenarios] the column of the config that is launched, or ABSENT. Raises as `rows_of`.
 
         The first of a cell's candidates that the constraints allow is launched, or else the fallback.
         """

@@ -53,8 +53,8 @@ class Evidence:
 @cache
 def _least_r2(z: float, most: int) -> Floats:
     """[0 to `most` scenarios] the least r^2 that is significant; rounded, so that all machines agree."""
-    found = [1.0]
+    least = [1.0]
     for count in range(2, most + 2):
         factor = (8 * count - 7) / (8 * count - 5)
-        found.append(round(-math.expm1(-((z / factor) ** 2) / (count - 1)), 9))
-    return np.array(found)
+        least.append(round(-math.expm1(-((z / factor) ** 2) / (count - 1)), 9))
+    return np.array(least)

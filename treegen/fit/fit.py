@@ -15,7 +15,7 @@ from treegen.core.problem import UNIT, UNTIMED_PENALTY, Problem
 from treegen.fit.costs import FAILED, losses, table_noise
 from treegen.fit.decide import ABSENT, Scenarios
 from treegen.fit.regime import WORTH, Z_CHANGE, RegimeSearch, change_evidence
-from treegen.fit.spares import BROKEN, Spares
+from treegen.fit.runners_up import BROKEN, RunnersUp
 
 Ints = npt.NDArray[np.int64]
 
@@ -35,8 +35,8 @@ def fit(problem: Problem) -> Heuristic:
 
     A regime without scenarios, as a part of a table may have, gets what is best in all scenarios.
     """
-    found = _Fit(problem)
-    return found.heuristic(found.few, None)
+    fits = _Fits(problem)
+    return fits.heuristic(fits.few_configs(None), None)
 
 
 def refit(problem: Problem, previous: Heuristic | None) -> tuple[Heuristic, Origin]:
@@ -44,73 +44,89 @@ def refit(problem: Problem, previous: Heuristic | None) -> tuple[Heuristic, Orig
 
     It is launched if it loses at most 0.5% of the time beside the fresh one, or what noise explains.
     """
-    found = _Fit(problem)
-    fresh = found.heuristic(found.few, None)
+    fits = _Fits(problem)
+    best = fits.few_configs(None)
+    fresh = fits.heuristic(best, None)
     if previous is not None:
-        for columns in (found.few_after(previous), found.few):
-            changed = found.heuristic(columns, previous)
-            if found.is_as_good(changed, fresh):
+        for columns in (fits.few_configs(previous), best):
+            changed = fits.heuristic(columns, previous)
+            if fits.is_as_good(changed, fresh):
                 return changed, Origin.KEPT if changed == previous else Origin.EDITED
     return fresh, Origin.FRESH
 
 
-class _Fit:
+class _Fits:
     """The fits of a problem: fresh, or from an earlier heuristic."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.known = problem, Scenarios(problem)
+        self.problem, self.grouped = problem, Scenarios(problem)
         measured = losses(problem)
         self.loss = np.where(problem.allowed, measured, BROKEN)
         self._measured, self._noise = measured, table_noise(problem.table)
         self._change = change_evidence(self._noise)
         self._searches = []
-        for place, scenarios in enumerate(self.known.regimes):
+        for place, scenarios in enumerate(self.grouped.regimes):
             loss = self.loss[scenarios] if len(scenarios) else self.loss
             columns = _shortlist(loss, np.ones(len(loss), dtype=np.int64), _SHORTLIST)
-            self._searches.append(RegimeSearch(self.known, place, self.loss, columns, self._noise, None))
-        self.few = _few_configs(self._searches, problem.kernel.budget.max_configs)
+            self._searches.append(RegimeSearch(self.grouped, place, self.loss, columns, self._noise, None))
 
-    def few_after(self, previous: Heuristic) -> Ints:
-        """The columns of an earlier heuristic's configs, and of the best others up to the budget."""
-        column, most = self.known.column, self.problem.kernel.budget.max_configs
-        rows = [row for regime in previous.regimes for row in regime.rows]
+    def few_configs(self, previous: Heuristic | None) -> Ints:
+        """The columns with which cells lose least, up to the budget: those of an earlier heuristic first."""
+        column, most = self.grouped.column, self.problem.kernel.budget.max_configs
+        rows = [row for regime in (previous.regimes if previous else ()) for row in regime.rows]
         used = sorted({column[c] for row in rows for c in (row.config, *row.others.values()) if c in column})
-        return _few_configs(self._searches, most, used if len(used) <= most else ())
+        start = used if len(used) <= most else []
+        searched = [search.columns for search in self._searches]
+        every = np.unique(np.concatenate([*searched, np.array(start, np.int64)]))
+        if len(every) <= most:
+            return every
+        counts, sums = [], []
+        for search in self._searches:
+            for count, cell in search.class_sums():
+                wide = np.full(len(every), FAILED, dtype=np.int64)
+                wide[np.searchsorted(every, search.columns)] = cell
+                counts.append(count)
+                sums.append(wide)
+        places = np.searchsorted(every, start).tolist()
+        return np.asarray(every[_shortlist(np.array(sums), np.array(counts), most, places)])
 
     def heuristic(self, columns: Ints, previous: Heuristic | None) -> Heuristic:
         """The heuristic over some columns of the problem's configs."""
-        problem, known = self.problem, self.known
+        problem, grouped = self.problem, self.grouped
         before = {r.name: r for r in previous.regimes} if previous is not None else {}
         searches = [
-            RegimeSearch(known, place, self.loss, columns, self._noise, before.get(regime.name))
+            RegimeSearch(grouped, place, self.loss, columns, self._noise, before.get(regime.name))
             for place, regime in enumerate(problem.kernel.regimes)
         ]
-        cells = [found.rows() for found in searches]
-        used = {config for rows in cells for row in rows for config in (row.config, *row.others.values())}
-        every = np.unique(np.concatenate([found.columns for found in self._searches]))
+        rows_of_regimes = [search.rows() for search in searches]
+        used = {
+            config
+            for rows in rows_of_regimes
+            for row in rows
+            for config in (row.config, *row.others.values())
+        }
+        every = np.unique(np.concatenate([search.columns for search in self._searches]))
         listed = {problem.configs[column] for column in every}
-        spares = Spares(known, used, sorted(used | listed), self._change)
+        runners_up = RunnersUp(grouped, used, sorted(used | listed), self._change)
         regimes = []
-        for found, rows in zip(searches, cells, strict=True):
-            where = found.scenarios_of_rows()
-            with_spares = [
-                replace(row, then=spares.of(row, inside, self.loss))
-                for row, inside in zip(rows, where, strict=True)
-            ]
-            regimes.append(RegimeRows(found.regime.name, found.step_tree(), tuple(with_spares)))
+        for search, rows in zip(searches, rows_of_regimes, strict=True):
+            tree = search.step_tree()
+            reached = grouped.rows_of(tree, search.scenarios)
+            complete = [replace(rows[n], then=runners_up.of(rows[n], here, self.loss)) for n, here in reached]
+            regimes.append(RegimeRows(search.regime.name, tree, tuple(complete)))
         return Heuristic(tuple(regimes))
 
     def is_as_good(self, one: Heuristic, other: Heuristic) -> bool:
         """Whether a heuristic loses at most 0.5% beside another, or what noise explains where they differ."""
-        ours, theirs = (self.known.columns(heuristic) for heuristic in (one, other))
-        lost = int((self._loss_of(ours) - self._loss_of(theirs)).sum())
+        ours, theirs = (self.grouped.columns(heuristic) for heuristic in (one, other))
+        scenario = np.arange(len(ours))
+        loss, best_loss = (
+            np.where(columns == ABSENT, UNTIMED_PENALTY, self._measured[scenario, columns])
+            for columns in (ours, theirs)
+        )
+        lost = int((loss - best_loss).sum())
         noise = Z_CHANGE * self._noise * math.sqrt(int((ours != theirs).sum()))
         return lost <= max(WORTH * len(ours), noise)
-
-    def _loss_of(self, columns: Ints) -> Ints:
-        """[scenarios] the loss of what is launched."""
-        loss = self._measured[np.arange(len(columns)), columns]
-        return np.where(columns == ABSENT, UNTIMED_PENALTY, loss)
 
 
 def _shortlist(loss: Ints, count: Ints, most: int, start: Sequence[int] = ()) -> Ints:
@@ -128,19 +144,3 @@ def _shortlist(loss: Ints, count: Ints, most: int, start: Sequence[int] = ()) ->
         chosen.append(int(left.argmin()))
         now = np.minimum(now, loss[:, chosen[-1]])
     return np.array(sorted(chosen))
-
-
-def _few_configs(searches: Sequence[RegimeSearch], most: int, start: Sequence[int] = ()) -> Ints:
-    """The columns of at most `most` configs, those at the start first, with which the cells lose least."""
-    every = np.unique(np.concatenate([*(search.columns for search in searches), np.array(start, np.int64)]))
-    if len(every) <= most:
-        return every
-    counts, sums = [], []
-    for search in searches:
-        for count, cell in search.class_sums():
-            wide = np.full(len(every), FAILED, dtype=np.int64)
-            wide[np.searchsorted(every, search.columns)] = cell
-            counts.append(count)
-            sums.append(wide)
-    places = np.searchsorted(every, start).tolist()
-    return np.asarray(every[_shortlist(np.array(sums), np.array(counts), most, places)])

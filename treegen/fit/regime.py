@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from treegen.core.heuristic import RegimeRows, Row, Split, StepTree, depth, split_features
 from treegen.core.problem import UNIT
-from treegen.core.spec import Config, Regime
+from treegen.core.spec import Regime
 from treegen.core.table import Cells
 from treegen.fit.costs import copies, groups_of
 from treegen.fit.decide import Scenarios
@@ -52,17 +52,19 @@ class RegimeSearch:
 
     def __init__(
         self,
-        known: Scenarios,
+        grouped: Scenarios,
         place: int,
         loss: Ints,
         columns: Ints,
         noise: int,
         start: RegimeRows | None,
     ) -> None:
-        problem, budget = known.problem, known.problem.kernel.budget
+        problem, budget = grouped.problem, grouped.problem.kernel.budget
         self.regime: Regime = problem.kernel.regimes[place]
-        self.scenarios = known.regimes[place] if len(known.regimes[place]) else np.arange(len(loss))
-        self._known, self._problem, self.columns = known, problem, columns
+        self.scenarios = grouped.regimes[place] if len(grouped.regimes[place]) else np.arange(len(loss))
+        self._grouped, self._problem, self.columns = grouped, problem, columns
+        self._configs = [problem.configs[column] for column in columns]
+        self._class_names = [entry.name for entry in problem.kernel.classes]
         own = problem.features[self.scenarios]
         copy = copies(own)  # copies of a scenario are one piece of evidence
         _, chosen = np.unique(copy, return_index=True)
@@ -72,13 +74,13 @@ class RegimeSearch:
         values = own[chosen][:, [problem.names.index(name) for name in self._features]]
         groups = groups_of(problem)
         cluster = groups if groups.any() else np.arange(len(loss))
-        tree, bounds = self._start(start)
+        tree, bounds = _earlier_tree(start, self._features, budget.max_depth)
         ruled = self._ruled(self.scenarios[chosen])
         self._splits: tuple[CandidateSplit, ...] = candidate_splits(values, bounds, ruled)
         self.training = Training(
             is_low=low_sides(self._splits, values),
             loss=self._loss.astype(np.float64),
-            group=known.group[self.scenarios][chosen],
+            group=grouped.group[self.scenarios][chosen],
             classes=len(problem.kernel.classes),
             max_depth=budget.max_depth,
             max_leaves=self.regime.max_rows or budget.max_rows,
@@ -97,6 +99,9 @@ class RegimeSearch:
             if tree is None
             else changed_search(self.training, self._numbered(tree, iter(range(len(bounds)))))
         )
+        nodes = self.training.nodes(self.tree)
+        # The rows of the tree, low sides first, each with its scenarios by their place in the training.
+        self._leaves = [(node, rows) for _, node, rows in nodes if isinstance(node, Leaf)]
 
     def _ruled(self, scenarios: Ints) -> dict[int, dict[int, int]]:
         """By place of a feature, where the files of a table of winners go over to the next entry."""
@@ -106,31 +111,14 @@ class RegimeSearch:
             return {}
         row_of = {scenario: row for row, scenario in enumerate(table.scenarios)}
         raw = table.features[[row_of[self._problem.scenarios[place]] for place in scenarios]]
-        found = {}
+        bounds = {}
         for column, rule in table.provenance.get("lookup", {}).items():
             place = table.feature_names.index(column)
             name = translation.rename.get(column, column) if translation else column
             if name in self._features:
                 others = np.delete(raw, place, axis=1)
-                found[self._features.index(name)] = lookup_bounds(raw[:, place], others, rule)
-        return found
-
-    def _start(self, start: RegimeRows | None) -> tuple[StepTree | None, list[CandidateSplit]]:
-        """An earlier tree and its bounds, low sides last, if this search may ask its questions."""
-        if start is None or not set(split_features(start.tree)) <= set(self._features):
-            return None, []
-        if depth(start.tree) > self._problem.kernel.budget.max_depth:
-            return None, []
-        bounds: list[CandidateSplit] = []
-
-        def collect(node: StepTree) -> None:
-            if isinstance(node, Split):
-                bounds.append(CandidateSplit(self._features.index(node.feature), node.threshold))
-                collect(node.low)
-                collect(node.high)
-
-        collect(start.tree)
-        return start.tree, bounds
+                bounds[self._features.index(name)] = lookup_bounds(raw[:, place], others, rule)
+        return bounds
 
     def _numbered(self, tree: StepTree, number: Iterator[int]) -> RowTree:
         """An earlier tree over this search's columns; its bounds are the first splits, in order."""
@@ -138,22 +126,12 @@ class RegimeSearch:
             split = next(number)
             return Node(split, self._numbered(tree.low, number), self._numbered(tree.high, number), split)
         row = self._before[tree]
-        column = {self._config(place): place for place in range(len(self.columns))}
-        names = [entry.name for entry in self._problem.kernel.classes]
-        cells = tuple(column.get(row.others.get(name, row.config), NONE) for name in names)
+        column = {config: place for place, config in enumerate(self._configs)}
+        cells = tuple(column.get(row.others.get(name, row.config), NONE) for name in self._class_names)
         return Leaf(cells, cells, tree)
 
-    def _leaves(self) -> list[tuple[Leaf, Ints]]:
-        """The rows of the tree, low sides first, each with its scenarios by their place in the training."""
-        nodes = self.training.nodes(self.tree)
-        return [(node, rows) for _, node, rows in nodes if isinstance(node, Leaf)]
-
-    def scenarios_of_rows(self) -> list[Ints]:
-        """For each row of the tree, low sides first, its scenarios of the problem."""
-        return [rows for _, rows in self._known.rows_of(self.step_tree(), self.scenarios)]
-
     def step_tree(self) -> StepTree:
-        count = iter(range(len(self._leaves())))
+        count = iter(range(len(self._leaves)))
 
         def numbered(node: RowTree) -> StepTree:
             if isinstance(node, Leaf):
@@ -168,7 +146,7 @@ class RegimeSearch:
         """Of each cell, the number of scenarios and [columns] their losses, with one of its row's mean."""
         return [
             (1 + int((self.training.group[rows] == k).sum()), sums)
-            for _, rows in self._leaves()
+            for _, rows in self._leaves
             for k, sums in self._by_class(rows)[1].items()
         ]
 
@@ -176,12 +154,11 @@ class RegimeSearch:
         """The rows of the tree, low sides first, without runners-up other than an earlier row's."""
         return [
             self._row(rows) if leaf.row == NONE else self._changed_row(leaf, rows)
-            for leaf, rows in self._leaves()
+            for leaf, rows in self._leaves
         ]
 
     def _row(self, rows: Ints) -> Row:
         """The config of most classes, and the classes that gain their price by another one, evidently."""
-        names = [entry.name for entry in self._problem.kernel.classes]
         mean, own = self._by_class(rows)
         best = {k: int(sums.argmin()) for k, sums in own.items()}
         total = mean.copy()  # [columns] of the row if the column is its main config
@@ -191,22 +168,22 @@ class RegimeSearch:
         for k, inside in self.training.by_class(rows):
             saved = self.training.loss[inside, main] - self.training.loss[inside, best[k]]
             if own[k][main] - own[k][best[k]] > self._cell_price and self.training.row.pays(saved):
-                others[names[k]] = self._config(best[k])
-        return Row(self._config(main), others)
+                others[self._class_names[k]] = self._configs[best[k]]
+        return Row(self._configs[main], others)
 
     def _changed_row(self, leaf: Leaf, rows: Ints) -> Row:
         """An earlier row with the cells that changed."""
-        old, names = self._before[leaf.row], [entry.name for entry in self._problem.kernel.classes]
+        old, names = self._before[leaf.row], self._class_names
         count = {k: len(inside) for k, inside in self.training.by_class(rows)}
         shared = [k for k in count if names[k] not in old.others] or list(count)
         main = old.config
-        if main not in self._known.column or (
+        if main not in self._grouped.column or (
             shared and all(leaf.cells[k] != leaf.before[k] for k in shared)
         ):
             most = max(shared, key=lambda k: count[k], default=0)
-            main = self._config(leaf.cells[most])
-        others = {n: c for n, c in old.others.items() if n in names and c in self._known.column}
-        others |= {names[k]: self._config(leaf.cells[k]) for k in count}
+            main = self._configs[leaf.cells[most]]
+        others = {n: c for n, c in old.others.items() if n in names and c in self._grouped.column}
+        others |= {names[k]: self._configs[leaf.cells[k]] for k in count}
         others = {name: config for name, config in others.items() if config != main}
         return Row(main, others, old.then)
 
@@ -215,5 +192,20 @@ class RegimeSearch:
         mean = self._loss[rows].sum(axis=0) // max(1, len(rows))
         return mean, {k: self._loss[inside].sum(axis=0) + mean for k, inside in self.training.by_class(rows)}
 
-    def _config(self, column: int) -> Config:
-        return self._problem.configs[int(self.columns[column])]
+
+def _earlier_tree(
+    start: RegimeRows | None, features: Sequence[str], max_depth: int
+) -> tuple[StepTree | None, list[CandidateSplit]]:
+    """An earlier tree and its bounds, low sides last, if a search over these features may ask about them."""
+    if start is None or not set(split_features(start.tree)) <= set(features) or depth(start.tree) > max_depth:
+        return None, []
+    bounds: list[CandidateSplit] = []
+
+    def collect(node: StepTree) -> None:
+        if isinstance(node, Split):
+            bounds.append(CandidateSplit(features.index(node.feature), node.threshold))
+            collect(node.low)
+            collect(node.high)
+
+    collect(start.tree)
+    return start.tree, bounds

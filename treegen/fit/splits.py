@@ -98,15 +98,15 @@ def lookup_bounds(column: npt.NDArray[np.int64], others: npt.NDArray[np.int64], 
 
     column: [rows] the sizes. others: [rows, features] equal for the rows of one file.
     """
-    found: dict[int, list[int]] = {}
+    bounds_below: dict[int, list[int]] = {}
     every = np.unique(column).tolist()
     _, file = np.unique(others, axis=0, return_inverse=True)
     for number in range(int(file.max()) + 1):
         for key, above in pairwise(np.unique(column[file.ravel() == number]).tolist()):
             bound = (key + above) // 2 if rule == "nearest" else key
             below = every[bisect_right(every, bound) - 1]
-            found.setdefault(below, []).append(bound)
-    return {below: max(sorted(set(bounds)), key=bounds.count) for below, bounds in found.items()}
+            bounds_below.setdefault(below, []).append(bound)
+    return {below: max(sorted(set(bounds)), key=bounds.count) for below, bounds in bounds_below.items()}
 
 
 def low_sides(splits: Sequence[CandidateSplit], features: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -1,18 +1,20 @@
-"""Read and check one kernel of the spec, with its regimes and classes."""
+"""Read and check one kernel of the spec."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 from treegen.core import expr
 from treegen.core.errors import Mistakes, shown
 from treegen.core.spec import (
     Budget,
+    Config,
     Constraint,
-    DeviceSpec,
     KernelSpec,
     ModelClass,
     Parameter,
@@ -20,306 +22,392 @@ from treegen.core.spec import (
     Translation,
     fixed_features,
 )
-from treegen.read.configs import (
-    constraints,
-    fallback,
-    in_kernel,
-    refuse_printed_names,
-    variants_and_parameters,
-)
-from treegen.read.yaml_file import (
-    LARGEST,
-    Fields,
-    check_names,
-    expression,
-    folder_below,
-    known_names,
-)
+from treegen.read.names import check_names, folder_below
+from treegen.read.words import LARGEST_PARAMETER
+from tuning_table.section import REQUIRED, Section, Word, one_of
 
-_MOST_FEATURES = 256
-_REQUIRED = ["features", "config", "fallback", "tables"]
-MOST_ROWS = 12  # of a regime: a tree that a person reads
-_OPTIONAL = ["derived", "constants", "split_on", "regimes", "classes", "tree", "hold_out_by"]
-_OPTIONAL += ["constraints", "objective", "translate"]
-_OPTIONAL += ["in_kernel", "values", "invariants", "hook", "invariant_to", "function"]
 OTHERWISE = "otherwise"
-_UNREADABLE = expr.Call("<=", (expr.Number(0), expr.Number(0)))
-"""Stands for a derived feature that cannot be read: a condition may stand wherever a number may."""
+_MOST_FEATURES = 256
+_TRITON = ("triton", "tl")
+# What functions of the printed module use beside a step's features, and beside those of a model.
+_PRINTED_BY_STEP = {"at_most", "config", "for_model", "passed_over", "ranked"}
+_PRINTED_BY_MODEL = {"bound", "launched", "step"}
+Parsed = TypeVar("Parsed", expr.Expression, expr.Call)
 
 
-def read_kernel(kernels: Fields, name: str, devices: Mapping[str, DeviceSpec], folder: Path) -> KernelSpec:
-    """The kernel `name` of the spec in `folder`. Raises InputError, with all mistakes that can be judged."""
-    check_names(kernels, [name])
-    fields = kernels.section(name)
-    fields.only([*_REQUIRED, *_OPTIONAL])
-    mistakes = Mistakes()
-    with mistakes.collect():
-        budget = _budget(fields.section("tree", optional=True))
-    with mistakes.collect():
-        hook = fields.get_as("hook", str, None)
-        check_names(fields, [] if hook is None else [hook], key="hook")
-    function: str | None = None
-    with mistakes.collect():
-        function = fields.get_as("function", str, None)
-        if function is not None and not re.fullmatch(r"[\w.]+:[\w.]+", function):
-            raise fields.error("function", f"must be `module:function`, not {shown(function)}")
-    tables: dict[str, Path] = {}
-    with mistakes.collect():
-        tables, measured_on = _tables(fields, devices, folder)
-    any_limit = dict.fromkeys(limit for device in devices.values() for limit in device.limits)
-    features: list[str] = []
-    with mistakes.collect():
-        features = fields.names("features")
-        check_names(fields, features, any_limit, key="features", capitals=True)
-    if not features:
-        mistakes.refuse()  # the other sections use these names
-    # Expressions may use the limits that every device of this kernel states.
-    shared = (limit for limit in any_limit if all(limit in devices[key].limits for key in tables))
-    limits = dict.fromkeys(shared, False)
-    derived: dict[str, expr.Expression] = {}
-    with mistakes.collect():
-        derived = _derived(fields, features, limits, any_limit, mistakes)
-        if (count := len(features) + len(derived)) > _MOST_FEATURES:
-            raise fields.error(None, f"has {count} features with derived ones; {_MOST_FEATURES} are the most")
-    known = dict.fromkeys(features, False) | {name: expr.is_condition(e) for name, e in derived.items()}
-    variants: tuple[str, ...] = ()
-    parameters: dict[str, Parameter] = {}
-    with mistakes.collect():
-        variants, parameters = variants_and_parameters(fields, name, {*known, *any_limit})
-        refuse_printed_names(fields, [*known, *any_limit], variants, parameters)
-    if not variants:
+class KernelReader:
+    """Reads each part of a `KernelSpec` when it is first asked for, from the kernel's words and other parts.
+
+    A property is the part of that name, or raises InputError. What is wrong with a part is an error of all
+    that depend on it, and `Mistakes` tells it once.
+    """
+
+    def __init__(
+        self, kernels: Section, name: str, limits_of: Mapping[str, Collection[str]], folder: Path
+    ) -> None:
+        """limits_of: the names of each device's limits. folder: of the spec."""
+        self._kernels, self._name, self._limits_of, self._folder = kernels, name, limits_of, folder
+        self._words: Section = kernels[name]
+        self._any_limit = dict.fromkeys(limit for limits in limits_of.values() for limit in limits)
+
+    def read(self) -> KernelSpec:
+        """The whole kernel. Raises InputError with all mistakes that can be judged."""
+        parts: dict[str, Any] = {}
+        mistakes = Mistakes()
+        for field in fields(KernelSpec):
+            with mistakes.collect():
+                is_word = not hasattr(type(self), field.name)  # `hook` is what the spec says
+                parts[field.name] = self._words[field.name] if is_word else getattr(self, field.name)
         mistakes.refuse()
-    constants: tuple[str, ...] = ()
-    with mistakes.collect():
-        constants = known_names(fields, "constants", "raw feature", features)
-        if len(constants) == len(features):
-            raise fields.error("constants", "leaves no feature that changes from step to step")
-    fixed = {name: known[name] for name in fixed_features(features, constants, derived)}
-    steps = {name: known[name] for name in known if name not in fixed or derived.get(name) is _UNREADABLE}
-    invariant_to: tuple[str, ...] = ()
-    with mistakes.collect():
-        invariant_to = known_names(fields, "invariant_to", "raw feature of steps", set(features) & set(steps))
-    deciding = [name for name in steps if set(invariant_to).isdisjoint(expr.with_parts([name], derived))]
-    named_regimes: tuple[Regime, ...] = ()
-    with mistakes.collect():
-        named_regimes = regimes(fields, steps, deciding)
-        for regime in named_regimes:
-            if not {regime.name, regime.name.upper(), f"{regime.name}_row"}.isdisjoint(known):
+        return KernelSpec(**parts)
+
+    @property
+    def name(self) -> str:
+        check_names(self._kernels, [self._name])
+        return self._name
+
+    # Names
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        names: tuple[str, ...] = self._words["features"]
+        check_names(self._words, names, self._any_limit, key="features", capitals=True)
+        return names
+
+    @property
+    def _limits(self) -> dict[str, bool]:
+        """The limits that every device of this kernel states; none of them is a condition."""
+        stated = [self._limits_of[key] for key in self._words["tables"] if key in self._limits_of]
+        return {limit: False for limit in self._any_limit if all(limit in limits for limits in stated)}
+
+    @cached_property
+    def _formulas(self) -> tuple[dict[str, expr.Expression | None], Mistakes]:
+        """The derived features, None for each that cannot be read, and what is wrong with them."""
+        section, mistakes = self._words["derived"], Mistakes()
+        with mistakes.collect():
+            check_names(section, section, {*self.features, *self._any_limit}, capitals=True)
+        formulas: dict[str, expr.Expression | None] = {}
+        degrees: dict[str, int] = {}
+        known = dict.fromkeys(self.features, False)
+        for name in section:
+            formulas[name] = None
+            with mistakes.collect():
+                formula = _parsed(expr.parse, section, name, known | self._limits)
+                degrees[name] = expr.degree(formula, degrees)
+                if degrees[name] > expr.MAX_DEGREE:  # numbers would grow so long that `choose` takes years
+                    what = f"multiplies {degrees[name]} numbers; {expr.MAX_DEGREE} are the most"
+                    raise section.error(name, what)
+                formulas[name] = formula
+            known[name] = _may_be_condition(formulas[name])
+        return formulas, mistakes
+
+    @cached_property
+    def derived(self) -> dict[str, expr.Expression]:
+        formulas, mistakes = self._formulas
+        mistakes.refuse()
+        if (count := len(self.features) + len(formulas)) > _MOST_FEATURES:
+            what = f"has {count} features with derived ones; {_MOST_FEATURES} are the most"
+            raise self._words.error(None, what)
+        return {name: formula for name, formula in formulas.items() if formula is not None}
+
+    @cached_property
+    def _known(self) -> dict[str, bool]:
+        """All features, with whether each is a condition."""
+        conditions = {name: _may_be_condition(formula) for name, formula in self._formulas[0].items()}
+        return dict.fromkeys(self.features, False) | conditions
+
+    @cached_property
+    def constants(self) -> tuple[str, ...]:
+        names = self._listed("constants", "raw feature", self.features)
+        if len(names) == len(self.features):
+            raise self._words.error("constants", "leaves no feature that changes from step to step")
+        return names
+
+    @cached_property
+    def _fixed(self) -> dict[str, bool]:
+        fixed = fixed_features(self.features, self.constants, self.derived)
+        return {name: self._known[name] for name in fixed}
+
+    @cached_property
+    def _steps(self) -> dict[str, bool]:
+        return {name: condition for name, condition in self._known.items() if name not in self._fixed}
+
+    @property
+    def hold_out_by(self) -> tuple[str, ...]:
+        return self._listed("hold_out_by", "feature", self._known) or self.constants
+
+    # Configs
+
+    @cached_property
+    def variants(self) -> tuple[str, ...]:
+        config = self._words["config"]
+        variants: tuple[str, ...] = config["variants"] or (self._name,)
+        if not config["parameters"] and len(variants) == 1:
+            raise config.error(None, "needs a parameter or at least two variants, to have a choice")
+        return variants
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        entries = self._words["config"]["parameters"]
+        check_names(entries, entries, {*self._known, *self._any_limit}, capitals=True)
+        parameters: dict[str, Parameter] = {}
+        mistakes = Mistakes()
+        for name in entries:
+            with mistakes.collect():
+                entry = entries[name]
+                parameter = Parameter(*([entry] if isinstance(entry, str) else entry.all().values()))
+                if parameter.letters in [other.letters for other in parameters.values()]:
+                    what = f"the letters {parameter.letters} are taken by another parameter"
+                    raise entries.error(name, what)
+                parameters[name] = parameter
+        mistakes.refuse()
+        _refuse_ambiguous_constants(self._words["config"], self.variants, parameters)
+        self._refuse_printed([*self._known, *self._any_limit, *parameters], parameters, _PRINTED_BY_STEP)
+        return parameters
+
+    def _refuse_printed(
+        self, names: Collection[str], parameters: Mapping[str, Parameter], printed: Collection[str]
+    ) -> None:
+        """Refuse names that the printed module uses itself, as for configs' constants."""
+        letters = "|".join(parameter.letters for parameter in parameters.values())
+        values = f"(_({letters})[0-9]+)*" if parameters else ""
+        constant = re.compile(f"({'|'.join(map(str.upper, self.variants))}){values}")
+        for name in names:
+            if name in printed and name not in parameters:
+                what = f"the name {shown(name)} is one that the printed module uses itself"
+                raise self._words.error(None, what)
+            if constant.fullmatch(name):
+                what = f"the name {shown(name)} could be that of a config's constant"
+                raise self._words.error(None, what)
+
+    @property
+    def fallback(self) -> Config:
+        numbers = {
+            name: Word(int, REQUIRED if p.default is None else p.default, least=0, most=LARGEST_PARAMETER)
+            for name, p in self.parameters.items()
+        }
+        given = self._words["fallback"].given
+        words = self._words.part("fallback", given, Word(inside={"variant": self._variant, **numbers})).all()
+        return Config(words.pop("variant"), tuple(words.items()))
+
+    @property
+    def _variant(self) -> Word:
+        """The word for a variant; it may be left out where there is only one."""
+        default = self.variants[0] if len(self.variants) == 1 else REQUIRED
+        return Word(str, default, check=one_of(self.variants))
+
+    # Conditions
+
+    @cached_property
+    def constraints(self) -> tuple[Constraint, ...]:
+        names = self._known | self._limits | dict.fromkeys(self.parameters, False)
+        return self._constraints("constraints", names)
+
+    @property
+    def invariants(self) -> tuple[Constraint, ...]:
+        return self._constraints("invariants", self._known | self._limits)
+
+    def _constraints(self, key: str, known: Mapping[str, bool]) -> tuple[Constraint, ...]:
+        entries = self._words[key]
+        constraints: list[Constraint] = []
+        mistakes = Mistakes()
+        for place in range(len(entries)):
+            with mistakes.collect():
+                section, at = _where(entries, place, "holds")
+                test = _parsed(expr.parse_condition, section, at, known)
+                text, variants = section[at], None
+                if section is not entries:
+                    variants = section["variants"]
+                    section.refuse_unknown("variant", variants, self.variants, key="variants")
+                if text in [other.text for other in constraints]:
+                    raise entries.error(place, f"names {shown(text)} twice")
+                constraints.append(Constraint(text, test, entries.line_of(place), variants))
+        mistakes.refuse()
+        return tuple(constraints)
+
+    @property
+    def in_kernel(self) -> bool:
+        """Whether Triton kernels find the row of a step themselves."""
+        if not self._words["in_kernel"]:
+            return False
+        for name in _TRITON:
+            if name in self._known:
+                what = f"{shown(name)} is the name of a module that functions for Triton use; rename it"
+                raise self._words.error("in_kernel", what)
+        for rule in self.constraints:
+            if rule.names & self._steps.keys():
+                what = f"the constraint {shown(rule.text)} is about steps; a row says nothing of these"
+                raise self._words.error("in_kernel", what)
+        if self._invariant_to:
+            what = "is proved of Python modules alone, so in_kernel must be false"
+            raise self._words.error("invariant_to", what)
+        return True
+
+    @cached_property
+    def regimes(self) -> tuple[Regime, ...]:
+        deciding = tuple(name for name in self._steps if not self._undecided(name))
+        split_on = self._listed("split_on", "feature of steps", self._steps) or deciding
+        entries = self._words["regimes"]
+        check_names(entries, entries)
+        regimes = []
+        for name in entries:
+            section, key = _where(entries, name, "when")
+            when = self._when(section, key, self._steps, last=name == [*entries][-1])
+            if section is entries:
+                regimes.append(Regime(name, when, split_on))
+            else:
+                own = self._listed("split_on", "feature of steps", self._steps, section)
+                regimes.append(Regime(name, when, own or split_on, section["max_rows"]))
+        regimes = regimes or [Regime("steps", None, split_on)]
+        for regime in regimes:
+            if not {regime.name, regime.name.upper(), f"{regime.name}_row"}.isdisjoint(self._known):
                 what = f"the regime {shown(regime.name)} and a feature would share a name"
-                raise fields.error("regimes" if "regimes" in fields else None, what)
-        of_models = [*fixed, *(name for r in named_regimes for name in (r.name, r.name.upper()))]
-        refuse_printed_names(fields, of_models, variants, parameters, of_models=True)
-    with mistakes.collect():
-        model_classes = classes(fields, fixed)
-    with mistakes.collect():
-        hold_out_by = known_names(fields, "hold_out_by", "feature", known) or constants
-    bounds: tuple[Constraint, ...] = ()
-    with mistakes.collect():
-        names = {**known, **limits, **dict.fromkeys(parameters, False)}
-        bounds = constraints(fields, "constraints", names, variants)
-    with mistakes.collect():
-        config = fallback(fields, variants, parameters)
-    with mistakes.collect():
-        translations = _translations(fields, variants, features, [*known, *parameters])
-    with mistakes.collect():
-        weight = _weight(fields.section("objective", optional=True), known | limits)
-    with mistakes.collect():
-        worded = values(fields, [*known, *parameters])
-    with mistakes.collect():
-        always = constraints(fields, "invariants", known | limits)
-    with mistakes.collect():
-        chosen_in_kernel = in_kernel(fields, known, bounds, steps)
-        if chosen_in_kernel and invariant_to:
-            raise fields.error(
-                "invariant_to", "is proved of Python modules alone, so in_kernel must be false"
-            )
-    with mistakes.collect():
-        asking = {f"regime {shown(r.name)}": [*r.split_on, *names_in(r.when)] for r in named_regimes}
-        asking |= {f"constraint {shown(rule.text)}": [*rule.names] for rule in bounds}
-        for what, questions in asking.items():
-            for name in (one for one in steps if one in questions and one not in deciding):
-                source = next(one for one in invariant_to if one in expr.with_parts([name], derived))
-                because = "" if source == name else f", which depends on {shown(source)}"
-                raise fields.error("invariant_to", f"the {what} asks about {shown(name)}{because}")
-    mistakes.refuse()
-    return KernelSpec(
-        name=name,
-        features=tuple(features),
-        derived=derived,
-        constants=constants,
-        regimes=named_regimes,
-        classes=model_classes,
-        hold_out_by=hold_out_by,
-        variants=variants,
-        parameters=parameters,
-        constraints=bounds,
-        fallback=config,
-        budget=budget,
-        translations=translations,
-        tables=tables,
-        measured_on=measured_on,
-        weight=weight,
-        values=worded,
-        invariants=always,
-        hook=hook,
-        function=function,
-        in_kernel=chosen_in_kernel,
-        invariant_to=invariant_to,
-    )
+                raise self._words.error("regimes" if entries else None, what)
+        printed = [*self._fixed, *(name for r in regimes for name in (r.name, r.name.upper()))]
+        self._refuse_printed(printed, self.parameters, _PRINTED_BY_STEP | _PRINTED_BY_MODEL)
+        return tuple(regimes)
+
+    @property
+    def classes(self) -> tuple[ModelClass, ...]:
+        entries = self._words["classes"]
+        check_names(entries, entries)
+        conditions = (
+            (name, self._when(entries, name, self._fixed, last=name == [*entries][-1])) for name in entries
+        )
+        return tuple(ModelClass(*condition) for condition in conditions) or (ModelClass("all", None),)
+
+    def _when(self, section: Section, key: str, known: Mapping[str, bool], *, last: bool) -> expr.Call | None:
+        """A condition; None for `otherwise`, which the last entry of a section, and no other, must be."""
+        if (section[key] == OTHERWISE) != last:
+            what = "the last one must be" if last else "only the last one may be"
+            raise section.error(key, f"{what} {OTHERWISE!r}, so that each has exactly one")
+        return None if last else _parsed(expr.parse_condition, section, key, known)
+
+    @property
+    def invariant_to(self) -> tuple[str, ...]:
+        asking = {
+            f"regime {shown(r.name)}": [*r.split_on, *(expr.names(r.when) if r.when else ())]
+            for r in self.regimes
+        }
+        asking |= {f"constraint {shown(rule.text)}": [*rule.names] for rule in self.constraints}
+        for what, names in asking.items():
+            for name in self._steps:
+                if name in names and (source := self._undecided(name)):
+                    because = "" if source == name else f", which depends on {shown(source)}"
+                    problem = f"the {what} asks about {shown(name)}{because}"
+                    raise self._words.error("invariant_to", problem)
+        return self._invariant_to
+
+    @cached_property
+    def _invariant_to(self) -> tuple[str, ...]:
+        steps = [name for name in self.features if name in self._steps]
+        return self._listed("invariant_to", "raw feature of steps", steps)
+
+    def _undecided(self, name: str) -> str | None:
+        """The feature of `invariant_to` that a name is or depends on, if there is one."""
+        parts = expr.with_parts([name], self.derived)
+        return next((feature for feature in self._invariant_to if feature in parts), None)
+
+    # The rest
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(**self._words["tree"].all())
+
+    @property
+    def weight(self) -> expr.Expression:
+        section = self._words["objective"]
+        weight = section["weight"]
+        known = self._known | self._limits
+        return (
+            expr.Number(weight) if isinstance(weight, int) else _parsed(expr.parse, section, "weight", known)
+        )
+
+    @property
+    def values(self) -> dict[str, dict[int, str]]:
+        section = self._words["values"]
+        section.refuse_unknown("feature or parameter", section, [*self._known, *self.parameters])
+        return {name: section.by_number(name) for name in section}
+
+    @property
+    def translations(self) -> dict[str, Translation]:
+        names = one_of([*self._known, *self.parameters])
+        words = {
+            "variant": self._variant,
+            "rename": Word(dict, others=Word(str, check=names)),
+            "constants": Word(dict, {}, others=Word(int)),
+        }
+        entries = self._words["translate"]
+        translations = {}
+        for kernel in entries:
+            entry = entries.part(kernel, entries[kernel].given, Word(inside=words))
+            columns, constants = entry["rename"], entry["constants"]
+            constants.refuse_unknown("feature", constants, self.features)
+            rename: dict[str, str] = {}
+            for column, name in columns.items():
+                if name in rename.values():
+                    raise columns.error(column, f"{shown(name)} already has another source")
+                rename[column] = name
+            for name in constants:
+                if name in rename.values():
+                    raise constants.error(name, "is renamed from a column, so it is not a constant")
+            translations[kernel] = Translation(entry["variant"], rename, constants.all())
+        return translations
+
+    @property
+    def tables(self) -> dict[str, Path]:
+        entries = self._words["tables"]
+        entries.refuse_unknown("device", entries, self._limits_of)
+        return {key: folder_below(*_where(entries, key, "folder"), self._folder) for key in entries}
+
+    @property
+    def measured_on(self) -> dict[str, str]:
+        """The GPU of each table that another GPU measured, by device."""
+        entries = self._words["tables"].items()
+        return {key: entry["measured_on"] for key, entry in entries if isinstance(entry, Section)}
+
+    def _listed(
+        self, key: str, kind: str, known: Collection[str], section: Section | None = None
+    ) -> tuple[str, ...]:
+        """The names in the list under `key`, all of them known."""
+        section = self._words if section is None else section
+        names: tuple[str, ...] = section[key]
+        section.refuse_unknown(kind, names, known, key=key)
+        return names
 
 
-def names_in(when: expr.Call | None) -> frozenset[str]:
-    return frozenset() if when is None else expr.names(when)
+def _where(entries: Section, key: Any, word: str) -> tuple[Section, Any]:
+    """Where an entry says what `word` means: in itself, or under that word of a mapping."""
+    entry = entries[key]
+    return (entry, word) if isinstance(entry, Section) else (entries, key)
 
 
-def _tables(
-    kernel: Fields, devices: Mapping[str, DeviceSpec], folder: Path
-) -> tuple[dict[str, Path], dict[str, str]]:
-    """The folders of tables by device, and the GPU of those that another GPU measured."""
-    section = kernel.section("tables")
-    folders: dict[str, Path] = {}
-    measured_on: dict[str, str] = {}
-    for key in section:
-        if not isinstance(section[key], Fields):
-            folders[key] = folder_below(section, key, folder)
-            continue
-        entry = section.section(key)
-        entry.only(["folder", "measured_on"])
-        folders[key] = folder_below(entry, "folder", folder)
-        measured_on[key] = entry.get_as("measured_on", str)
-    section.refuse_unknown("device", section, devices)
-    return folders, measured_on
+def _may_be_condition(formula: expr.Expression | None) -> bool:
+    """Whether a derived feature may be joined by and, or, not; one that cannot be read may."""
+    return formula is None or expr.is_condition(formula)
 
 
-def _derived(
-    kernel: Fields,
-    features: Collection[str],
-    limits: dict[str, bool],
-    any_limit: Collection[str],
-    mistakes: Mistakes,
-) -> dict[str, expr.Expression]:
-    """The derived features; what is wrong with them goes into `mistakes`."""
-    derived: dict[str, expr.Expression] = {}
-    degrees: dict[str, int] = {}
-    section = kernel.section("derived", optional=True)
-    with mistakes.collect():
-        check_names(section, section, {*features, *any_limit}, capitals=True)
-    known = dict.fromkeys(features, False)
-    for name in section:
-        derived[name] = _UNREADABLE
-        with mistakes.collect():
-            derived[name] = expression(section, name, known | limits)
-            degrees[name] = expr.degree(derived[name], degrees)
-            if degrees[name] > expr.MAX_DEGREE:  # the numbers would grow so long that `choose` takes years
-                what = f"multiplies {degrees[name]} numbers; {expr.MAX_DEGREE} are the most"
-                raise section.error(name, what)
-        known[name] = expr.is_condition(derived[name])
-    return derived
-
-
-def _budget(tree: Fields) -> Budget:
-    limits = {"max_depth": (1, 4), "max_rows": (1, MOST_ROWS), "max_configs": (1, 64)}
-    tree.only([*limits, "row_price", "cell_price"])
-    mistakes = Mistakes()
-    budget = Budget()
-    for name, (least, most) in limits.items():
-        with mistakes.collect():
-            budget = replace(budget, **{name: tree.number(name, int, least, most, getattr(budget, name))})
-    for name in ("row_price", "cell_price"):
-        with mistakes.collect():
-            budget = replace(budget, **{name: tree.number(name, float, 0, 1, getattr(budget, name))})
-    mistakes.refuse()
-    return budget
-
-
-def _weight(section: Fields, known: Mapping[str, bool]) -> expr.Expression:
-    section.only(["weight"])
-    weight = section.get_as("weight", (str, int), 1)  # YAML does not take an integer for text
-    return expression(section, "weight", known) if isinstance(weight, str) else expr.Number(weight)
-
-
-def _translations(
-    kernel: Fields, variants: Collection[str], features: Collection[str], known: Collection[str]
-) -> dict[str, Translation]:
-    section = kernel.section("translate", optional=True)
-    return {name: _translation(section.section(name), variants, features, known) for name in section}
-
-
-def _translation(
-    entry: Fields, variants: Collection[str], features: Collection[str], known: Collection[str]
-) -> Translation:
-    entry.only(["variant", "rename", "constants"])
-    variant = entry.get_as("variant", str, *list(variants)[: len(variants) == 1])
-    entry.refuse_unknown("variant", [variant], variants, key="variant")
-    columns = entry.section("rename")
-    rename: dict[str, str] = {}
-    for column in columns:
-        name = columns.get_as(column, str)
-        columns.refuse_unknown("feature or parameter", [name], known, key=column)
-        if name in rename.values():
-            raise columns.error(column, f"{shown(name)} already has another source")
-        rename[column] = name
-    constants = entry.section("constants", optional=True)
-    constants.refuse_unknown("feature", constants, features)
-    for name in constants:
-        if name in rename.values():
-            raise constants.error(name, "is renamed from a column, so it is not a constant")
-    return Translation(
-        variant, rename, {name: constants.number(name, int, -LARGEST, LARGEST) for name in constants}
-    )
-
-
-def values(kernel: Fields, known: Collection[str]) -> dict[str, dict[int, str]]:
-    """Words by the integers of a feature or parameter, from a list or from `{word: integer}`.
-
-    Raises InputError.
-    """
-    section = kernel.section("values", optional=True)
-    section.refuse_unknown("feature or parameter", section, known)
-    return {name: section.by_number(name) for name in section}
-
-
-def regimes(kernel: Fields, steps: Mapping[str, bool], deciding: Collection[str]) -> tuple[Regime, ...]:
-    """The kinds of steps, as in `decode: {when: max_query_len <= 1, split_on: [...]}`; one by default.
-
-    steps: the features that are not fixed. deciding: those of them about which trees ask by default. Raises
-    InputError.
-    """
-    default = known_names(kernel, "split_on", "feature of steps", steps) or tuple(deciding)
-    section = kernel.section("regimes", optional=True)
-    check_names(section, section)
-    result = []
-    for name in section:
-        entry = section[name]
-        if isinstance(entry, Fields):
-            entry.only(["when", "split_on", "max_rows"])
-            own = known_names(entry, "split_on", "feature of steps", steps) or default
-            when = _condition(entry, "when", steps, last=name == [*section][-1])
-            most = entry.number("max_rows", int, 1, MOST_ROWS) if "max_rows" in entry else None
-        else:
-            own, most = default, None
-            when = _condition(section, name, steps, last=name == [*section][-1])
-        result.append(Regime(name, when, own, most))
-    return tuple(result) or (Regime("steps", None, default),)
-
-
-def classes(kernel: Fields, fixed: Mapping[str, bool]) -> tuple[ModelClass, ...]:
-    """The kinds of models, as in `fp8: kv_element_size <= 1`; one by default. Raises InputError."""
-    section = kernel.section("classes", optional=True)
-    check_names(section, section)
-    found = [
-        ModelClass(name, _condition(section, name, fixed, last=name == [*section][-1])) for name in section
-    ]
-    return tuple(found) or (ModelClass("all", None),)
-
-
-def _condition(fields: Fields, key: str, known: Mapping[str, bool], *, last: bool) -> expr.Call | None:
-    """A condition; None for `otherwise`, which the last entry of a section must be, and no other may be."""
-    text = fields.get_as(key, str)
-    if (text == OTHERWISE) != last:
-        what = "the last one must be" if last else "only the last one may be"
-        raise fields.error(key, f"{what} {OTHERWISE!r}, so that each has exactly one")
+def _parsed(
+    parse: Callable[[str, Mapping[str, bool]], Parsed], section: Section, key: Any, known: Mapping[str, bool]
+) -> Parsed:
+    """The expression or condition under `key`. known: the names that it may hold (see `expr.parse`)."""
     try:
-        return None if last else expr.parse_condition(text, known)
+        return parse(section[key], known)
     except expr.ExpressionError as error:
-        raise fields.error(key, str(error)) from None
+        raise section.error(key, str(error)) from None
+
+
+def _refuse_ambiguous_constants(
+    config: Section, variants: Collection[str], parameters: Mapping[str, Parameter]
+) -> None:
+    """Refuse a variant `split_m64` beside `split`: names leave out defaults, so they could share one."""
+    if all(parameter.default is None for parameter in parameters.values()):
+        return
+    letters = "|".join(parameter.letters for parameter in parameters.values())
+    for variant in variants:
+        short = variant
+        while (shorter := re.sub(f"_({letters})[0-9]+$", "", short, flags=re.IGNORECASE)) != short:
+            short = shorter
+            if short in variants:
+                what = f"{shown(variant)} reads like {short} with a parameter: their constants would clash"
+                raise config.error("variants", what)

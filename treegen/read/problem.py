@@ -154,10 +154,11 @@ def _columns(kernel: KernelSpec, table: Table, translation: Translation | None) 
     columns = {}
     for place, column in enumerate(table.feature_names):
         name = rename.get(column, column)
-        known = name in kernel.features or name in kernel.derived  # words of other columns need no integers
-        numbers = _spec_integers(kernel, table, column, name) if known else None
-        found = table.features[:, place]
-        columns[name] = found if numbers is None else np.array([numbers(v) for v in found.tolist()], np.int64)
+        columns[name] = table.features[:, place]
+        if name in kernel.features or name in kernel.derived:  # words of other columns need no integers
+            to_spec = _spec_integers(kernel, table, column, name)
+            if to_spec is not None:
+                columns[name] = np.array([to_spec(v) for v in columns[name].tolist()], np.int64)
     if translation is None:
         _refuse_other_names(kernel, table.folder, list(columns))
     for name, value in (translation.constants if translation else {}).items():
@@ -192,9 +193,9 @@ def _spec_integers(kernel: KernelSpec, table: Table, column: str, name: str) -> 
     by_word = {word: number for number, word in kernel.values.get(name, {}).items()}
     for word in words.values():
         if word not in by_word:
-            known = f"; known: {', '.join(by_word)}" if by_word else f" {name}: [{', '.join(words.values())}]"
+            hint = f"; known: {', '.join(by_word)}" if by_word else f" {name}: [{', '.join(words.values())}]"
             what = f"column {column} has the word {shown(word)}, which `values` of {kernel.name} must name"
-            raise InputError(table.folder, f"{what}{known}")
+            raise InputError(table.folder, f"{what}{hint}")
 
     def translated(number: int) -> int:
         if number in words:
@@ -218,7 +219,7 @@ def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) 
     }
     for entry in table.configs:
         given = {
-            rename.get(name, name): value if (known := numbers.get(name)) is None else known(value)
+            rename.get(name, name): value if (to_spec := numbers.get(name)) is None else to_spec(value)
             for name, value in entry.parameters.items()
         }
         parameters = {**defaults, **given}

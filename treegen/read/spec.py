@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from treegen.core.errors import InputError, Mistakes, shown
-from treegen.core.files import problem_with_output, try_path
+from treegen.core.files import problem_with_output, read_text, try_path
 from treegen.core.spec import DeviceSpec, KernelSpec, Spec
-from treegen.read.kernel import read_kernel
-from treegen.read.yaml_file import LARGEST, Fields, check_names, folder_below, load
+from treegen.read.kernel import KernelReader
+from treegen.read.names import check_names, folder_below
+from treegen.read.words import SPEC
+from tuning_table.section import Section
+from tuning_table.strict_yaml import parse
 
-FORMAT = 1
 DEFAULT_PATH = Path("treegen.yaml")
-_UNREADABLE = DeviceSpec("", (), None, "", {})
+_MAX_BYTES = 1 << 20  # PyYAML takes up to 20 microseconds per byte
 
 
 def read_spec(path: Path, text: str | None = None) -> Spec:
@@ -23,73 +24,52 @@ def read_spec(path: Path, text: str | None = None) -> Spec:
     text: what the file would hold; None reads it. Raises InputError, naming the line, for anything unknown,
     missing or contradictory: all of it at once.
     """
-    root = load(path, text)
-    folder = path.resolve().parent
-    root.only(["format", "output", "devices", "kernels"])
     mistakes = Mistakes()
-    with mistakes.collect():
-        if root.get_as("format", int) != FORMAT:
-            raise root.error("format", f"must be {FORMAT}, the format that this treegen reads")
+    values, lines = parse(path, read_text(path, _MAX_BYTES) if text is None else text)
+    root = Section(path, values, lines, SPEC, mistakes)
+    folder = path.resolve().parent
     output = folder
+    devices: dict[str, DeviceSpec] = {}
+    kernels: dict[str, KernelSpec] = {}
+    with mistakes.collect():
+        root["format"]
     with mistakes.collect():
         output = folder_below(root, "output", folder)
         if (problem := problem_with_output(Path(root["output"]))) is not None:
             raise root.error("output", f"{shown(root['output'])} {problem}")
-    devices = {"": _UNREADABLE}
-    kernels: dict[str, KernelSpec] = {}
     with mistakes.collect():
-        sections = root.section("devices")
-        devices = {}
-        for key in sections:
-            devices[key] = _UNREADABLE
+        for key in root["devices"]:
             with mistakes.collect():
-                devices[key] = _device(sections, key, mistakes)
-        _refuse_shared_names(sections, devices)
+                devices[key] = _device(root["devices"], key)
+        _refuse_shared_names(root["devices"], devices)
     with mistakes.collect():
-        sections = root.section("kernels")
-        if not sections:
+        if not root["kernels"]:
             raise root.error("kernels", "names no kernel")
-        # Expressions use the limits of devices, so without these they cannot be judged.
-        for name in sections if _UNREADABLE not in devices.values() else ():
+        limits = {key: [*device["limits"]] for key, device in root["devices"].all().items()}
+        for name in root["kernels"]:
             with mistakes.collect():
-                kernels[name] = read_kernel(sections, name, devices, folder)
-    with root.unknown.collect():  # first the unknown words, which the other mistakes may follow from
-        mistakes.refuse()
-    root.unknown.refuse()
+                kernels[name] = KernelReader(root["kernels"], name, limits, folder).read()
+    mistakes.refuse()
     return Spec(path, output, devices, kernels)
 
 
-def _device(devices: Fields, key: str, mistakes: Mistakes) -> DeviceSpec:
-    """A device without what cannot be read, which goes into `mistakes`.
-
-    Raises InputError if not even the names of its limits can be read.
-    """
-    fields = devices.section(key)
-    fields.only(["names", "arch", "vendor", "limits"])
-    limits = fields.section("limits", optional=True)
-    device = replace(_UNREADABLE, key=key, limits=dict.fromkeys(limits, 0))
+def _device(devices: Section, key: str) -> DeviceSpec:
+    words, mistakes = devices[key], Mistakes()
     with mistakes.collect():
         check_names(devices, [key])
     with mistakes.collect():
-        check_names(limits, limits, capitals=True)
-        values = {name: limits.number(name, int, -LARGEST, LARGEST) for name in limits}
-        device = replace(device, limits=values)
+        check_names(words["limits"], words["limits"], capitals=True)
     with mistakes.collect():
-        device = replace(device, names=tuple(fields.names("names", optional=True)))
+        words["limits"].all()
     with mistakes.collect():
-        device = replace(device, arch=fields.get_as("arch", str, None))
-        if device.arch == "":
-            raise fields.error("arch", "is empty; leave it out where it is unknown")
-    with mistakes.collect():
-        device = replace(device, vendor=fields.get_as("vendor", str))
-    return device
+        words.all()
+    mistakes.refuse()
+    return DeviceSpec(key, **{**words.all(), "limits": words["limits"].all()})
 
 
-def _refuse_shared_names(fields: Fields, devices: Mapping[str, DeviceSpec]) -> None:
+def _refuse_shared_names(fields: Section, devices: Mapping[str, DeviceSpec]) -> None:
     owner: dict[str, str] = {}
     for device in devices.values():
-        if not device.vendor:
-            continue  # it could not be read
         # A model claims its names; a family claims all other GPUs of its vendor or architecture.
         for claim in device.names or (f"any {device.arch or device.vendor}",):
             if claim in owner:

@@ -11,9 +11,9 @@ from treegen.core.errors import InputError
 from treegen.core.files import read_text
 from treegen.core.spec import Spec, is_model
 from treegen.read.spec import read_spec
-from treegen.read.yaml_file import load
-from treegen.start.gpu import device_section
-from treegen.start.spec_text import Found, find_table, kernel_section, refuse_unbuildable, table_entry
+from treegen.start.gpu import Gpu, device_section
+from treegen.start.spec_text import gpu_table, kernel_section, refuse_unbuildable, table_entry
+from tuning_table.strict_yaml import parse
 
 _INDENT = 2  # of the sections that are inserted
 
@@ -26,31 +26,31 @@ def text_with_tables(folders: Sequence[Path], spec: Path) -> str:
     """
     text = read_text(spec)
     text += "" if text.endswith("\n") else "\n"
-    every = list(map(find_table, folders))
-    for found in every:
-        described = read_spec(spec, text)
-        key, translating = _device_key(described, found), described.kernels.values()
-        kernel = described.kernels.get(found.kernel)
-        kernel = kernel or next((k for k in translating if found.kernel in k.translations), None)
-        if key not in described.devices:
-            text = _inserted(spec, text, ("devices",), key, device_section(found.gpu))
+    tables = list(map(gpu_table, folders))
+    for table in tables:
+        read = read_spec(spec, text)
+        key, kernels = _device_key(read, table.gpu), read.kernels
+        kernel = kernels.get(table.kernel)
+        kernel = kernel or next((k for k in kernels.values() if table.kernel in k.translations), None)
+        if key not in read.devices:
+            text = _inserted(spec, text, ("devices",), key, device_section(table.gpu))
         if kernel is None:
-            lines = kernel_section(found.kernel, {key: found}, spec)
-            text = _inserted(spec, text, ("kernels",), found.kernel, lines)
+            lines = kernel_section(table.kernel, {key: table}, spec)
+            text = _inserted(spec, text, ("kernels",), table.kernel, lines)
         elif key in kernel.tables:
-            raise InputError(found.folder, f"is on {key}, of which {kernel.name} has a table in {spec}")
+            raise InputError(table.folder, f"is on {key}, of which {kernel.name} has a table in {spec}")
         else:
-            entry = f"  {table_entry(key, found, spec)}"
+            entry = f"  {table_entry(key, table, spec)}"
             text = _inserted(spec, text, ("kernels", kernel.name, "tables"), key, [entry])
-    refuse_unbuildable(text, spec, every)
+    refuse_unbuildable(text, spec, tables)
     return text
 
 
-def _device_key(spec: Spec, found: Found) -> str:
-    """The key of the spec's device that measured a table, or of the one that it lacks."""
+def _device_key(spec: Spec, gpu: Gpu) -> str:
+    """The key of the spec's device that a GPU is, or of the one that it lacks."""
     names = ((len(name), device.key, name) for device in spec.devices.values() for name in device.names)
-    fitting = [(length, key) for length, key, name in names if is_model(found.gpu.name, name)]
-    return max(fitting)[1] if fitting else found.gpu.key
+    fitting = [(length, key) for length, key, name in names if is_model(gpu.name, name)]
+    return max(fitting)[1] if fitting else gpu.key
 
 
 def _inserted(spec: Path, text: str, path: Sequence[str], key: str, lines: Sequence[str]) -> str:
@@ -58,10 +58,8 @@ def _inserted(spec: Path, text: str, path: Sequence[str], key: str, lines: Seque
 
     Raises InputError if the section is not written so that lines can be added.
     """
-    outer = load(spec, text)
-    for name in path[:-1]:
-        outer = outer.section(name)
-    before, at = text.splitlines(keepends=True), outer.line_of(path[-1])
+    _, lines_of = parse(spec, text)
+    before, at = text.splitlines(keepends=True), lines_of[tuple(path)]
     head = before[at - 1]
     if len(lines) == 1 and (flow := re.fullmatch(r"(.*\{.*[^{\s])(\s*\}\s*(?:#.*)?)", head, re.DOTALL)):
         after = [*before[: at - 1], f"{flow[1]}, {lines[0].strip()}{flow[2]}", *before[at:]]
@@ -96,9 +94,9 @@ def _depth(line: str) -> int | None:
 def _adds_only(spec: Path, before: str, after: str, path: Sequence[str], key: str) -> bool:
     """Return whether two texts of a spec differ in nothing but one more entry of the section at `path`."""
     try:
-        section = changed = load(spec, after)
+        section = changed = parse(spec, after)[0]
     except InputError:
         return False
     for name in path:
         section = section.get(name, {})
-    return section.pop(key, None) is not None and changed == load(spec, before)
+    return section.pop(key, None) is not None and changed == parse(spec, before)[0]

@@ -12,6 +12,8 @@ import yaml
 
 from treegen.core.errors import InputError, shown
 from treegen.core.files import device_key
+from treegen.read.words import DEVICE, KERNEL
+from tuning_table.section import Word
 
 # Bytes of shared memory that a block may have: NVIDIA, CUDA C++ Programming Guide, technical specifications
 # per compute capability; AMD, CDNA3 and RDNA3 instruction set architectures, LDS of a workgroup.
@@ -55,10 +57,9 @@ class Gpu:
 
 def gpu_of(device: Mapping[str, Any]) -> Gpu:
     """The GPU that a table was measured on. device: as run.yaml describes it."""
-    multiprocessors = device.get("multiprocessors")
-    known = isinstance(multiprocessors, int) and 0 < multiprocessors < 1 << 31
-    count, key = multiprocessors if known else None, str(device.get("key", ""))
-    return Gpu(str(device["name"]), str(device.get("arch", "")), count, key)
+    count = device.get("multiprocessors")
+    multiprocessors = count if isinstance(count, int) and 0 < count < 1 << 31 else None
+    return Gpu(str(device["name"]), str(device.get("arch", "")), multiprocessors, str(device.get("key", "")))
 
 
 def device_section(gpu: Gpu) -> list[str]:
@@ -67,14 +68,9 @@ def device_section(gpu: Gpu) -> list[str]:
     if gpu.arch == "cpu":
         lines.append("    vendor: cpu  # Triton's interpreter")
     else:
-        lines.append(
-            f"    names: [{quoted(gpu.name)}]  # as the driver reports it; also longer names that begin so"
-        )
+        lines.append(described("names", f"[{quoted(gpu.name)}]", DEVICE))
         if gpu.arch:
-            arch = (
-                f"    arch: {quoted(gpu.arch)}  # the first device of an architecture serves its other GPUs"
-            )
-            lines.append(arch)
+            lines.append(described("arch", quoted(gpu.arch), DEVICE))
         lines.append(f"    vendor: {quoted(gpu.vendor)}")
     limits = []
     if gpu.arch in SHARED_MEMORY:
@@ -82,7 +78,12 @@ def device_section(gpu: Gpu) -> list[str]:
         limits.append(f"      shared_memory: {SHARED_MEMORY[gpu.arch]}  # {source}")
     if gpu.multiprocessors is not None:
         limits.append(f"      multiprocessors: {gpu.multiprocessors}")
-    return [*lines, *(["    limits:  # for expressions and `treegen check`"] if limits else []), *limits]
+    return [*lines, described("limits", "", DEVICE), *limits] if limits else lines
+
+
+def described(key: str, value: str = "", words: Mapping[str, Word] = KERNEL, depth: int = 4) -> str:
+    """The line of a word of the spec, with its meaning. key: of a line that is left out, after `# `."""
+    return f"{' ' * depth}{key}:{' ' * bool(value)}{value}  # {words[key.removeprefix('# ')].meaning}"
 
 
 def quoted(text: str) -> str:

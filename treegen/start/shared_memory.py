@@ -64,7 +64,7 @@ def _best(cells: _Cells, names: Sequence[str]) -> str | None:
     staged = all(_STAGES in values for values in cells.values)
     needed, limit = np.array(cells.needed), np.array(cells.limit)
     failed = ~np.isnan(needed)
-    found: list[tuple[float, str]] = []
+    formulas: list[tuple[float, str]] = []
     for text, elements in _formulas(columns, names, staged=staged):
         if elements.max() > _LARGEST or elements.min() < 1:
             continue
@@ -76,8 +76,8 @@ def _best(cells: _Cells, names: Sequence[str]) -> str | None:
             size = int(least) + 1
         if least < size <= most:
             factor = "" if size == 1 else f"{size} * "
-            found.append((float(np.ptp(np.log(each))), f"{factor}{text} <= shared_memory"))
-    return min(found, key=lambda one: one[0])[1] if found else None
+            formulas.append((float(np.ptp(np.log(each))), f"{factor}{text} <= shared_memory"))
+    return min(formulas, key=lambda one: one[0])[1] if formulas else None
 
 
 def _formulas(

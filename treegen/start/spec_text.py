@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -19,7 +19,8 @@ from treegen.core.errors import InputError
 from treegen.core.table import median_times, needless
 from treegen.read.problem import as_table, spec_problem
 from treegen.read.spec import read_spec
-from treegen.start.gpu import SHARED_MEMORY, Gpu, device_section, gpu_of, quoted
+from treegen.read.words import CONFIG, FORMAT, SPEC
+from treegen.start.gpu import SHARED_MEMORY, Gpu, described, device_section, gpu_of, quoted
 from treegen.start.shared_memory import shared_memory_constraint
 from tuning_table import read
 from tuning_table.names import letters_for, listed, numbered
@@ -28,7 +29,7 @@ from tuning_table.table import RecordedTable, TableConfig, TableHeader
 _MOST_PRODUCTS = 3  # features of which all products of two are listed
 
 
-class Found(NamedTuple):
+class GpuTable(NamedTuple):
     """A table and the GPU that measured it. The table may have no times yet."""
 
     folder: Path
@@ -40,10 +41,10 @@ class Found(NamedTuple):
         return self.table.header.kernel
 
 
-def find_table(folder: Path) -> Found:
+def gpu_table(folder: Path) -> GpuTable:
     """The table in a folder, finished or not. Raises InputError."""
     table = read(folder, running=True)
-    return Found(folder, gpu_of(table.header.provenance["device"]), table)
+    return GpuTable(folder, gpu_of(table.header.provenance["device"]), table)
 
 
 def spec_text(folders: Sequence[Path], spec: Path, output: str) -> str:
@@ -52,51 +53,51 @@ def spec_text(folders: Sequence[Path], spec: Path, output: str) -> str:
     Raises InputError: a table cannot be read or lies outside the spec's folder, two are of one kernel and
     device, or a build would refuse the spec because of a name in a table.
     """
-    kernels: dict[str, dict[str, Found]] = {}
-    for found in map(find_table, folders):
-        tables = kernels.setdefault(found.kernel, {})
-        if found.gpu.key in tables:
-            what = f"a table of {found.kernel} on {found.gpu.key}, as {tables[found.gpu.key].folder} is"
-            raise InputError(found.folder, what)
-        tables[found.gpu.key] = found
-    every = [found for tables in kernels.values() for found in tables.values()]
-    gpus = {found.gpu.key: found.gpu for found in every}
+    kernels: dict[str, dict[str, GpuTable]] = {}
+    every = list(map(gpu_table, folders))
+    for measured in every:
+        tables = kernels.setdefault(measured.kernel, {})
+        key = measured.gpu.key
+        if key in tables:
+            what = f"a table of {measured.kernel} on {key}, as {tables[key].folder} is"
+            raise InputError(measured.folder, what)
+        tables[key] = measured
+    gpus = {measured.gpu.key: measured.gpu for measured in every}
     lines = [
         "# What treegen compiles, and how; docs/spec.md of treegen explains every word.",
-        "format: 1",
-        f"output: {quoted(output)}  # the package that `treegen build` writes; import it by this name",
+        f"format: {FORMAT}",
+        described("output", quoted(output), SPEC.inside, 0),
         "",
         "devices:",
         *(line for gpu in gpus.values() for line in device_section(gpu)),
         "",
         "kernels:",
+        *(line for kernel, tables in kernels.items() for line in kernel_section(kernel, tables, spec)),
     ]
-    for kernel, tables in kernels.items():
-        lines += kernel_section(kernel, tables, spec)
     text = "\n".join(lines) + "\n"
     refuse_unbuildable(text, spec, every)
     return text
 
 
-def refuse_unbuildable(text: str, spec: Path, tables: Sequence[Found]) -> None:
+def refuse_unbuildable(text: str, spec: Path, tables: Sequence[GpuTable]) -> None:
     """Raise InputError if a build would refuse this text of a spec, or one of the tables because of it."""
     try:
-        described = read_spec(spec, text)
-        measured = {found.folder.resolve(): found for found in tables if found.table.rows}
-        for kernel in described.kernels.values():
+        read = read_spec(spec, text)
+        measured = {own.folder.resolve(): own for own in tables if own.table.rows}
+        for kernel in read.kernels.values():
             for device, folder in kernel.tables.items():
-                if found := measured.get(folder):
-                    spec_problem(kernel, described.devices[device], as_table(found.folder, found.table))
+                if own := measured.get(folder):
+                    spec_problem(kernel, read.devices[device], as_table(own.folder, own.table))
     except InputError as error:
         unwritten = re.compile(f"^{re.escape(str(spec))}:[0-9]+: ", re.MULTILINE)
         what = "; ".join(unwritten.sub("", str(error)).split("\n"))
-        where = ", ".join(str(found.folder) for found in tables)
+        where = ", ".join(str(own.folder) for own in tables)
         raise InputError(where, f"a build would refuse its spec: {what}") from None
 
 
-def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list[str]:
+def kernel_section(kernel: str, tables: Mapping[str, GpuTable], spec: Path) -> list[str]:
     """The lines of a kernel below `kernels:`, with comments."""
-    recorded = [found.table for found in tables.values()]
+    recorded = [measured.table for measured in tables.values()]
     columns = _columns(recorded)
     parameters = list(dict.fromkeys(n for table in recorded for n in table.header.configs[0].parameters))
     words = _words([table.header for table in recorded], [*columns, *parameters])
@@ -105,26 +106,63 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
     left_out = needless(columns)
     left_out = {} if len(left_out) == len(columns) else left_out
     features = [name for name in columns if name not in left_out]
+    words = {name: numbers for name, numbers in words.items() if name not in left_out}
+    plain = [name for name in features if name not in words]
     variants = list(dict.fromkeys(c.variant for header in headers for c in header.configs if c.variant))
     if not parameters and not variants:
         raise InputError(kernel, "its configs have neither variants nor parameters, so there is no choice")
-    words = {name: known for name, known in words.items() if name not in left_out}
-    steadiest = _steadiest(recorded)
-    fallback = steadiest or headers[0].configs[0]
-    source = "This is the fastest of those that never failed." if steadiest else "Nothing was timed yet."
     lines = [f"  {quoted(kernel)}:"]
     functions = {f for header in headers if (f := header.provenance.get("function"))}
     if len(functions) == 1:
-        lines.append(
-            f"    function: {quoted(functions.pop())}  # what `triton_tune.install` launches with it"
-        )
+        lines.append(described("function", quoted(functions.pop())))
     if left_out:
         lines.append(f"    # The table's other features tell nothing: {'; '.join(left_out.values())}.")
-    names = ", ".join(map(quoted, features))
-    lines.append(f"    features: [{names}]  # what a launch knows: the arguments of `choose`")
+    lines.append(described("features", _flow(features)))
     if words:
-        lines.append("    values:  # the words that 0, 1, ... stand for")
-        lines += [f"      {quoted(name)}: {json.dumps(listed(found))}" for name, found in words.items()]
+        lines.append(described("values"))
+        lines += [f"      {quoted(name)}: {json.dumps(listed(numbers))}" for name, numbers in words.items()]
+    lines += _held_out(features, words, columns, headers)
+    waves = all(measured.gpu.multiprocessors for measured in tables.values())
+    derived = _derived(plain, {*columns, *parameters, "multiprocessors"}, recorded, waves=waves)
+    if derived:
+        lines.append(described("derived"))
+        lines += [f"      {name}: {formula}" for name, formula in derived.items()]
+    lines.append("    config:")
+    if variants:
+        lines.append(f"      variants: {_flow(variants)}")
+    if parameters:
+        lines.append(described("parameters", "", CONFIG, 6))
+        for name, letters in letters_for(parameters).items():
+            absent = next((number for number, word in words.get(name, {}).items() if word == "absent"), None)
+            default = f"{{letter: {quoted(letters)}, default: {absent}}}"
+            lines.append(f"        {quoted(name)}: {quoted(letters) if absent is None else default}")
+    limits = [(own.folder, SHARED_MEMORY.get(own.gpu.arch, 0)) for own in tables.values()]
+    constraint = shared_memory_constraint(limits, plain) if all(limit for _, limit in limits) else None
+    if constraint is None:
+        lines.append(described("# constraints", "[]"))
+    else:
+        why = "every config that failed for lack of it breaks this, and none that worked"
+        lines.append(f"    constraints: [{json.dumps(constraint)}]  # {why}")
+    steadiest = _steadiest(recorded)
+    source = "This is the fastest of those that never failed." if steadiest else "Nothing was timed yet."
+    fallback = steadiest or headers[0].configs[0]
+    return [
+        *lines,
+        "    # The config for unknown devices, and where no config of a row may be launched. The kernel",
+        f"    # must accept it for every shape on every GPU. {source}",
+        f"    fallback: {_mapping(fallback, with_variant=bool(variants))}",
+        "    tables:",
+        *(f"      {table_entry(key, measured, spec)}" for key, measured in tables.items()),
+    ]
+
+
+def _held_out(
+    features: Sequence[str],
+    words: Collection[str],
+    columns: Mapping[str, Mapping[tuple[int, str], int | str]],
+    headers: Sequence[TableHeader],
+) -> list[str]:
+    """What a model fixes and groups of scenarios share, by the run or, without that, by a guess."""
     constants = [name for name in features if any(name in header.constants for header in headers)]
     held = [name for name in constants if name not in words] or constants  # a new model has known types
     what = "what a model or a layer fixes: figures say what new ones get"
@@ -133,67 +171,38 @@ def kernel_section(kernel: str, tables: Mapping[str, Found], spec: Path) -> list
         step = max(sizes, key=lambda name: len(set(columns[name].values())))
         held = [name for name in sizes if name != step]
         what = f"a guess, as {step} has the most values; {what}"
-    fixed = ", ".join(map(quoted, constants or held)) or "..."
-    lines += [
-        f"    {'' if held else '# '}hold_out_by: [{', '.join(map(quoted, held)) or '...'}]  # {what}",
-        f"    # constants: [{fixed}]  # fixed for a running program; trees then ask about them in classes",
-        "    # classes:  # kinds of programs that may launch other configs, by conditions on the constants",
+    return [
+        f"    {'' if held else '# '}hold_out_by: {_flow(held)}  # {what}",
+        described("# constants", _flow(constants or held)),
+        described("# classes"),
         "    #   small: FEATURE <= 1024",
         "    #   large: otherwise",
     ]
-    plain = [name for name in features if name not in words]
-    waves = all(found.gpu.multiprocessors for found in tables.values())
-    derived = _derived(plain, {*columns, *parameters, "multiprocessors"}, recorded, waves=waves)
-    if derived:
-        lines.append(
-            "    derived:  # what a tree may ask about, too: sizes that decide how a launch fills the GPU"
-        )
-        lines += [f"      {name}: {formula}" for name, formula in derived.items()]
-    lines.append("    config:")
-    if variants:
-        lines.append(f"      variants: [{', '.join(map(quoted, variants))}]")
-    if parameters:
-        lines.append("      parameters:  # with the letters that stand for each in names of configs")
-        for name, letters in letters_for(parameters).items():
-            absent = next((number for number, word in words.get(name, {}).items() if word == "absent"), None)
-            default = f"{{letter: {quoted(letters)}, default: {absent}}}"
-            lines.append(f"        {quoted(name)}: {quoted(letters) if absent is None else default}")
-    limits = [(found.folder, SHARED_MEMORY.get(found.gpu.arch, 0)) for found in tables.values()]
-    constraint = shared_memory_constraint(limits, plain) if all(limit for _, limit in limits) else None
-    if constraint is None:
-        lines.append(
-            "    # constraints: []  # conditions that a config must meet, as `2 * BLOCK <= shared_memory`"
-        )
-    else:
-        why = "every config that failed for lack of it breaks this, and none that worked"
-        lines.append(f"    constraints: [{json.dumps(constraint)}]  # {why}")
-    lines += [
-        "    # The config for unknown devices, and where no config of a row may be launched. The kernel",
-        f"    # must accept it for every shape on every GPU. {source}",
-        f"    fallback: {_mapping(fallback, with_variant=bool(variants))}",
-        "    tables:",
-    ]
-    return [*lines, *(f"      {table_entry(key, found, spec)}" for key, found in tables.items())]
+
+
+def _flow(names: Sequence[str]) -> str:
+    """A list in one line; with dots to fill in if there is none."""
+    return f"[{', '.join(map(quoted, names)) or '...'}]"
 
 
 def _words(headers: Sequence[TableHeader], names: Iterable[str]) -> dict[str, dict[int, str]]:
     """The words of all tables by new integers, and `absent` for a parameter that some tables lack."""
-    found: dict[str, dict[int, str]] = {}
+    numbers: dict[str, dict[int, str]] = {}
     for name in names:
         of_tables = [[c.parameters[name] for c in h.configs if name in c.parameters] for h in headers]
         lacking = any(of_tables) and not all(of_tables)
         words = dict.fromkeys(["absent"] if lacking else [])
         words |= dict.fromkeys(word for header in headers for word in header.words.get(name, {}).values())
-        known = [header.words.get(name, {}) for header in headers]
-        plain = {v for own, values in zip(known, of_tables, strict=True) for v in values if v not in own}
+        worded = [header.words.get(name, {}) for header in headers]
+        plain = {v for own, values in zip(worded, of_tables, strict=True) for v in values if v not in own}
         if words:
-            found[name] = numbered(words, plain)
-    return found
+            numbers[name] = numbered(words, plain)
+    return numbers
 
 
 def _numbered_as(table: RecordedTable, words: Mapping[str, Mapping[int, str]]) -> RecordedTable:
     """The table with configs whose words have the integers of `words`."""
-    numbers = {name: {word: number for number, word in known.items()} for name, known in words.items()}
+    numbers = {name: {word: number for number, word in own.items()} for name, own in words.items()}
 
     def number(name: str, value: int) -> int:
         word = table.header.words.get(name, {}).get(value)
@@ -206,12 +215,12 @@ def _numbered_as(table: RecordedTable, words: Mapping[str, Mapping[int, str]]) -
     return replace(table, header=replace(table.header, configs=tuple(configs)))
 
 
-def table_entry(key: str, found: Found, spec: Path) -> str:
+def table_entry(key: str, measured: GpuTable, spec: Path) -> str:
     """The entry of a table under `tables`. Raises InputError if it lies outside the spec's folder."""
-    path = Path(os.path.relpath(found.folder.resolve(), spec.resolve().parent)).as_posix()
+    path = Path(os.path.relpath(measured.folder.resolve(), spec.resolve().parent)).as_posix()
     if path.startswith(".."):
         what = f"lies outside the folder of {spec}, below which all tables of a spec lie"
-        raise InputError(found.folder, what)
+        raise InputError(measured.folder, what)
     return f"{quoted(key)}: {quoted(path)}"
 
 
@@ -247,12 +256,12 @@ def _derived(
     for name, formula in formulas.items():
         parsed = expr.parse(formula)
         parts = expr.names(parsed) - {"multiprocessors"}
-        known = [row for row in rows if parts <= row.keys()]
-        values = [expr.evaluate(parsed, {**row, "multiprocessors": 1}) for row in known]
+        complete = [row for row in rows if parts <= row.keys()]
+        values = [expr.evaluate(parsed, {**row, "multiprocessors": 1}) for row in complete]
         if name in taken or not values or max(value.bit_length() for value in values) > 62:
             continue
         kept[name] = formula
-        for row, value in zip(known, values, strict=True):
+        for row, value in zip(complete, values, strict=True):
             row[name] = value
     return kept
 
@@ -270,7 +279,7 @@ def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
 
     Configs that are timed in less than half as many scenarios as another do not count.
     """
-    known: dict[str, TableConfig] = {}
+    configs: dict[str, TableConfig] = {}
     slowdowns: dict[str, list[float]] = {}
     failed: set[str] = set()
     for table in tables:
@@ -280,7 +289,7 @@ def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
         timed = np.isfinite(times)
         slowdown = times / np.min(times, axis=1, where=timed, initial=np.inf, keepdims=True)
         for place, config in enumerate(table.header.configs):
-            known[config.id] = config
+            configs[config.id] = config
             slowdowns.setdefault(config.id, []).extend(slowdown[timed[:, place], place].tolist())
             if np.isinf(times[:, place]).any():
                 failed.add(config.id)
@@ -288,7 +297,7 @@ def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
     steady = {config: values for config, values in timed_ids.items() if config not in failed} or timed_ids
     most = max(map(len, steady.values()), default=0)
     counted = {c: geometric_mean(values) for c, values in steady.items() if 2 * len(values) >= most}
-    return known[min(counted, key=counted.__getitem__)] if counted else None
+    return configs[min(counted, key=counted.__getitem__)] if counted else None
 
 
 def _mapping(config: TableConfig, *, with_variant: bool) -> str:

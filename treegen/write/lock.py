@@ -43,8 +43,8 @@ class Lock:
 
     def entry(self, kernel: str, device: str) -> Mapping[str, Any]:
         """What is recorded of a module; empty if nothing is."""
-        found = _inside(self.content, "heuristics", kernel, device)
-        return found if isinstance(found, dict) else {}
+        entry = _inside(self.content, "heuristics", kernel, device)
+        return entry if isinstance(entry, dict) else {}
 
     def stored(self, kernel: KernelSpec, device: str) -> Heuristic:
         """What a module was printed from. Raises InputError."""
@@ -64,22 +64,22 @@ class Lock:
         try:
             if not try_path(path, Path.exists):
                 return None
-            found, written = self.stored(kernel, device), self.entry(kernel.name, device).get("module")
+            heuristic, written = self.stored(kernel, device), self.entry(kernel.name, device).get("module")
             edited = written != hashlib.sha256(read_bytes(path)).hexdigest()
-            return one_line(f"{path}: is not what the last build wrote") if edited else found
+            return one_line(f"{path}: is not what the last build wrote") if edited else heuristic
         except InputError as error:
             return str(error)
 
     def has_other_scenarios(self, problem: Problem) -> bool:
         """Whether the previous table is known to have had other scenarios than the problem's table."""
-        known = _inside(self.entry(problem.kernel.name, problem.device.key), "sha256", SCENARIOS)
-        return known is not None and known != digests(problem.table.folder)[SCENARIOS]
+        recorded = _inside(self.entry(problem.kernel.name, problem.device.key), "sha256", SCENARIOS)
+        return recorded is not None and recorded != digests(problem.table.folder)[SCENARIOS]
 
     def best_time(self, problem: Problem) -> float | None:
         """`best_time` of the previous table; None if it is unknown, or known to be of other scenarios."""
         recorded = self.entry(problem.kernel.name, problem.device.key).get("best_us")
-        known = isinstance(recorded, float) and recorded > 0 and not self.has_other_scenarios(problem)
-        return recorded if known else None
+        usable = isinstance(recorded, float) and recorded > 0 and not self.has_other_scenarios(problem)
+        return recorded if usable else None
 
 
 def _inside(content: Any, *keys: str) -> Any:
@@ -169,10 +169,10 @@ def _entry(heuristic: DeviceHeuristic, root: Path, previous: Mapping[str, Any]) 
     return entry
 
 
-def _figures(found: HeldOut) -> dict[str, float]:
-    figures = {"agreement": round(found.quality.agreement, 4)}
-    if found.quality.slowdown is not None:
-        figures["slowdown"] = round(found.quality.slowdown, 4)
-        figures["error"] = round(found.error, 4)
-        figures["untimed"] = round(found.quality.untimed, 4)
+def _figures(held_out: HeldOut) -> dict[str, float]:
+    figures = {"agreement": round(held_out.quality.agreement, 4)}
+    if held_out.quality.slowdown is not None:
+        figures["slowdown"] = round(held_out.quality.slowdown, 4)
+        figures["error"] = round(held_out.error, 4)
+        figures["untimed"] = round(held_out.quality.untimed, 4)
     return figures

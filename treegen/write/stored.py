@@ -91,9 +91,9 @@ def _read_config(text: Any, names: Sequence[Any], kernel: KernelSpec) -> Config:
     match str(text).split(" "):
         case [variant, *values] if variant in kernel.variants and len(values) == len(names):
             given = {str(name): int(value) for name, value in zip(names, values, strict=True)}
-            known = kernel.parameters
-            defaults = {name: p.default for name, p in known.items() if p.default is not None}
-            found = {**defaults, **given}
-            if found.keys() == known.keys():
-                return Config(variant, tuple((name, found[name]) for name in known))
+            parameters = kernel.parameters
+            defaults = {name: p.default for name, p in parameters.items() if p.default is not None}
+            values_by_name = {**defaults, **given}
+            if values_by_name.keys() == parameters.keys():
+                return Config(variant, tuple((name, values_by_name[name]) for name in parameters))
     raise ValueError(f"{shown(text)} is no config of {kernel.name}")

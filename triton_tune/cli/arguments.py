@@ -1,19 +1,24 @@
 """The arguments that `triton-tune` and `attn-tune` share."""
 
-import argparse
-
 from triton_tune.core.arguments import count, seconds, table
+from triton_tune.core.errors import TuningError
 from triton_tune.run.shards import shard_from
 from triton_tune.search.strategies import STRATEGIES
-from tuning_table import __version__
+from tuning_table import TableError
+from tuning_table.command_line import Command, CommandParser
 
 
-def add_run_arguments(arguments: argparse.ArgumentParser, *, budget: float, gpus: str, strategy: str) -> None:
+def tuning_command(name: str) -> Command:
+    """The command `triton-tune` or `attn-tune`."""
+    return Command(name, "tune", "stopped before anything was measured", (TuningError, TableError))
+
+
+def add_run_arguments(arguments: CommandParser, *, budget: float, gpus: str, strategy: str) -> None:
     """Add what `cli.command.run` reads; `--out` sets `root`, of all tables, or `folder`, of one.
 
     budget, gpus: defaults. strategy: the default in words.
     """
-    arguments.add_argument("--version", action="version", version=f"{arguments.prog} {__version__}")
+    arguments.add_version()
     arguments.set_defaults(root="tuning_data", folder=None, empty=False, untuned=False)
     arguments.add_argument(
         "--budget",

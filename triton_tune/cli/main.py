@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 
 from triton_tune.bootstrap.sitecustomize import HEURISTICS, RECORD
-from triton_tune.cli.arguments import add_run_arguments
-from triton_tune.core.arguments import CommandParser, exit_code
+from triton_tune.cli.arguments import add_run_arguments, tuning_command
 from triton_tune.core.errors import TuningError
 from triton_tune.record.lines import SUFFIX
+from tuning_table.command_line import CommandParser
 from tuning_table.files import os_errors_in_one_line
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> CommandParser:
     arguments = CommandParser(
         prog="triton-tune",
         description="Time the configs of a @triton.autotune kernel for many shapes and write a tuning table "
@@ -102,7 +102,7 @@ def run_command(options: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns 0, or 1 as `cli.command.run` does, or as `exit_code`."""
+    """Run the command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = words[words.index("--") + 1 :] if "--" in words else []
     line = parser()
@@ -132,4 +132,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         of_file = partial(workload_on, file, ask_module=recheck, without_tensors=without_tensors)
         return run(options, of_file, file.load)
 
-    return exit_code("triton-tune", work)
+    return tuning_command("triton-tune").run(work)

@@ -12,7 +12,6 @@ import torch
 
 from triton_tune.bench.pool import GpuBench, Subject
 from triton_tune.cli.command import create_table, table_folder
-from triton_tune.core.arguments import INTERRUPTED
 from triton_tune.core.device import devices_from, memory_bytes
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Times
@@ -26,6 +25,7 @@ from triton_tune.run.fill import GO_ON, Filling, measure, save_all
 from triton_tune.run.workload import Space, Workload
 from triton_tune.search.together import BETWEEN, Together
 from triton_tune.search.worth import worth
+from tuning_table.command_line import INTERRUPTED
 from tuning_table.table import RUN, Visit
 
 

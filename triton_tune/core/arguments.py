@@ -1,26 +1,10 @@
-"""What the command lines of tuning share that needs neither torch nor Triton."""
+"""Kinds of arguments of the tuning commands. Each function raises ArgumentTypeError for wrong text."""
 
 import argparse
 import contextlib
-import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
-from triton_tune.core.errors import TuningError
-from tuning_table import TableError
-from tuning_table.errors import one_line
 from tuning_table.table import RUN
-
-INTERRUPTED = 130
-
-
-class CommandParser(argparse.ArgumentParser):
-    """A parser that reports wrong use in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, one_line(f"{self.prog}: {message} (see '{self.prog} --help')") + "\n")
 
 
 def seconds(text: str) -> float:
@@ -45,23 +29,3 @@ def table(text: str) -> str:
         if not text or Path(text, RUN).exists():
             return text
     raise argparse.ArgumentTypeError(f"{text!r:.80} is no table's folder; without TABLE, give --recheck last")
-
-
-def exit_code(command: str, work: Callable[[], int]) -> int:
-    """What `work` returns; 2 after wrong input, with one line on stderr; 130 if it was interrupted."""
-    try:
-        return work()
-    except (TuningError, TableError) as error:
-        print(f"{command}: {error}", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "triton", "numpy", "yaml", "rich"):
-            raise
-        print(f"{command}: needs {error.name}: pip install 'attn-kernels[tune]'", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"{command}: stopped before anything was measured", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader stopped early, as in `attn-tune --dry-run | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return INTERRUPTED

@@ -9,7 +9,6 @@ from statistics import quantiles
 from typing import Any
 
 from triton_tune.bench.worker import DISAGREES
-from triton_tune.core.arguments import INTERRUPTED
 from triton_tune.core.bench import Bench
 from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.run.progress import Progress
@@ -18,6 +17,7 @@ from triton_tune.search.loop import tune
 from triton_tune.search.strategies import STRATEGIES, Strategy
 from triton_tune.search.worth import ASKED, compared, worth
 from tuning_table import TableError, TableWriter, read_run
+from tuning_table.command_line import INTERRUPTED
 from tuning_table.table import MOST_WITHOUT, Visit
 
 SUMMARY_EVERY_S = 20.0  # how often run.yaml is written while a run measures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from treegen_builders import (
     CONFIGS,
     DEVICE,
     KERNEL,
+    REPOSITORY,
     device_and_kernel,
     error_of,
     problem,
@@ -22,11 +24,28 @@ from treegen.core.heuristic import Heuristic, RegimeRows, Row
 from treegen.core.problem import FORBIDDEN
 from treegen.core.spec import Budget, Config, KernelSpec, ModelClass, Regime
 from treegen.emit.module import device_module
+from treegen.read import words
 from treegen.read.spec import read_spec
 
 
 def kernel_of(folder: Path, **kernel: Any) -> KernelSpec:
     return read_spec(write_spec(folder, spec(**kernel))).kernels[KERNEL]
+
+
+def test_the_page_about_the_spec_lists_its_words() -> None:
+    """Each table of docs/spec.md below its heading, against what the reader knows."""
+    page = (REPOSITORY / "docs/spec.md").read_text()
+    config = {f"config.{word}" for word in words.CONFIG}
+    known = {
+        "The whole file": {"format", "output", "devices.<key>", "kernels.<name>"},
+        "A device": {*words.DEVICE},
+        "A kernel": {*words.KERNEL} - {"config", "translate"} | {*config, "translate.<kernel>"},
+        "Tree": {*words.TREE},
+    }
+    for heading, expected in known.items():
+        (section,) = re.findall(rf"^#+ {heading}\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
+        first_cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+        assert {word for cell in first_cells for word in re.findall("`(.*?)`", cell)} == expected, heading
 
 
 @pytest.mark.parametrize(

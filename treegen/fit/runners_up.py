@@ -20,19 +20,19 @@ BROKEN = round(0.4 * UNIT)
 """The loss that counts where a config may not be launched: about what its runner-up loses."""
 
 _MOST = 4  # runners-up of a row
-_NEW = round(0.03 * UNIT)  # how much faster a runner-up must be that no row launches otherwise
+_GAIN_OF_ANOTHER_CONFIG = round(0.03 * UNIT)  # at least, of a runner-up that no row launches otherwise
 
 
-class Spares:
+class RunnersUp:
     """Finds what a row launches where its configs break a constraint."""
 
     def __init__(
-        self, known: Scenarios, used: set[Config], configs: Sequence[Config], change: Evidence
+        self, grouped: Scenarios, used: set[Config], configs: Sequence[Config], change: Evidence
     ) -> None:
-        problem = known.problem
-        self._used, self._known, self._change = used, known, change
+        problem = grouped.problem
+        self._used, self._grouped, self._change = used, grouped, change
         fallback = problem.kernel.fallback  # follows all others
-        self._configs = [c for c in configs if c != fallback and c in known.column]
+        self._configs = [c for c in configs if c != fallback and c in grouped.column]
         kernel, limits = problem.kernel, problem.device.limits
         steps = set(kernel.features) | set(kernel.derived)
         steps -= set(kernel.fixed)
@@ -57,13 +57,13 @@ class Spares:
 
         rows: the row's scenarios. loss: [scenarios, configs].
         """
-        then = self._best(row.config, row.others, rows, loss)
-        if row.then == then or not row.then or not then or not set(row.then) <= set(self._known.column):
-            return then
-        if self._served(replace(row, then=then)) - self._served(row):
-            return then
-        lost = [self._launched(replace(row, then=spares), rows, loss) for spares in (row.then, then)]
-        return then if self._change.pays((lost[0] - lost[1]).astype(np.float64)) else row.then
+        earlier, best = row.then, self._best(row.config, row.others, rows, loss)
+        if earlier == best or not earlier or not best or not set(earlier) <= set(self._grouped.column):
+            return best
+        if self._served(replace(row, then=best)) - self._served(row):
+            return best
+        before, now = (self._launched(replace(row, then=configs), rows, loss) for configs in (earlier, best))
+        return best if self._change.pays((before - now).astype(np.float64)) else earlier
 
     def _served(self, row: Row) -> set[int]:
         """The models for which some config of the row may always be launched."""
@@ -74,10 +74,10 @@ class Spares:
         """[rows] the loss of what the row launches."""
         result = np.full(len(rows), BROKEN)
         for place, scenario in enumerate(rows):
-            name = self._names[self._known.group[scenario]]
+            name = self._names[self._grouped.group[scenario]]
             for config in row.candidates(name):
-                if self._known.problem.allowed[scenario, self._known.column[config]]:
-                    result[place] = loss[scenario, self._known.column[config]]
+                if self._grouped.problem.allowed[scenario, self._grouped.column[config]]:
+                    result[place] = loss[scenario, self._grouped.column[config]]
                     break
         return result
 
@@ -88,35 +88,35 @@ class Spares:
             own = [others[name], main] if name in others else [main]
             if not any(c in usable and not self._sometimes[c] for c in own):
                 wanting.append((name, usable))
-        spares: list[Config] = []
-        allowed, column = self._known.problem.allowed, self._known.column
+        runners_up: list[Config] = []
+        allowed, column = self._grouped.problem.allowed, self._grouped.column
         left = rows  # scenarios of the row in which none of its configs may be launched
         for own_config in (main, *others.values()):
             if own_config in column:  # a kept row may hold a config that the table no longer has
                 left = left[~allowed[left, column[own_config]]]
-        while wanting and len(spares) < _MOST:
+        while wanting and len(runners_up) < _MOST:
             classes = sorted({self._number[name] for name, _ in wanting})
-            like = left if len(left) else rows[np.isin(self._known.group[rows], classes)]
+            like = left if len(left) else rows[np.isin(self._grouped.group[rows], classes)]
             mean = loss[like if len(like) else rows].mean(axis=0)
             ranked = sorted(
-                (c for c in self._configs if c != main and c not in spares),
-                key=lambda c: (mean[column[c]] + (c not in self._used) * _NEW, c),
+                (c for c in self._configs if c != main and c not in runners_up),
+                key=lambda c: (mean[column[c]] + (c not in self._used) * _GAIN_OF_ANOTHER_CONFIG, c),
             )
             config = next((c for c in ranked if any(c in usable for _, usable in wanting)), None)
             if config is None:
                 break
-            spares.append(config)
+            runners_up.append(config)
             self._used.add(config)
             left = left[~allowed[left, column[config]]]
             if not self._sometimes[config]:
                 wanting = [(name, usable) for name, usable in wanting if config not in usable]
-        return tuple(spares)
+        return tuple(runners_up)
 
 
 def _models(problem: Problem) -> list[dict[str, int]]:
     """Constants of the table's models, and of these with one value changed, halved or doubled."""
-    known = [name for name in problem.kernel.fixed if name in problem.names]
-    raw = [name for name in known if name in problem.kernel.constants] or known
+    fixed = [name for name in problem.kernel.fixed if name in problem.names]
+    raw = [name for name in fixed if name in problem.kernel.constants] or fixed
     if not raw:
         return [{}]
     table = np.unique(np.stack([problem.column(name) for name in raw], axis=1), axis=0)
