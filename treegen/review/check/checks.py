@@ -12,19 +12,18 @@ from pathlib import Path
 
 from treegen.build import build
 from treegen.core.errors import InputError
-from treegen.core.files import IN_KERNEL, read_text, short, try_path
+from treegen.core.files import IN_KERNEL, short, try_path
 from treegen.core.heuristic import split_features
 from treegen.core.problem import Problem, holds
-from treegen.core.spec import Config, DeviceSpec, KernelSpec, Spec
+from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Table
 from treegen.crossval.score import Score
-from treegen.emit.package import emit_package
 from treegen.read.problem import read_table, refuse_failing, spec_problem
 from treegen.review.build_summary import not_kept, title, unfinished, untimed_fallbacks
 from treegen.review.check.compiling import check_compile
 from treegen.review.check.hook import HookDescription, HookFailure, HookProcess, MissingHook
 from treegen.review.check.report import CheckReport
-from treegen.review.modules import Module, expected_modules, read_committed
+from treegen.review.modules import Module, read_committed
 from treegen.review.printing import counted, left_out_words, percent
 from treegen.write.output_folder import differences, foreign_files
 from tuning_table.table import RUN
@@ -130,10 +129,11 @@ def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
 def check_modules(
     spec: Spec, modules: Sequence[Module], unreadable: Sequence[str], tables: Sequence[Problem]
 ) -> CheckReport:
-    """Find files that treegen would print otherwise, questions that no tree may ask, and modules of no table.
+    """Find modules that were edited or belong to no table, and questions that no tree may ask.
 
     Each module's text was compared with what treegen prints as it was read. So it launches what its rows say,
-    asks for every constraint, and reads no feature about which spec and trees do not ask.
+    asks for every constraint, and reads no feature about which spec and trees do not ask. `fresh` compares
+    the other files.
     """
     rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
     inside = sum(module.kernel.in_kernel for module in modules)
@@ -146,22 +146,11 @@ def check_modules(
         for regime, feature in sorted(asked):
             if feature not in split_on[regime]:
                 problems.append(f"{module.path}: {regime} asks about {feature}, which split_on does not name")
-    try:
-        files = emit_package(spec, ((one.kernel, one.device, one.heuristic) for one in modules))
-    except InputError as error:
-        return CheckReport(seen, (*problems, str(error)))
-    known = {path for _, _, path in expected_modules(spec, output)}  # were compared as they were read
-    for path, text in ((output / name, text) for name, text in files.items()):
-        try:
-            if path not in known and read_text(path) != text:
-                problems.append(f"{path}: is not what treegen prints; `treegen build` rewrites it")
-        except InputError as error:
-            problems.append(str(error))
     for kernel in spec.kernels.values():
-        package, inner = output / kernel.name, output / kernel.name / IN_KERNEL
-        known |= {inner / path.name for path in known if path.parent == package and kernel.in_kernel}
-        others = {*package.glob("*.py"), *inner.glob("*.py")} - known - {output / name for name in files}
-        problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
+        known = {f"{name}.py" for name in (*kernel.tables, FALLBACK_DEVICE, "__init__", "config")}
+        folders = output / kernel.name, output / kernel.name / IN_KERNEL
+        others = (path for folder in folders for path in sorted(folder.glob("*.py")))
+        problems += [f"{p}: no table of the spec has such a module" for p in others if p.name not in known]
     return CheckReport(seen, tuple(problems), notes=tuple(_unsure_rows(modules, tables)))
 
 

@@ -22,6 +22,7 @@ _RESOURCES = {
 }
 """The resources that the hook reports of a kernel and that a device may limit, by name."""
 
+_MAX_ERROR = 300  # characters of a compiler's error, which may take pages
 _TRIES = 4000
 _SIZES = tuple(many << exponent for exponent in range(14) for many in (1, 3))
 _ANY = 1 << 31
@@ -180,7 +181,7 @@ def _problems(kernel: KernelSpec, task: CompileTask, outcome: CompileOutcome) ->
     place = f"{kernel.name} on {task.device}, {task.case.target}"
     start = f"{place}: {kernel.constant_name(task.config)}{f' ({sizes})' if sizes else ''}"
     if outcome.error is not None:
-        yield f"{start} does not compile: {outcome.error}"
+        yield f"{start} does not compile: {outcome.error[:_MAX_ERROR]}"
         return
     if not outcome.kernels:
         yield f"{start}: the hook reports no kernel"
