@@ -90,9 +90,8 @@ def compile_heuristic(
     folds, groups = folds_of(problem), group_folds(problem)
     previous = None if fresh else lock.previous(problem)
     kept = previous if isinstance(previous, Heuristic) else None
-    what = f"rows of {problem.kernel.name} on {problem.device.key}"
     parts = [(problem.rows(fold.train), None) for fold in (*folds, *groups)]
-    (fitted, origin), *others = parallel_map(what, _refit, [(problem, kept), *parts])
+    (fitted, origin), *others = parallel_map(f"rows of {problem}", _refit, [(problem, kept), *parts])
     _refuse_failures(problem, fitted)
     fits = [FoldFit(fold, found) for fold, (found, _) in zip((*folds, *groups), others, strict=True)]
     evaluation = evaluate(problem, fits[: len(folds)], fits[len(folds) :])

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import sklearn
 from rich import box
-from rich.console import Console
-from rich.table import Table as Grid
 
 from treegen.core.errors import InputError, one_line, shown
 from treegen.core.problem import UNIT, Problem
@@ -24,7 +22,7 @@ from treegen.fit.costs import copies, groups_of, table_noise
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
-from treegen.review.printing import counted, json_text, left_out_words, progress
+from treegen.review.printing import counted, grid, json_text, left_out_words, plain_console, progress
 from treegen.review.tables import common_rows, read_tables
 from tuning_table import __version__
 
@@ -88,8 +86,7 @@ def evaluate(
         for problem, others in selected:
             by = tuple(hold_out_by) or problem.kernel.hold_out_by
             parts, groups = folds_of(problem, folds), group_folds(problem, by)
-            what = f"{problem.kernel.name} on {problem.device.key}"
-            trained = parallel_map(what, partial(train, problem), [*parts, *groups])
+            trained = parallel_map(str(problem), partial(train, problem), [*parts, *groups])
             scored.append(_scored(problem, by, parts, groups, trained, root))
             rules = learn(problem, fit(problem)) if others else {}
             for other in others:
@@ -175,7 +172,7 @@ def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) ->
         content = {"format": 4, "versions": versions, "folds": folds}
         print(json_text({**content, "tables": tables}), end="")
         return
-    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = plain_console(width=_WIDTH, soft_wrap=True)
     for table in tables:
         left_out = f" ({table['left_out']})" if table["left_out"] else ""
         size = f"{table['scenarios']} scenarios{left_out} x {table['configs']} configs"
@@ -188,12 +185,7 @@ def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) ->
             console.print(f"### Fitted to the whole table, scored by {one_line(table['table'])}\n")
             console.print(f"{size}, {table['known'] or 'none'} of them trained on.\n")
         rows = [_row(score, held_out=table["held_out"]) for score in table["scores"]]
-        grid = Grid(box=box.MARKDOWN)
-        for name in rows[0]:
-            grid.add_column(name, justify="left" if name == "chosen by" else "right", no_wrap=True)
-        for row in rows:
-            grid.add_row(*row.values())
-        console.print(grid)
+        console.print(grid(rows, ["chosen by"], box=box.MARKDOWN))
         ours = next(score["folds"].quality for score in table["scores"] if score["way"] == OURS)
         notes = []
         if ours.worst_scenario is not None:

@@ -18,7 +18,7 @@ from treegen.core.problem import UNTIMED, Problem, broken_invariant
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
 from treegen.review.modules import TunedModule
-from treegen.review.printing import condition, microseconds, value_words
+from treegen.review.printing import condition, microseconds, plain_console, value_words
 from treegen.review.shapes import FeatureSpace, Shape, complete, doublings, independent, outside
 
 _WIDTH = 100
@@ -199,7 +199,7 @@ def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, dista
 
 def show(explanation: Explanation, kernel: KernelSpec, console: Console | None = None) -> None:
     """Print an explanation; colours only where the console has them."""
-    console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
+    console = console or plain_console(width=_WIDTH)
     one, shape = explanation, explanation["shape"]
 
     def listed(names: Iterable[str], values: Mapping[str, int]) -> str:

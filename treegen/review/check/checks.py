@@ -19,7 +19,7 @@ from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, S
 from treegen.core.table import Table
 from treegen.crossval.score import Score
 from treegen.read.problem import read_table, refuse_failing, spec_problem
-from treegen.review.build_summary import not_kept, title, unfinished, untimed_fallbacks
+from treegen.review.build_summary import not_kept, unfinished, untimed_fallbacks
 from treegen.review.check.compiling import check_compile
 from treegen.review.check.hook import HookDescription, HookFailure, HookProcess, MissingHook
 from treegen.review.check.report import CheckReport
@@ -113,7 +113,7 @@ def check_tables(spec: Spec) -> tuple[CheckReport, list[Problem] | None]:
                 usable = False
     seen = f"{counted(len(folders), 'table')} of the spec, {len(beside)} beside them"
     scenarios = counted(sum(len(table.scenarios) for table in tables.values()), "scenario")
-    notes = [f"{title(one)}: {words}" for one in found if (words := left_out_words(one))]
+    notes = [f"{one}: {words}" for one in found if (words := left_out_words(one))]
     notes += [*unfinished(found), *untimed_fallbacks(found)] if usable else []
     report = CheckReport(f"{seen}, {scenarios}", tuple(problems), notes=tuple(notes))
     return report, found if usable else None
