@@ -14,7 +14,7 @@ from rich import box
 
 from treegen.core.errors import InputError, one_line, shown
 from treegen.core.problem import UNIT, Problem
-from treegen.crossval.folds import FOLDS, Fold, HeldOut, folds_of, group_folds, with_error
+from treegen.crossval.folds import FOLDS, Fold, folds_of, group_folds, held_out
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import FOREST, OURS, SINGLE, Rule, learn
 from treegen.crossval.score import Ints, costs_of
@@ -133,22 +133,20 @@ def _scored(
     root: Path,
 ) -> ScoredTable:
     """One score per way from its choices in all folds of scenarios, then of groups."""
-    number = groups_of(problem, by)
-
-    def held_out(way: str, folds: Sequence[Fold], trained: Sequence[Trained], group: Ints) -> HeldOut:
-        cost = np.empty(len(problem.cost), dtype=np.int64)
-        for fold, found in zip(folds, trained, strict=True):
-            cost[fold.test] = found[way][0]
-        return with_error(cost, problem, group)
-
-    scores = []
+    number, scores = groups_of(problem, by), []
     for way in trained[0]:
-        of_folds, of_groups = trained[: len(folds)], trained[len(folds) :]
-        _, cells, configs = zip(*(found[way] for found in of_folds), strict=True)
-        score = {"way": way, "folds": held_out(way, folds, of_folds, copies(problem.features))}
-        score["groups"] = held_out(way, groups, of_groups, number) if groups else None
-        mean_cells = None if None in cells else sum(cells) / len(folds)
-        scores.append({**score, "cells": mean_cells, "configs": sum(configs) / len(folds)})
+        costs = [found[way][0] for found in trained]
+        _, cells, configs = zip(*(found[way] for found in trained[: len(folds)]), strict=True)
+        of_groups = held_out(problem, groups, costs[len(folds) :], number) if groups else None
+        scores.append(
+            {
+                "way": way,
+                "folds": held_out(problem, folds, costs[: len(folds)], copies(problem.features)),
+                "groups": of_groups,
+                "cells": None if None in cells else sum(cells) / len(folds),
+                "configs": sum(configs) / len(folds),
+            }
+        )
     return {
         "kernel": problem.kernel.name,
         "device": problem.device.key,

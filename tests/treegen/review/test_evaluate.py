@@ -26,7 +26,7 @@ from treegen_builders import (
 from treegen.cli.main import main
 from treegen.core.problem import Problem
 from treegen.crossval import peers
-from treegen.crossval.folds import cross_validate, evaluate, folds_of, group_folds, split_copies
+from treegen.crossval.folds import cross_validate, split_copies
 from treegen.crossval.peers import Rule
 from treegen.crossval.score import Ints
 from treegen.fit.costs import copies
@@ -111,7 +111,7 @@ def grouped(tmp_path: Path) -> Path:
 
 def test_both_held_out_figures_are_those_of_build(grouped: Path, capsys: Capture) -> None:
     ((made, _),) = read_tables(read_spec(grouped), None, None)
-    expected = evaluate(made, *(cross_validate(made, fit, of) for of in (folds_of(made), group_folds(made))))
+    expected = cross_validate(made, fit)
     (found,) = _figures(grouped, capsys, "--folds", 5)["tables"]
     assert expected is not None and expected.groups is not None
     assert (found["groups"], found["group_by"]) == (4, ["heads"])
