@@ -27,7 +27,7 @@ from treegen.fit.decide import ABSENT
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
-from treegen.review.modules import Module, read_modules
+from treegen.review.modules import Module, missing_module, read_modules
 from treegen.review.printing import condition, counted, left_out_words, microseconds, progress, value_words
 from treegen.review.tables import read_tables
 from treegen.write.files import check_replaceable, check_writable, write_files
@@ -50,18 +50,15 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
     spec = read_spec(find_spec(spec_path))
     modules = read_modules(spec)
     problems = [problem for problem, _ in read_tables(spec, kernel, device)]
-    for problem in problems:
-        if (problem.kernel.name, problem.device.key) not in modules:
-            missing = spec.output / problem.kernel.name / f"{problem.device.key}.py"
-            raise InputError(missing, "no such module; run `treegen build`")
+    keys = [(problem.kernel.name, problem.device.key) for problem in problems]
+    if missing := [key for key in keys if key not in modules]:
+        raise missing_module(spec, missing[0])
     worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
     jobs = min(os.cpu_count() or 1, len(problems), max(1, worth))
     with progress() as tell, processes(jobs, tell) as parallel_map:
         unseen = parallel_map("cross-validating", partial(cross_validate, fit=fit), problems)
-    sections = [
-        section(problem, modules[problem.kernel.name, problem.device.key], figures)
-        for problem, figures in zip(problems, unseen, strict=True)
-    ]
+    parts = zip(problems, keys, unseen, strict=True)
+    sections = [section(problem, modules[key], figures) for problem, key, figures in parts]
     text = page(sections)
     write_files(out.parent, {out.name: text})
     print(f"{out}: {counted(len(sections), 'section')}, {len(text.encode()):,} bytes")

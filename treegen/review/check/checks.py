@@ -58,11 +58,11 @@ def run_checks(spec: Spec, names: Collection[str], jobs: int) -> Iterator[tuple[
 def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str, Callable[[], CheckReport]]:
     """Every check by name. Tables and modules are read once."""
     tables = cache(lambda: check_tables(spec))
-    committed = cache(lambda: _read_modules(spec))
+    committed = cache(lambda: [*read_committed(spec, short(spec.output)).values()])
 
     def compiling() -> CheckReport:
-        modules, unreadable = committed()
-        if unreadable:
+        modules = [one for one in committed() if isinstance(one, Module)]
+        if len(modules) < len(committed()):
             return CheckReport(not_run=("a module cannot be read",))
         return _by_hooks(
             spec,
@@ -78,7 +78,7 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
 
     return {
         "tables": lambda: tables()[0],
-        "modules": lambda: check_modules(spec, *committed(), tables()[1] or ()),
+        "modules": lambda: check_modules(spec, committed(), tables()[1] or ()),
         "code": lambda: _by_hooks(
             spec, hooks, lambda kernel, hook, code: check_code(kernel, code, spec.devices.values())
         ),
@@ -119,27 +119,19 @@ def check_tables(spec: Spec) -> tuple[CheckReport, list[Problem] | None]:
     return report, found if usable else None
 
 
-def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
-    """Every module that a build of the spec writes, in the spec's order, and why others cannot be read."""
-    found = [one for _, one in read_committed(spec, short(spec.output)).values()]
-    unreadable = dict.fromkeys(one for one in found if isinstance(one, str))
-    return [one for one in found if isinstance(one, Module)], [*unreadable]
-
-
-def check_modules(
-    spec: Spec, modules: Sequence[Module], unreadable: Sequence[str], tables: Sequence[Problem]
-) -> CheckReport:
+def check_modules(spec: Spec, committed: Sequence[Module | str], tables: Sequence[Problem]) -> CheckReport:
     """Find modules that were edited or belong to no table, and questions that no tree may ask.
 
     Each module's text was compared with what treegen prints as it was read. So it launches what its rows say,
     asks for every constraint, and reads no feature about which spec and trees do not ask. `fresh` compares
     the other files.
     """
+    modules = [one for one in committed if isinstance(one, Module)]
     rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
     inside = sum(module.kernel.in_kernel for module in modules)
     seen = f"{counted(len(modules), 'module')}, {counted(rows, 'row')}"
     seen = f"{seen}, {inside} for kernels" if inside else seen
-    problems, output = list(unreadable), short(spec.output)
+    problems, output = [*dict.fromkeys(one for one in committed if isinstance(one, str))], short(spec.output)
     for module in modules:
         split_on = {regime.name: regime.split_on for regime in module.kernel.regimes}
         asked = {(r.name, f) for r in module.heuristic.regimes for f in split_features(r.tree)}

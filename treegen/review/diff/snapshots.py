@@ -87,15 +87,12 @@ def _read_folder(
     texts = {path.relative_to(output).as_posix(): read_text(path) for path in paths if path.is_file()}
     found = read_committed(spec, output, older=older)
     modules = {
-        (kernel, key): one for (kernel, key), (_, one) in found.items() if f"{kernel}/{key}.py" in texts
+        (kernel, key): one if isinstance(one, Module) or temporary is None else _named(one, name, temporary)
+        for (kernel, key), one in found.items()
+        if f"{kernel}/{key}.py" in texts
     }
     if not modules:
         raise InputError(output, f"holds no generated module of {', '.join(spec.kernels)}")
-    if temporary is not None:
-        modules = {
-            key: one if isinstance(one, Module) else _named(one, name, temporary)
-            for key, one in modules.items()
-        }
     return Snapshot(name, spec, texts, modules, temporary)
 
 
