@@ -22,7 +22,7 @@ from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.read.problem import read_table, spec_problem
 from treegen.read.spec import find_spec, read_spec
-from treegen.write.lock import read_lock
+from treegen.write.lock import Lock, read_lock
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
 """The device of the `default` module, which serves GPUs that the spec does not name."""
@@ -74,18 +74,25 @@ def read_committed(spec: Spec, output: Path, *, older: bool = False) -> dict[Mod
     older: accept what another version of treegen printed, too, if the lock has its SHA-256.
     """
     found: dict[ModuleKey, Module | str] = {}
+    lock: Lock | str
+    try:
+        lock = read_lock(output)
+    except InputError as error:
+        lock = str(error)
     for kernel in spec.kernels.values():
         for key in ((kernel.name, device) for device in (*kernel.tables, FALLBACK_DEVICE)):
             device = spec.devices.get(key[1], NO_DEVICE)
             try:
-                found[key] = _read_module(kernel, device, _path(output, key), older)
+                found[key] = _read_module(kernel, device, _path(output, key), lock, older)
             except InputError as error:
                 found[key] = str(error)
     return found
 
 
-def _read_module(kernel: KernelSpec, device: DeviceSpec, path: Path, older: bool) -> Module:
-    text, lock = read_text(path), read_lock(path.parent.parent)
+def _read_module(kernel: KernelSpec, device: DeviceSpec, path: Path, lock: Lock | str, older: bool) -> Module:
+    text = read_text(path)
+    if isinstance(lock, str):
+        raise InputErrors(lock)
     try:
         found = lock.stored(kernel, device.key)
     except InputError as error:
