@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,25 +75,21 @@ def read_committed(spec: Spec, output: Path, *, older: bool = False) -> dict[Mod
     older: accept what another version of treegen printed, too, if the lock has its SHA-256.
     """
     found: dict[ModuleKey, Module | str] = {}
-    lock: Lock | str
-    try:
-        lock = read_lock(output)
-    except InputError as error:
-        lock = str(error)
+    lock_in = cache(read_lock)
     for kernel in spec.kernels.values():
         for key in ((kernel.name, device) for device in (*kernel.tables, FALLBACK_DEVICE)):
             device = spec.devices.get(key[1], NO_DEVICE)
             try:
-                found[key] = _read_module(kernel, device, _path(output, key), lock, older)
+                found[key] = _read_module(kernel, device, _path(output, key), lock_in, older)
             except InputError as error:
                 found[key] = str(error)
     return found
 
 
-def _read_module(kernel: KernelSpec, device: DeviceSpec, path: Path, lock: Lock | str, older: bool) -> Module:
-    text = read_text(path)
-    if isinstance(lock, str):
-        raise InputErrors(lock)
+def _read_module(
+    kernel: KernelSpec, device: DeviceSpec, path: Path, lock_in: Callable[[Path], Lock], older: bool
+) -> Module:
+    text, lock = read_text(path), lock_in(path.parent.parent)
     try:
         found = lock.stored(kernel, device.key)
     except InputError as error:
