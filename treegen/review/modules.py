@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core import expr
-from treegen.core.errors import InputError, InputErrors, shown
+from treegen.core.errors import InputError, InputErrors
 from treegen.core.files import digest, read_text, try_path
 from treegen.core.heuristic import Heuristic, paths
 from treegen.core.problem import Problem
@@ -23,6 +23,7 @@ from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.read.problem import read_table, spec_problem
 from treegen.read.spec import find_spec, read_spec
+from treegen.review.tables import selected
 from treegen.write.lock import Lock, read_lock
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
@@ -148,13 +149,10 @@ class TunedModule:
 def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str | None) -> TunedModule:
     """Read a kernel's module and table; without a device, of the first that has both. Raises InputError."""
     spec = read_spec(find_spec(spec_path))
-    (kernel,) = spec.selected(kernel_name)
-    if device not in (None, *kernel.tables) or not kernel.tables:
-        what = f"names no table of {kernel.name} for the device {shown(str(device))}"
-        raise InputError(spec.path, f"{what}; there are: {', '.join(kernel.tables)}")
+    (kernel, first), *_ = selected(spec, kernel_name, device)
     modules = read_modules(spec)
     ready = [key for key in kernel.tables if (kernel.name, key) in modules]
-    key = device or next(iter(ready or kernel.tables))
+    key = device or next(iter(ready), first)
     if key not in ready:
         raise missing_module(spec, (kernel.name, key))
     others = tuple(other for other in ready if other != key)

@@ -195,6 +195,12 @@ def test_wrong_use_is_one_line(
     assert names in refusal(tmp_path, "eval", *options)
 
 
+@pytest.mark.parametrize("command", [["eval"], ["report"], ["explain", "scale", "rows=1"]])
+def test_a_spec_without_tables_is_refused(tmp_path: Path, refusal: Refuse, command: list[str]) -> None:
+    path = write_project(tmp_path, spec(tables={}))
+    assert refusal(tmp_path, *command, "--spec", path).startswith(f"{path}: ")
+
+
 def test_all_input_is_read_before_anything_is_fitted(
     two_devices: Path, tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

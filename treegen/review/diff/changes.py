@@ -15,7 +15,7 @@ from treegen.core.heuristic import broken
 from treegen.core.launches import UNKNOWN
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import FALLBACK_DEVICE, Config, Spec, is_model, serving
-from treegen.crossval.score import Ints, columns_in, launched, times_of
+from treegen.crossval.score import Ints, launched, times_of
 from treegen.fit.costs import table_noise
 from treegen.read.problem import build_problem, read_table, refuse_other_gpu
 from treegen.review.diff.prices import Price, Rules, price
@@ -223,7 +223,7 @@ class _Comparison:
     def priced(self, before: Module, after: Module, problem: Problem) -> ModuleChange:
         """What another config costs in the scenarios of a table, by pairs of configs."""
         sides = [launched(problem, one.kernel, one.device.limits, one.heuristic) for one in (before, after)]
-        times = [times_of(columns_in(problem, side.configs, side.config), problem) for side in sides]
+        times = [times_of(side, problem) for side in sides]
         differs = other_config(after.kernel, *sides)
         rules = Rules(self.threshold, table_noise(problem.table) / UNIT, problem.table.cells)
         ids = np.array(problem.scenarios)
