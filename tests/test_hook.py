@@ -22,7 +22,7 @@ from attn_kernels.planning import plan
 from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
 from treegen.review.check.checks import check_code
-from treegen.review.check.hook import GROUP, CompileCase, checked_outcome, describe
+from treegen.review.check.hook import GROUP, CompileCase, CompileOutcome, HookDescription, checked
 
 REPOSITORY = Path(__file__).parents[1]
 SPEC = read_spec(REPOSITORY / "treegen.yaml")
@@ -54,7 +54,7 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
     assert kernel.hook in entries
     place, _, name = entries[kernel.hook].partition(":")
     assert getattr(importlib.import_module(place), name) is hook
-    described = describe(hook)
+    described = checked(HookDescription, hook)
     assert described.parameters["block_m"] is None
     assert described.parameters["tma"] == 0
     assert described.refused
@@ -93,7 +93,7 @@ def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(
     assert text.count(limit) == 1
     (tmp_path / "treegen.yaml").write_text(text.replace(limit, wrong))
     kernel = read_spec(tmp_path / "treegen.yaml").kernels[(KERNEL if hook is HOOK else MIXED).name]
-    problems = check_code(kernel, describe(hook), [SPEC.devices["nvidia_h200"]]).problems
+    problems = check_code(kernel, checked(HookDescription, hook), [SPEC.devices["nvidia_h200"]]).problems
     assert problems
     assert all("refuses" in problem for problem in problems)
 
@@ -106,7 +106,7 @@ def test_what_needs_parts_compiles_the_kernel_that_divides(
     nothing = dict.fromkeys(TILE, 0)
     ways = [CompileCase(target, way, nothing, ANY) for way in ("separate", "single")]
     pod = case("pod", target, {**ANY, "head_size": 64}, block_m=128, tile_size=64)
-    outcomes = [checked_outcome(outcome) for outcome in MIXED_HOOK.compile([*ways, pod], 1)]
+    outcomes = [checked(CompileOutcome, outcome) for outcome in MIXED_HOOK.compile([*ways, pod], 1)]
     assert [outcome.error for outcome in outcomes] == [None] * 3
     of_pod = {"divide", "schedule", "hopper"} if target == "sm_90" else {"divide"}
     assert [set(outcome.kernels) for outcome in outcomes] == [{"divide"}, {"divide"}, of_pod]
@@ -168,7 +168,7 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
         case(target="sm_123", largest=fp8),
         case(block_m=24),
     ]
-    nvidia, amd, unknown, impossible = map(checked_outcome, HOOK.compile(cases, 2))
+    nvidia, amd, unknown, impossible = (checked(CompileOutcome, one) for one in HOOK.compile(cases, 2))
     assert os.environ["TRITON_INTERPRET"] == "1"
     for outcome in (nvidia, amd):
         assert outcome.error is None

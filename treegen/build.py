@@ -14,7 +14,7 @@ from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.crossval.built import Build, DeviceHeuristic
-from treegen.crossval.folds import FoldFit, evaluate, folds_of, group_folds
+from treegen.crossval.folds import evaluate, folds_of, group_folds
 from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
 from treegen.crossval.score import Score, with_comments
 from treegen.emit.package import emit_package
@@ -89,18 +89,17 @@ def compile_heuristic(
     problem: Problem, lock: Lock, parallel_map: ParallelMap, *, fresh: bool
 ) -> DeviceHeuristic:
     """One problem's heuristic: fitted from the previous one, and cross-validated."""
-    folds, groups = folds_of(problem), group_folds(problem)
     previous = None if fresh else lock.previous(problem)
     kept = previous if isinstance(previous, Heuristic) else None
-    what = f"rows of {problem.kernel.name} on {problem.device.key}"
-    parts = [(problem.rows(fold.train), None) for fold in (*folds, *groups)]
-    tasks = [partial(refit, part, before) for part, before in ((problem, kept), *parts)]
-    (fitted, origin), *others = parallel_map(what, call, tasks)
+    folds = (*folds_of(problem), *group_folds(problem))
+    tasks = [(problem, kept), *((problem.rows(fold.train), None) for fold in folds)]
+    (fitted, origin), *others = parallel_map(
+        f"rows of {problem}", call, [partial(refit, part, before) for part, before in tasks]
+    )
     if failing := Score.of(problem, fitted).quality.failed:  # no rows within the budget avoid it
         what = f"{failing} scenarios would get a config that failed: too few rows"
         raise InputError(problem.table.folder, f"{problem.kernel.name}: {what}")
-    fits = [FoldFit(fold, heuristic) for fold, (heuristic, _) in zip((*folds, *groups), others, strict=True)]
-    evaluation = evaluate(problem, fits[: len(folds)], fits[len(folds) :])
+    evaluation = evaluate(problem, [heuristic for heuristic, _ in others])
     why = previous if isinstance(previous, str) else None
     if kept is not None and origin is Origin.FRESH:
         why = "a fresh fit is more than 0.5% faster by this table"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from treegen.core.expr import evaluate
 from treegen.core.problem import holds
-from treegen.core.spec import Config, KernelSpec, ModelClass, Regime
+from treegen.core.spec import Config, Constraint, KernelSpec, ModelClass, Regime
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,17 @@ def first(entries: tuple[Regime, ...] | tuple[ModelClass, ...], values: Mapping[
     return next(entry.name for entry in entries if entry.when is None or evaluate(entry.when, values))
 
 
+def broken(config: Config, kernel: KernelSpec, values: Mapping[str, int]) -> Iterator[Constraint]:
+    """The constraints that a config breaks, of those that the known values of features and limits decide."""
+    known = {**values, **dict(config.parameters)}
+    for rule in kernel.constraints:
+        if rule.binds(config) and rule.names <= known.keys() and not holds(rule, known):
+            yield rule
+
+
 def fits(config: Config, kernel: KernelSpec, values: Mapping[str, int]) -> bool:
     """Return whether a config meets all constraints that the known values of features and limits decide."""
-    point = {**values, **dict(config.parameters)}
-    return all(
-        holds(rule, point) for rule in kernel.constraints if rule.binds(config) and rule.names <= point.keys()
-    )
+    return next(broken(config, kernel, values), None) is None
 
 
 def split_features(tree: StepTree) -> tuple[str, ...]:

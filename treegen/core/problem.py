@@ -63,6 +63,9 @@ class Problem:
     weight: npt.NDArray[np.int64]  # [scenarios] how much each counts, from 1 to GREATEST_WEIGHT
     table_columns: tuple[int, ...]  # [configs] the column of the table that holds each config
 
+    def __str__(self) -> str:
+        return f"{self.kernel.name} on {self.device.key}"
+
     def rows(self, index: npt.NDArray[np.int64]) -> Problem:
         """The same problem on some of its scenarios."""
         return replace(

@@ -33,14 +33,6 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class FoldFit:
-    """What was fitted to a fold's training scenarios."""
-
-    fold: Fold
-    heuristic: Heuristic
-
-
-@dataclass(frozen=True)
 class HeldOut:
     """The figures of fits on what they have not seen."""
 
@@ -89,33 +81,15 @@ def _folds(number: Ints, most: int) -> tuple[Fold, ...]:
     return () if count == 1 else split_copies(number, min(most, count))
 
 
-def cross_validate(
-    problem: Problem, fit: Callable[[Problem], Heuristic], folds: Sequence[Fold]
-) -> tuple[FoldFit, ...]:
-    """What is fitted without each fold."""
-    return tuple(FoldFit(fold, fit(problem.rows(fold.train))) for fold in folds)
+def held_out(problem: Problem, folds: Sequence[Fold], costs: Sequence[Ints], group: Ints) -> HeldOut:
+    """The figures of choices in folds that hold out each scenario once.
 
-
-def held_out_costs(problem: Problem, fits: Sequence[FoldFit]) -> Ints:
-    """[scenarios] the cost of the choice of the fit that has not seen the scenario."""
-    cost = np.empty(len(problem.cost), dtype=np.int64)
-    for found in fits:
-        cost[found.fold.test] = Score.of(problem.rows(found.fold.test), found.heuristic).cost
-    return cost
-
-
-def held_out(problem: Problem, fits: Sequence[FoldFit], group: Ints) -> HeldOut | None:
-    """The figures of fits on their folds; None for fewer than ten scenarios, or no fold."""
-    if not fits or len(problem.cost) < 2 * FOLDS:
-        return None
-    return with_error(held_out_costs(problem, fits), problem, group)
-
-
-def with_error(cost: Ints, problem: Problem, group: Ints) -> HeldOut:
-    """The figures of a choice in each of a problem's scenarios.
-
-    cost: [scenarios]. group: [scenarios] equal for those that are not independent: copies, or of one model.
+    costs: of each fold's choices in its test scenarios. group: [scenarios] equal for those that are not
+    independent: copies, or of one model.
     """
+    cost = np.empty(len(problem.cost), dtype=np.int64)
+    for fold, of_fold in zip(folds, costs, strict=True):
+        cost[fold.test] = of_fold
     found = quality(cost, problem.scenarios, problem.table.cells)
     if found.slowdown is None:
         return HeldOut(found, standard_error((cost > 0) * UNIT, group))
@@ -130,23 +104,35 @@ def standard_error(cost: Ints, group: Ints) -> float:
     return math.sqrt(math.fsum((sums**2).tolist()) * count / max(1, count - 1)) / len(cost)
 
 
-def evaluate(problem: Problem, fits: Sequence[FoldFit], group_fits: Sequence[FoldFit]) -> Evaluation | None:
-    """Held-out figures of our fits and of a classifier; None where ours has none.
+def cross_validate(problem: Problem, fit: Callable[[Problem], Heuristic]) -> Evaluation | None:
+    """Held-out figures of a way to fit; None for fewer than ten scenarios, or copies of one."""
+    folds = (*folds_of(problem), *group_folds(problem))
+    return evaluate(problem, [fit(problem.rows(fold.train)) for fold in folds])
+
+
+def evaluate(problem: Problem, fits: Sequence[Heuristic]) -> Evaluation | None:
+    """Held-out figures of our fits and of a classifier; None where `cross_validate` has none.
+
+    fits: to the training scenarios of the folds of scenarios, then to those of the folds of groups.
 
     The classifier is scikit-learn's DecisionTreeClassifier, trained on the winners. It may ask about the same
     features, and has as many leaves as our fit of that fold has cells. It breaks ties at random, so its
     figures are means over seeds.
     """
-    ours = held_out(problem, fits, copies(problem.features))
-    if ours is None:
+    folds, groups = folds_of(problem), group_folds(problem)
+    if not folds or len(problem.cost) < 2 * FOLDS:
         return None
+    tests = [problem.rows(fold.test) for fold in (*folds, *groups)]
+    costs = [Score.of(test, fitted).cost for test, fitted in zip(tests, fits, strict=True)]
     theirs: list[Ints] = []
     ids: list[str] = []
-    for found in fits:
-        known, unseen = problem.rows(found.fold.train), problem.rows(found.fold.test)
+    for fold, unseen, fitted in zip(folds, tests, fits, strict=False):
         for seed in _CLASSIFIER_SEEDS:
-            rule = classifier(known, cells_of(found.heuristic), seed)
+            rule = classifier(problem.rows(fold.train), cells_of(fitted), seed)
             theirs.append(costs_of(rule.columns(unseen), unseen))
             ids += unseen.scenarios
-    groups = held_out(problem, group_fits, groups_of(problem))
-    return Evaluation(ours, groups, quality(np.concatenate(theirs), tuple(ids), problem.table.cells))
+    return Evaluation(
+        held_out(problem, folds, costs[: len(folds)], copies(problem.features)),
+        held_out(problem, groups, costs[len(folds) :], groups_of(problem)) if groups else None,
+        quality(np.concatenate(theirs), tuple(ids), problem.table.cells),
+    )

@@ -123,8 +123,9 @@ def columns_in(problem: Problem, configs: tuple[Config, ...], chosen: Ints) -> I
     return np.array([*columns, ABSENT])[np.where(chosen == UNKNOWN, len(columns), chosen)]
 
 
-def times_of(columns: Ints, problem: Problem) -> Floats:
-    """[scenarios] microseconds of choices; NaN is not timed, inf failed. columns: as in `costs_of`."""
+def times_of(found: Launches, problem: Problem) -> Floats:
+    """[scenarios] microseconds of what is launched; NaN is not timed, inf failed."""
+    columns = columns_in(problem, found.configs, found.config)
     times = problem.times()[np.arange(len(columns)), columns]
     return np.where(columns == ABSENT, np.nan, times)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from treegen.core import expr
-from treegen.core.heuristic import Heuristic, RegimeRows, Split, StepTree, fits, split_features
-from treegen.core.spec import Config, Constraint, KernelSpec
+from treegen.core.heuristic import Heuristic, RegimeRows, Split, StepTree, broken, split_features
+from treegen.core.spec import Constraint, KernelSpec
 from treegen.emit.templating import environment, indented
 
 
@@ -144,7 +143,8 @@ class _Module:
         rules = []
         for rule in self._kernel.constraints:
             bound = [config for config in configs if rule.binds(config)]
-            if not bound or (not self._features(rule.test) and self._all_meet(rule, bound)):
+            breaks = any(rule in broken(config, self._kernel, self._limits) for config in bound)
+            if not bound or not (breaks or self._features(rule.test)):
                 continue
             of_config = {expr.Name(p): expr.Name(f"config.{p}") for p in self._kernel.parameters}
             test = expr.replace(rule.test, of_config)  # type: ignore[arg-type]
@@ -156,10 +156,6 @@ class _Module:
                 text = f"{other} or {self._text(test, expr.PRECEDENCE['or'])}"
             rules.append((rule, text))
         return rules
-
-    def _all_meet(self, rule: Constraint, configs: Collection[Config]) -> bool:
-        alone = replace(self._kernel, constraints=(rule,))
-        return all(fits(config, alone, self._limits) for config in configs)
 
 
 def _not_in(names: Iterable[str]) -> str:

@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 
 from rich import box
-from rich.console import Console
-from rich.table import Table as Grid
 
 from treegen.core.problem import Problem
-from treegen.core.table import Cells, Table, needless
+from treegen.core.table import Cells, needless
 from treegen.crossval.built import DeviceHeuristic
 from treegen.crossval.folds import HeldOut
 from treegen.crossval.score import Quality, Score
-from treegen.review.printing import counted, left_out_words
+from treegen.review.printing import counted, grid, left_out_words, plain_console
 
-_NUMBERS = ("scenarios", "rows", "configs")
-_COLUMNS = ("device", *_NUMBERS, "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
+_LEFT = ("device", "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
 MOST_KERNELS = 8  # that are all shown
 WEAK, MOST_UNTIMED = 1.1, 0.05  # of many kernels, one with a greater slowdown or share is shown
 _WIDTH = 1000  # no cell is cut; the table has at most 120 columns for keys of up to 16 characters
@@ -29,19 +26,14 @@ def show_heuristics(heuristics: Sequence[DeviceHeuristic]) -> None:
     Of more than MOST_KERNELS, as a whole package has, print those alone that deserve a look, and a line about
     all.
     """
-    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
+    console = plain_console(width=_WIDTH)
     kernels = list(dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics))
     many = len(kernels) > MOST_KERNELS
     shown = [heuristic for heuristic in heuristics if not many or _is_weak(heuristic)]
     for kernel in kernels:
-        grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for column in _COLUMNS:
-            grid.add_column(column, justify="right" if column in _NUMBERS else "left", no_wrap=True)
-        for heuristic in shown:
-            if heuristic.problem.kernel.name == kernel:
-                grid.add_row(*_row(heuristic))
-        if grid.row_count:
-            console.print(kernel, "", grid, "", sep="\n")
+        if rows := [_row(found) for found in shown if found.problem.kernel.name == kernel]:
+            table = grid(rows, _LEFT, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+            console.print(kernel, "", table, "", sep="\n")
     lines = [*(_legend(shown) if shown else []), *_notes(heuristics, many=many)]
     console.print(*lines, *([_of_all(heuristics)] if many else []), sep="\n", soft_wrap=True)
 
@@ -70,26 +62,21 @@ def _of_all(heuristics: Sequence[DeviceHeuristic]) -> str:
     return f"{words}{fitted}; {above}; `treegen report` shows all"
 
 
-def _row(found: DeviceHeuristic) -> list[str]:
+def _row(found: DeviceHeuristic) -> dict[str, str]:
     problem, evaluation = found.problem, found.evaluation
     groups = evaluation.groups if evaluation else None
-    return [
-        problem.device.key,
-        _scenarios(problem.table),
-        str(sum(len(regime.rows) for regime in found.heuristic.regimes)),
-        str(len(found.heuristic.configs)),
-        found.origin,
-        _figure(Score.of(problem, found.heuristic).quality),
-        held_out_words(evaluation.folds) if evaluation else "few scenarios",
-        held_out_words(groups) if groups else "one group" if evaluation else "",
-        _figure(evaluation.classifier) if evaluation else "",
-    ]
-
-
-def _scenarios(table: Table) -> str:
-    """How many scenarios a table has, and of how many imported files."""
-    files = table.provenance.get("origin", {}).get("files")
-    return f"{len(table.scenarios)}{f' of {files} files' if files else ''}"
+    files = problem.table.provenance.get("origin", {}).get("files")  # of an import
+    return {
+        "device": problem.device.key,
+        "scenarios": f"{len(problem.table.scenarios)}{f' of {files} files' if files else ''}",
+        "rows": str(sum(len(regime.rows) for regime in found.heuristic.regimes)),
+        "configs": str(len(found.heuristic.configs)),
+        "origin": found.origin,
+        "fitted": _figure(Score.of(problem, found.heuristic).quality),
+        "held-out": held_out_words(evaluation.folds) if evaluation else "few scenarios",
+        "groups held-out": held_out_words(groups) if groups else "one group" if evaluation else "",
+        "scikit-learn": _figure(evaluation.classifier) if evaluation else "",
+    }
 
 
 def _legend(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
@@ -118,7 +105,7 @@ def _legend(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
 def _notes(heuristics: Sequence[DeviceHeuristic], *, many: bool) -> list[str]:
     problems = [heuristic.problem for heuristic in heuristics]
     left_out = ((problem, left_out_words(problem)) for problem in problems)
-    notes = [f"{title(problem)}: {words}." for problem, words in left_out if words]
+    notes = [f"{problem}: {words}." for problem, words in left_out if words]
     ended = unfinished(problems)
     if many and ended:
         ended = [
@@ -126,14 +113,14 @@ def _notes(heuristics: Sequence[DeviceHeuristic], *, many: bool) -> list[str]:
         ]
     notes += [f"{line}." for line in ended]
     notes += [f"{line}." for line in untimed_fallbacks(problems)]
-    notes += [f"{title(problem)}: {line}." for problem in problems for line in _ignored(problem)]
+    notes += [f"{problem}: {line}." for problem in problems for line in _ignored(problem)]
     return notes + not_kept(heuristics)
 
 
 def not_kept(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     """A line for each previous heuristic that a fresh one replaces."""
     return [
-        f"{title(heuristic.problem)}: the previous rows are not kept: {heuristic.why_fresh}."
+        f"{heuristic.problem}: the previous rows are not kept: {heuristic.why_fresh}."
         for heuristic in heuristics
         if heuristic.why_fresh is not None
     ]
@@ -158,12 +145,8 @@ def unfinished(problems: Sequence[Problem]) -> list[str]:
         if run.get("finished") is False:
             cells = f"{run.get('cells_measured', 0):,} of {run.get('cells_possible', 0):,} cells are measured"
             what = f"the tuning run ended early: {cells}, and {len(problem.cost):,} scenarios compare configs"
-            lines.append(f"{title(problem)}: {what}; the same command with a larger budget goes on")
+            lines.append(f"{problem}: {what}; the same command with a larger budget goes on")
     return lines
-
-
-def title(problem: Problem) -> str:
-    return f"{problem.kernel.name} on {problem.device.key}"
 
 
 def _ignored(problem: Problem) -> list[str]:

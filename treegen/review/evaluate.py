@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import sklearn
 from rich import box
-from rich.console import Console
-from rich.table import Table as Grid
 
 from treegen.core.errors import InputError, one_line, shown
 from treegen.core.problem import UNIT, Problem
-from treegen.crossval.folds import FOLDS, Fold, HeldOut, folds_of, group_folds, with_error
+from treegen.crossval.folds import FOLDS, Fold, folds_of, group_folds, held_out
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import FOREST, OURS, SINGLE, Rule, learn
 from treegen.crossval.score import Ints, costs_of
@@ -24,7 +22,7 @@ from treegen.fit.costs import copies, groups_of, table_noise
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
-from treegen.review.printing import counted, json_text, left_out_words, progress
+from treegen.review.printing import counted, grid, json_text, left_out_words, plain_console, progress
 from treegen.review.tables import common_rows, read_tables
 from tuning_table import __version__
 
@@ -88,8 +86,7 @@ def evaluate(
         for problem, others in selected:
             by = tuple(hold_out_by) or problem.kernel.hold_out_by
             parts, groups = folds_of(problem, folds), group_folds(problem, by)
-            what = f"{problem.kernel.name} on {problem.device.key}"
-            trained = parallel_map(what, partial(train, problem), [*parts, *groups])
+            trained = parallel_map(str(problem), partial(train, problem), [*parts, *groups])
             scored.append(_scored(problem, by, parts, groups, trained, root))
             rules = learn(problem, fit(problem)) if others else {}
             for other in others:
@@ -136,22 +133,20 @@ def _scored(
     root: Path,
 ) -> ScoredTable:
     """One score per way from its choices in all folds of scenarios, then of groups."""
-    number = groups_of(problem, by)
-
-    def held_out(way: str, folds: Sequence[Fold], trained: Sequence[Trained], group: Ints) -> HeldOut:
-        cost = np.empty(len(problem.cost), dtype=np.int64)
-        for fold, found in zip(folds, trained, strict=True):
-            cost[fold.test] = found[way][0]
-        return with_error(cost, problem, group)
-
-    scores = []
+    number, scores = groups_of(problem, by), []
     for way in trained[0]:
-        of_folds, of_groups = trained[: len(folds)], trained[len(folds) :]
-        _, cells, configs = zip(*(found[way] for found in of_folds), strict=True)
-        score = {"way": way, "folds": held_out(way, folds, of_folds, copies(problem.features))}
-        score["groups"] = held_out(way, groups, of_groups, number) if groups else None
-        mean_cells = None if None in cells else sum(cells) / len(folds)
-        scores.append({**score, "cells": mean_cells, "configs": sum(configs) / len(folds)})
+        costs = [found[way][0] for found in trained]
+        _, cells, configs = zip(*(found[way] for found in trained[: len(folds)]), strict=True)
+        of_groups = held_out(problem, groups, costs[len(folds) :], number) if groups else None
+        scores.append(
+            {
+                "way": way,
+                "folds": held_out(problem, folds, costs[: len(folds)], copies(problem.features)),
+                "groups": of_groups,
+                "cells": None if None in cells else sum(cells) / len(folds),
+                "configs": sum(configs) / len(folds),
+            }
+        )
     return {
         "kernel": problem.kernel.name,
         "device": problem.device.key,
@@ -175,7 +170,7 @@ def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) ->
         content = {"format": 4, "versions": versions, "folds": folds}
         print(json_text({**content, "tables": tables}), end="")
         return
-    console = Console(width=_WIDTH, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = plain_console(width=_WIDTH, soft_wrap=True)
     for table in tables:
         left_out = f" ({table['left_out']})" if table["left_out"] else ""
         size = f"{table['scenarios']} scenarios{left_out} x {table['configs']} configs"
@@ -188,12 +183,7 @@ def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) ->
             console.print(f"### Fitted to the whole table, scored by {one_line(table['table'])}\n")
             console.print(f"{size}, {table['known'] or 'none'} of them trained on.\n")
         rows = [_row(score, held_out=table["held_out"]) for score in table["scores"]]
-        grid = Grid(box=box.MARKDOWN)
-        for name in rows[0]:
-            grid.add_column(name, justify="left" if name == "chosen by" else "right", no_wrap=True)
-        for row in rows:
-            grid.add_row(*row.values())
-        console.print(grid)
+        console.print(grid(rows, ["chosen by"], box=box.MARKDOWN))
         ours = next(score["folds"].quality for score in table["scores"] if score["way"] == OURS)
         notes = []
         if ours.worst_scenario is not None:

@@ -13,12 +13,12 @@ from rich.text import Text
 
 from treegen.core import expr
 from treegen.core.errors import InputError, one_line
-from treegen.core.heuristic import Choice, Heuristic, Split, StepTree, choose, split_features
-from treegen.core.problem import UNTIMED, Problem, broken_invariant, holds
+from treegen.core.heuristic import Choice, Heuristic, Split, StepTree, broken, choose, split_features
+from treegen.core.problem import UNTIMED, Problem, broken_invariant
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
 from treegen.review.modules import TunedModule
-from treegen.review.printing import condition, microseconds, value_words
+from treegen.review.printing import condition, microseconds, plain_console, value_words
 from treegen.review.shapes import FeatureSpace, Shape, complete, doublings, independent, outside
 
 _WIDTH = 100
@@ -114,19 +114,14 @@ def candidates(
     if choice.model_class in row.others:
         roles.insert(0, f"class {choice.model_class}")
     for config, role in zip(row.candidates(choice.model_class), roles, strict=True):
-        broken = list(_broken(config, kernel, known))
-        yield {"config": kernel.constant_name(config), "role": role, "broken": broken}
+        numbers = {**known, **dict(config.parameters)}
+        filled = {expr.Name(name): expr.Number(value) for name, value in numbers.items()}
+        said = [
+            f"{rule.text}; here {expr.to_text(expr.replace(rule.test, filled))}"  # type: ignore[arg-type]
+            for rule in broken(config, kernel, known)
+        ]
+        yield {"config": kernel.constant_name(config), "role": role, "broken": said}
     yield {"config": kernel.constant_name(kernel.fallback), "role": "fallback", "broken": []}
-
-
-def _broken(config: Config, kernel: KernelSpec, values: Mapping[str, int]) -> Iterator[str]:
-    """The constraints that a config breaks, as the spec spells them, then with the numbers filled in."""
-    known = {**values, **dict(config.parameters)}
-    numbers = {expr.Name(name): expr.Number(value) for name, value in known.items()}
-    for rule in kernel.constraints:
-        if rule.binds(config) and rule.names <= known.keys() and not holds(rule, known):
-            filled = expr.to_text(expr.replace(rule.test, numbers))  # type: ignore[arg-type]
-            yield f"{rule.text}; here {filled}"
 
 
 def alternatives(
@@ -204,7 +199,7 @@ def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, dista
 
 def show(explanation: Explanation, kernel: KernelSpec, console: Console | None = None) -> None:
     """Print an explanation; colours only where the console has them."""
-    console = console or Console(width=_WIDTH, highlight=False, markup=False, emoji=False)
+    console = console or plain_console(width=_WIDTH)
     one, shape = explanation, explanation["shape"]
 
     def listed(names: Iterable[str], values: Mapping[str, int]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core import expr
-from treegen.core.errors import InputError, InputErrors, shown
+from treegen.core.errors import InputError, InputErrors
 from treegen.core.files import digest, read_text, try_path
 from treegen.core.heuristic import Heuristic, paths
 from treegen.core.problem import Problem
@@ -22,7 +23,8 @@ from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.read.problem import read_table, spec_problem
 from treegen.read.spec import find_spec, read_spec
-from treegen.write.lock import read_lock
+from treegen.review.tables import selected
+from treegen.write.lock import Lock, read_lock
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
 """The device of the `default` module, which serves GPUs that the spec does not name."""
@@ -47,52 +49,48 @@ class Module:
     heuristic: Heuristic
 
 
-def expected_modules(spec: Spec, output: Path) -> Iterator[tuple[KernelSpec, DeviceSpec, Path]]:
-    """The kernel, device and path of every module that a build of the spec writes below `output`.
-
-    They come in the spec's order; each kernel's `default` module is its last.
-    """
-    for kernel in spec.kernels.values():
-        for key in (*kernel.tables, FALLBACK_DEVICE):
-            yield kernel, spec.devices.get(key, NO_DEVICE), output / kernel.name / f"{key}.py"
-
-
 def read_modules(spec: Spec) -> dict[ModuleKey, Module]:
     """The modules that exist in the spec's output folder.
 
     Raises InputError for one that no build of this spec wrote.
     """
     modules = {}
-    for key, (path, found) in read_committed(spec, spec.output).items():
+    for key, found in read_committed(spec, spec.output).items():
         if isinstance(found, Module):
             modules[key] = found
-        elif try_path(path, Path.is_file):
+        elif try_path(_path(spec.output, key), Path.is_file):
             raise InputErrors(found)
     return modules
 
 
-def read_committed(
-    spec: Spec, output: Path, *, older: bool = False
-) -> dict[ModuleKey, tuple[Path, Module | str]]:
+def _path(output: Path, key: ModuleKey) -> Path:
+    return output / key[0] / f"{key[1]}.py"
+
+
+def read_committed(spec: Spec, output: Path, *, older: bool = False) -> dict[ModuleKey, Module | str]:
     """Every module that a build of the spec writes below `output`, with the rows that the lock there stores.
 
-    In place of a module that treegen does not print for its rows stands why it cannot be read.
+    They come in the spec's order; each kernel's `default` module is its last. In place of a module that
+    treegen does not print for its rows stands why it cannot be read.
 
     older: accept what another version of treegen printed, too, if the lock has its SHA-256.
     """
-    found: dict[ModuleKey, tuple[Path, Module | str]] = {}
-    for kernel, device, path in expected_modules(spec, output):
-        module: Module | str
-        try:
-            module = _read_module(kernel, device, path, older)
-        except InputError as error:
-            module = str(error)
-        found[kernel.name, device.key] = path, module
+    found: dict[ModuleKey, Module | str] = {}
+    lock_in = cache(read_lock)
+    for kernel in spec.kernels.values():
+        for key in ((kernel.name, device) for device in (*kernel.tables, FALLBACK_DEVICE)):
+            device = spec.devices.get(key[1], NO_DEVICE)
+            try:
+                found[key] = _read_module(kernel, device, _path(output, key), lock_in, older)
+            except InputError as error:
+                found[key] = str(error)
     return found
 
 
-def _read_module(kernel: KernelSpec, device: DeviceSpec, path: Path, older: bool) -> Module:
-    text, lock = read_text(path), read_lock(path.parent.parent)
+def _read_module(
+    kernel: KernelSpec, device: DeviceSpec, path: Path, lock_in: Callable[[Path], Lock], older: bool
+) -> Module:
+    text, lock = read_text(path), lock_in(path.parent.parent)
     try:
         found = lock.stored(kernel, device.key)
     except InputError as error:
@@ -151,20 +149,20 @@ class TunedModule:
 def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str | None) -> TunedModule:
     """Read a kernel's module and table; without a device, of the first that has both. Raises InputError."""
     spec = read_spec(find_spec(spec_path))
-    (kernel,) = spec.selected(kernel_name)
-    if device not in (None, *kernel.tables) or not kernel.tables:
-        what = f"names no table of {kernel.name} for the device {shown(str(device))}"
-        raise InputError(spec.path, f"{what}; there are: {', '.join(kernel.tables)}")
+    (kernel, first), *_ = selected(spec, kernel_name, device)
     modules = read_modules(spec)
     ready = [key for key in kernel.tables if (kernel.name, key) in modules]
-    key = device or next(iter(ready or kernel.tables))
+    key = device or next(iter(ready), first)
     if key not in ready:
-        missing = spec.output / kernel.name / f"{key}.py"
-        raise InputError(missing, "no such module; `treegen build` writes it")
+        raise missing_module(spec, (kernel.name, key))
     others = tuple(other for other in ready if other != key)
     problem = spec_problem(kernel, spec.devices[key], read_table(kernel.tables[key]))
     root = spec.path.resolve().parent
     return TunedModule(modules[kernel.name, key], problem, problem.times(), others, root)
+
+
+def missing_module(spec: Spec, key: ModuleKey) -> InputError:
+    return InputError(_path(spec.output, key), "no such module; `treegen build` writes it")
 
 
 def parse_features(words: Sequence[str], values: Mapping[str, Mapping[int, str]]) -> dict[str, int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table as Grid
 
 from treegen.core import expr
 from treegen.core.problem import Problem
@@ -78,10 +79,25 @@ def json_text(content: Mapping[str, Any]) -> str:
     return json.dumps(rounded(content), indent=1, allow_nan=False) + "\n"
 
 
+def plain_console(**options: Any) -> Console:
+    """A console that takes text as it is: none of it is markup, an emoji or worth a colour."""
+    return Console(highlight=False, markup=False, emoji=False, **options)
+
+
+def grid(rows: Sequence[Mapping[str, str]], left: Sequence[str], **options: Any) -> Grid:
+    """Rows by column as a table; columns but those in `left` are aligned right."""
+    found = Grid(**options)
+    for name in rows[0]:
+        found.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+    for row in rows:
+        found.add_row(*row.values())
+    return found
+
+
 @contextlib.contextmanager
 def progress() -> Iterator[ReportProgress]:
     """A function that shows progress in one line of a terminal, and nothing elsewhere."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = plain_console(stderr=True)
     if not console.is_terminal:
         yield lambda what, done, total: None
         return

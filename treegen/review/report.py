@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,15 @@ from treegen.core.launches import UNKNOWN
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
-from treegen.crossval.folds import HeldOut, cross_validate, folds_of, group_folds, held_out
+from treegen.crossval.folds import Evaluation, cross_validate
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import single_best
 from treegen.crossval.score import Quality, Score, costs_of, quality
-from treegen.fit.costs import copies, groups_of
 from treegen.fit.decide import ABSENT
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
-from treegen.review.modules import Module, read_modules
+from treegen.review.modules import Module, missing_module, read_modules
 from treegen.review.printing import condition, counted, left_out_words, microseconds, progress, value_words
 from treegen.review.tables import read_tables
 from treegen.write.files import check_replaceable, check_writable, write_files
@@ -50,18 +50,15 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
     spec = read_spec(find_spec(spec_path))
     modules = read_modules(spec)
     problems = [problem for problem, _ in read_tables(spec, kernel, device)]
-    for problem in problems:
-        if (problem.kernel.name, problem.device.key) not in modules:
-            missing = spec.output / problem.kernel.name / f"{problem.device.key}.py"
-            raise InputError(missing, "no such module; run `treegen build`")
+    keys = [(problem.kernel.name, problem.device.key) for problem in problems]
+    if missing := [key for key in keys if key not in modules]:
+        raise missing_module(spec, missing[0])
     worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
     jobs = min(os.cpu_count() or 1, len(problems), max(1, worth))
     with progress() as tell, processes(jobs, tell) as parallel_map:
-        unseen = parallel_map("cross-validating", _held_out, problems)
-    sections = [
-        section(problem, modules[problem.kernel.name, problem.device.key], figures)
-        for problem, figures in zip(problems, unseen, strict=True)
-    ]
+        unseen = parallel_map("cross-validating", partial(cross_validate, fit=fit), problems)
+    parts = zip(problems, keys, unseen, strict=True)
+    sections = [section(problem, modules[key], figures) for problem, key, figures in parts]
     text = page(sections)
     write_files(out.parent, {out.name: text})
     print(f"{out}: {counted(len(sections), 'section')}, {len(text.encode()):,} bytes")
@@ -76,19 +73,13 @@ def page(sections: Sequence[Section]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"figure": figure, "config": config_words, "condition": condition}
-    environment.filters["held_out"] = lambda found, without: held_out_words(found) if found else without
+    environment.filters |= {"figure": figure, "held_out": held_out_words}
+    environment.filters |= {"config": config_words, "condition": condition}
     template = environment.get_template("report.html.j2")
     return template.render(sections=sections, mark=MARK, version=__version__, slow=SLOW)
 
 
-def _held_out(problem: Problem) -> list[HeldOut | None]:
-    """Figures of fresh fits, by scenarios and by groups, as `treegen build` prints them."""
-    parts = ((folds_of(problem), copies(problem.features)), (group_folds(problem), groups_of(problem)))
-    return [held_out(problem, cross_validate(problem, fit, folds), group) for folds, group in parts]
-
-
-def section(problem: Problem, module: Module, unseen: Sequence[HeldOut | None]) -> Section:
+def section(problem: Problem, module: Module, unseen: Evaluation | None) -> Section:
     """Score a committed module by its table. Raises InputError where that lacks a feature of the module."""
     kernel, heuristic, score = problem.kernel, module.heuristic, Score.of(problem, module.heuristic)
     if UNKNOWN in score.launches.config:

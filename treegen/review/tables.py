@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,14 +24,14 @@ def read_tables(
 
     Raises InputError.
     """
-    selected = list(_selected(spec, kernel, device))
+    tables = selected(spec, kernel, device)
     others = {folder: read_table(folder) for folder in against}
     used: set[Path] = set()
     found = []
-    for of, key in selected:
+    for of, key in tables:
         problem = spec_problem(of, spec.devices[key], read_table(of.tables[key]))
         gpu = problem.table.kernel, problem.table.device_name
-        alike = [f for f, t in others.items() if len(selected) == 1 or (t.kernel, t.device_name) == gpu]
+        alike = [f for f, t in others.items() if len(tables) == 1 or (t.kernel, t.device_name) == gpu]
         used.update(alike)
         found.append((problem, [_other_problem(problem, others[folder]) for folder in alike]))
     for folder in others.keys() - used:
@@ -40,16 +40,20 @@ def read_tables(
     return found
 
 
-def _selected(spec: Spec, kernel: str | None, device: str | None) -> Iterator[tuple[KernelSpec, str]]:
-    """The selected kernels and devices, in the spec's order."""
+def selected(spec: Spec, kernel: str | None, device: str | None) -> list[tuple[KernelSpec, str]]:
+    """The kernels and devices with a table, of which one may be named, in the spec's order.
+
+    Raises InputError if there is none.
+    """
     kernels = spec.selected(kernel)
     known = dict.fromkeys(key for of in kernels for key in of.tables)
-    if device is not None and device not in known:
-        of = f"kernel {kernel}" if kernel else "any kernel"
-        what = f"names no table of {of} for the device {shown(device)}"
+    of_kernel = f"kernel {kernel}" if kernel else "any kernel"
+    if not known:
+        raise InputError(spec.path, f"names no table of {of_kernel}")
+    if device not in (None, *known):
+        what = f"names no table of {of_kernel} for the device {shown(str(device))}"
         raise InputError(spec.path, f"{what}; there are: {', '.join(known)}")
-    for of_kernel in kernels:
-        yield from ((of_kernel, key) for key in of_kernel.tables if device in (None, key))
+    return [(of, key) for of in kernels for key in of.tables if device in (None, key)]
 
 
 def _other_problem(problem: Problem, table: Table) -> Problem:

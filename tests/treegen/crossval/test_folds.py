@@ -17,14 +17,14 @@ from treegen.core.errors import InputError
 from treegen.core.problem import UNIT, Problem
 from treegen.crossval.folds import (
     Evaluation,
+    Fold,
     cross_validate,
-    evaluate,
     folds_of,
     group_folds,
     groups_of,
+    held_out,
     split_copies,
     standard_error,
-    with_error,
 )
 from treegen.crossval.parallel import processes
 from treegen.crossval.score import Ints
@@ -67,8 +67,7 @@ def test_folds_of_scenarios_flatter_where_those_of_a_model_are_alike_and_groups_
     """Rows remember models by the length of their steps, which says nothing about the next model."""
     folds, groups = folds_of(of_models), group_folds(of_models)
     assert (len(folds), len(groups)) == (5, 6)
-    fits = (cross_validate(of_models, fit, of) for of in (folds, groups))
-    found = evaluate(of_models, *fits)
+    found = cross_validate(of_models, fit)
     assert found is not None and found.groups is not None
     seen, unseen = found.folds, found.groups
     assert seen.quality.slowdown is not None and unseen.quality.slowdown is not None
@@ -121,7 +120,8 @@ def test_the_standard_error_of_single_scenarios_is_the_textbook_s() -> None:
 def test_winners_have_the_error_of_a_share(tmp_path: Path) -> None:
     made = problem(tmp_path / "a")
     won = replace(made, table=read_table(write_winners(tmp_path / "won")))
-    share = with_error(np.array([0, 0, UNIT] * 3), won, np.arange(9))
+    every = Fold(np.arange(0), np.arange(9))
+    share = held_out(won, [every], [np.array([0, 0, UNIT] * 3)], np.arange(9))
     assert share.quality.agreement == pytest.approx(2 / 3)
     assert share.error == pytest.approx(math.sqrt(2 / 9 / 8))
 
@@ -135,7 +135,7 @@ def _evaluated(folder: Path, low: tuple[Cell, Cell], high: tuple[Cell, Cell]) ->
         times=lambda shape: low if shape[0] <= 6 else high,
         configs=(NARROW, WIDE),
     )
-    found = evaluate(made, cross_validate(made, fit, folds_of(made)), ())
+    found = cross_validate(made, fit)
     assert found is not None and found.groups is None
     return found
 
@@ -162,7 +162,7 @@ def test_one_config_that_always_wins_is_found_by_both(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shapes", [LINE[:9], [(1, 8, 2)] * 12], ids=["nine scenarios", "copies of one"])
 def test_a_table_that_is_too_small_has_no_figures(tmp_path: Path, shapes: list[Row]) -> None:
     made = problem(tmp_path, shapes=shapes, configs=(NARROW, MEDIUM, WIDE))
-    assert evaluate(made, cross_validate(made, fit, folds_of(made)), ()) is None
+    assert cross_validate(made, fit) is None
 
 
 def test_results_of_several_processes_keep_their_order(tmp_path: Path) -> None:

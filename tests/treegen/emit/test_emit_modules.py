@@ -44,18 +44,12 @@ def _compare(module: ModuleType, kernel: KernelSpec, heuristic: Heuristic, point
     row = listed[place][expected.row]
     if isinstance(row, module.Config):
         assert row is found
+        values = kernel.with_derived({**LIMITS, **point})
+        launched = (as_config(config, kernel) for rows in listed for config in rows)
+        assert all(config == kernel.fallback or fits(config, kernel, values) for config in launched)
     else:  # a constraint is about steps, so that the row lists all that may be launched
         fallback = getattr(module, kernel.constant_name(kernel.fallback))
         assert found is next((config for config in row if config is found), fallback)
-
-
-@examples(100)
-@given(kernels())
-def test_a_module_without_rows_computes_nothing(kernel: KernelSpec) -> None:
-    module = ast.parse(device_module(kernel, "default", {}, Heuristic(())))
-    for function in ast.walk(module):
-        if isinstance(function, ast.FunctionDef):
-            assert not [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
 
 
 @examples(250, shrink=False)
@@ -63,23 +57,10 @@ def test_a_module_without_rows_computes_nothing(kernel: KernelSpec) -> None:
 def test_the_module_chooses_as_its_heuristic_does(data: st.DataObject, kernel: KernelSpec) -> None:
     heuristic = data.draw(heuristics(kernel))
     module = _printed(kernel, heuristic)
+    constants = [as_config(c, kernel) for c in vars(module).values() if isinstance(c, module.Config)]
+    assert sorted(constants) == sorted({*heuristic.configs, kernel.fallback})
     for point in data.draw(st.lists(shapes(), min_size=3, max_size=6)):
         _compare(module, kernel, heuristic, point)
-
-
-@examples(100, shrink=False)
-@given(st.data(), kernels(on_steps=False))
-def test_rows_launch_what_configs_lists_where_no_constraint_is_about_steps(
-    data: st.DataObject, kernel: KernelSpec
-) -> None:
-    heuristic = data.draw(heuristics(kernel))
-    module = _printed(kernel, heuristic)
-    for point in data.draw(st.lists(shapes(), min_size=2, max_size=3)):
-        values = kernel.with_derived({**LIMITS, **point})
-        _compare(module, kernel, heuristic, point)
-        for rows in module.configs(**{name: point[name] for name in kernel.constants}):
-            for config in (as_config(row, kernel) for row in rows):
-                assert config == kernel.fallback or fits(config, kernel, values)
 
 
 @examples(100, shrink=False)
@@ -107,15 +88,6 @@ def test_the_next_candidate_is_that_of_the_nearest_row(tmp_path: Path) -> None:
         for rows in (1, 15, 25, 99)
     }
     assert blocks == {1: [1, 2, 4, 64], 15: [2, 1, 4, 64], 25: [1, 2, 4, 64], 99: [4, 1, 2, 64]}
-
-
-@examples(50, shrink=False)
-@given(st.data(), kernels())
-def test_constants_are_the_configs_each_once(data: st.DataObject, kernel: KernelSpec) -> None:
-    heuristic = data.draw(heuristics(kernel))
-    module = _printed(kernel, heuristic)
-    constants = [as_config(c, kernel) for c in vars(module).values() if isinstance(c, module.Config)]
-    assert sorted(constants) == sorted({*heuristic.configs, kernel.fallback})
 
 
 def _ifs(node: ast.AST) -> int:

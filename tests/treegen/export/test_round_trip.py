@@ -194,6 +194,9 @@ BROKEN: dict[str, Any] = {
     name(size=2): {"0": entry(16)},
     name(size=3): {"1": entry(16, num_warps="four")},
     name(size=4): {"1": {}},
+    name(size=6): {},
+    name(size=7): {"x": entry(16)},
+    name(size=9): {"8": 4},
     f"again/{name(size=5)}": PLAIN,
 }
 

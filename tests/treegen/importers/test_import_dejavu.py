@@ -140,12 +140,6 @@ def test_only_the_named_kernel(tmp_path: Path, refusal: Refuse) -> None:
     assert main([*map(str, arguments), "my_kernel"]) == 0
 
 
-def test_a_single_cache_file(tmp_path: Path) -> None:
-    path = write_cache(tmp_path / "caches")
-    assert main(["import", "dejavu", str(path), "--to", str(tmp_path / "tables")]) == 0
-    assert read_table(tmp_path / "tables/my_kernel/nvidia_h100").kernel == "my_kernel"
-
-
 def _imported(folder: Path, content: dict[str, Any]) -> Any:
     write_cache(folder / "caches", content)
     assert _import(folder) == 0

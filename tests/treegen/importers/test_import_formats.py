@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tuned_files import AITER, COLUMNS, CSV, GEMM, GPU, MOE
@@ -131,18 +130,6 @@ def test_block_scaled_gemm_configs_of_sglang(tmp_path: Path) -> None:
     assert table.device_name == "AMD Instinct MI300X"
     assert table.words == {"dtype": {0: "fp8_w8a8"}, "block_shape": {0: "128x128"}}
     assert _rows(table)[2] == ([4096, 1536, 7168, 0, 0], [None, 1])
-
-
-@pytest.mark.parametrize(("name", "content"), [
-    ("cache.json", MOE),
-    ("E=8,N=4.json", MOE),
-    ("E=8,N=4,device_name=A100.json", {}),
-    ("E=8,N=4,device_name=A100.json", {"x": {}}),
-    ("E=8,N=4,device_name=A100.json", {"8": 4}),
-])  # fmt: skip
-def test_what_is_wrong_with_vllms_file(tmp_path: Path, refusal: Refuse, name: str, content: Any) -> None:
-    (tmp_path / name).write_text(json.dumps(content))
-    refusal(tmp_path, "import", "vllm", tmp_path / name, "--to", tmp_path / "to")
 
 
 # aiter

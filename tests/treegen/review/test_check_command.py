@@ -138,22 +138,16 @@ def test_a_missing_module_and_the_module_of_another_device(project: Path, check:
 
 
 def test_files_that_were_edited_or_added(project: Path, check: Check) -> None:
-    package = project / f"generated/{KERNEL}"
-    config = package / "config.py"
-    config.write_text(config.read_text() + "\n\nimport socket\n")
-    (package / "extra.py").write_text("from .config import Config\n")
-    found = _named(section(check(FOUND, "--skip", "fresh"), "modules"))
-    assert found == [f"generated/{KERNEL}/config.py", f"generated/{KERNEL}/extra.py"]
-
-
-def test_a_module_for_kernels_that_was_edited(project: Path, check: Check) -> None:
     build(write_project(project, spec(in_kernel=True)))
     assert section(check(FINE), "modules")[0].endswith(", 2 for kernels")
-    inner = project / f"generated/{KERNEL}/in_kernel/{DEVICE}.py"
-    inner.write_text(inner.read_text().replace("128", "256"))
-    (inner.parent / "extra.py").touch()
-    found = _named(section(check(FOUND, "--skip", "fresh"), "modules"))
-    assert found == [f"generated/{KERNEL}/in_kernel/{name}.py" for name in (DEVICE, "extra")]
+    edited = [f"generated/{KERNEL}/{name}.py" for name in ("__init__", "config", f"in_kernel/{DEVICE}")]
+    added = [f"generated/{KERNEL}/{name}.py" for name in ("extra", "in_kernel/extra")]
+    for path in (*edited, *added):
+        with (project / path).open("a") as file:
+            file.write("\n\nimport socket\n")
+    out = check(FOUND)
+    assert _named(section(out, "modules")) == added
+    assert _named(section(out, "fresh")) == edited
 
 
 @pytest.mark.parametrize("text", ["", "<<<<<<< main\n{}", "{}", '{"rows": {}}'])

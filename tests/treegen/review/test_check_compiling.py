@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from treegen_builders import DEVICE, device_and_kernel
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
 from treegen.core.spec import Config, DeviceSpec, Spec
 from treegen.emit.module import device_module
-from treegen.review.check.compiling import CompileTask, check_compile, compile_tasks, largest_sizes, uncovered
+from treegen.review.check.compiling import check_compile, compile_tasks, largest_sizes
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription, KernelNeeds
 from treegen.review.modules import NO_DEVICE, Module
 
@@ -123,14 +123,17 @@ def test_problems_of_outcomes(tmp_path: Path) -> None:
     assert report.seen.startswith("scale: 3 compilations for 3 configs")
 
 
-def test_a_case_covers_others_of_smaller_sizes_and_weaker_limits() -> None:
-    def task(head: int | None, warps: int = 2, **limits: int) -> CompileTask:
-        parameters = (("block", 16), ("warps", warps))
-        case = CompileCase("sm_90", "plain", dict(parameters), {"head": head})
-        return CompileTask("gpu", Config("plain", parameters), case, limits)
+def test_what_two_devices_launch_is_compiled_once_and_held_against_the_limits_of_both(tmp_path: Path) -> None:
+    spec, module = project(tmp_path, Row(SMALL), Row(MIDDLE))
+    strict = replace(module.device, key="strict", limits=MappingProxyType({"shared_memory": 500}))
+    alike = replace(module.device, key="alike")
+    compiled: list[CompileCase] = []
 
-    small, large, any_size, strict = task(64), task(128), task(None), task(64, spills=8)
-    assert uncovered([small, large, small]) == [large]
-    assert uncovered([any_size, large, strict]) == [any_size, strict]
-    assert uncovered([small, strict]) == [strict]
-    assert uncovered([large, task(64, 4)]) == [large, task(64, 4)]
+    def compile_cases(cases: Sequence[CompileCase], jobs: int) -> list[CompileOutcome]:
+        compiled.extend(cases)
+        return [CompileOutcome({"main": KernelNeeds(600, None, None)}, None) for _ in cases]
+
+    modules = [module, replace(module, device=alike), replace(module, device=strict)]
+    report = check_compile(spec, module.kernel, modules, CODE, compile_cases, 1)
+    assert [case.parameters["block"] for case in compiled] == [64, 16, 32]
+    assert len(report.problems) == 3 and all(" strict, " in problem for problem in report.problems)

@@ -52,7 +52,7 @@ def _lay_out(folder: Path, name: str = "HEAD") -> dict[str, bytes | None]:
     """The files that a revision gives."""
     out = folder.parent / "out"
     out.mkdir(exist_ok=True)
-    assert lay_out(name, folder / "treegen.yaml", out) == out / "treegen.yaml"
+    assert lay_out(name, folder / "treegen.yaml", out).path == out / "treegen.yaml"
     return contents(out)
 
 

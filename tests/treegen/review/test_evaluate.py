@@ -26,7 +26,7 @@ from treegen_builders import (
 from treegen.cli.main import main
 from treegen.core.problem import Problem
 from treegen.crossval import peers
-from treegen.crossval.folds import cross_validate, evaluate, folds_of, group_folds, split_copies
+from treegen.crossval.folds import cross_validate, split_copies
 from treegen.crossval.peers import Rule
 from treegen.crossval.score import Ints
 from treegen.fit.costs import copies
@@ -111,7 +111,7 @@ def grouped(tmp_path: Path) -> Path:
 
 def test_both_held_out_figures_are_those_of_build(grouped: Path, capsys: Capture) -> None:
     ((made, _),) = read_tables(read_spec(grouped), None, None)
-    expected = evaluate(made, *(cross_validate(made, fit, of) for of in (folds_of(made), group_folds(made))))
+    expected = cross_validate(made, fit)
     (found,) = _figures(grouped, capsys, "--folds", 5)["tables"]
     assert expected is not None and expected.groups is not None
     assert (found["groups"], found["group_by"]) == (4, ["heads"])
@@ -193,6 +193,12 @@ def test_wrong_use_is_one_line(
     write_table(tmp_path / "lacks_rows", features=["columns", "heads"], shapes=[(1, 2)])
     write_table(tmp_path / "of_gemm", kernel="gemm")
     assert names in refusal(tmp_path, "eval", *options)
+
+
+@pytest.mark.parametrize("command", [["eval"], ["report"], ["explain", "scale", "rows=1"]])
+def test_a_spec_without_tables_is_refused(tmp_path: Path, refusal: Refuse, command: list[str]) -> None:
+    path = write_project(tmp_path, spec(tables={}))
+    assert refusal(tmp_path, *command, "--spec", path).startswith(f"{path}: ")
 
 
 def test_all_input_is_read_before_anything_is_fitted(

@@ -136,7 +136,7 @@ def test_a_cell_counts_its_scenarios_and_the_time_lost_in_them(tmp_path: Path) -
     rows = HeuristicRow(narrow, {}, (medium,)), HeuristicRow(wide, {"many": narrow}, (medium,))
     heuristic = Heuristic((RegimeRows(made.kernel.regimes[0].name, Split("rows", 8, 0, 1), rows),))
     text = device_module(made.kernel, DEVICE, made.device.limits, heuristic)
-    found = section(made, Module(made.kernel, made.device, tmp_path / "x.py", text, heuristic), (None, None))
+    found = section(made, Module(made.kernel, made.device, tmp_path / "x.py", text, heuristic), None)
     (regime,) = found["regimes"]
     cells = [cells for _, cells in regime["rows"]]
     assert [

@@ -12,19 +12,18 @@ from pathlib import Path
 
 from treegen.build import build
 from treegen.core.errors import InputError
-from treegen.core.files import IN_KERNEL, read_text, short, try_path
+from treegen.core.files import IN_KERNEL, short, try_path
 from treegen.core.heuristic import split_features
 from treegen.core.problem import Problem, holds
-from treegen.core.spec import Config, DeviceSpec, KernelSpec, Spec
+from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, Spec
 from treegen.core.table import Table
 from treegen.crossval.score import Score
-from treegen.emit.package import emit_package
 from treegen.read.problem import read_table, refuse_failing, spec_problem
-from treegen.review.build_summary import not_kept, title, unfinished, untimed_fallbacks
+from treegen.review.build_summary import not_kept, unfinished, untimed_fallbacks
 from treegen.review.check.compiling import check_compile
 from treegen.review.check.hook import HookDescription, HookFailure, HookProcess, MissingHook
 from treegen.review.check.report import CheckReport
-from treegen.review.modules import Module, expected_modules, read_committed
+from treegen.review.modules import Module, read_committed
 from treegen.review.printing import counted, left_out_words, percent
 from treegen.write.output_folder import differences, foreign_files
 from tuning_table.table import RUN
@@ -59,11 +58,11 @@ def run_checks(spec: Spec, names: Collection[str], jobs: int) -> Iterator[tuple[
 def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str, Callable[[], CheckReport]]:
     """Every check by name. Tables and modules are read once."""
     tables = cache(lambda: check_tables(spec))
-    committed = cache(lambda: _read_modules(spec))
+    committed = cache(lambda: [*read_committed(spec, short(spec.output)).values()])
 
     def compiling() -> CheckReport:
-        modules, unreadable = committed()
-        if unreadable:
+        modules = [one for one in committed() if isinstance(one, Module)]
+        if len(modules) < len(committed()):
             return CheckReport(not_run=("a module cannot be read",))
         return _by_hooks(
             spec,
@@ -79,7 +78,7 @@ def _checks(spec: Spec, hooks: Mapping[str, HookProcess], jobs: int) -> dict[str
 
     return {
         "tables": lambda: tables()[0],
-        "modules": lambda: check_modules(spec, *committed(), tables()[1] or ()),
+        "modules": lambda: check_modules(spec, committed(), tables()[1] or ()),
         "code": lambda: _by_hooks(
             spec, hooks, lambda kernel, hook, code: check_code(kernel, code, spec.devices.values())
         ),
@@ -114,54 +113,36 @@ def check_tables(spec: Spec) -> tuple[CheckReport, list[Problem] | None]:
                 usable = False
     seen = f"{counted(len(folders), 'table')} of the spec, {len(beside)} beside them"
     scenarios = counted(sum(len(table.scenarios) for table in tables.values()), "scenario")
-    notes = [f"{title(one)}: {words}" for one in found if (words := left_out_words(one))]
+    notes = [f"{one}: {words}" for one in found if (words := left_out_words(one))]
     notes += [*unfinished(found), *untimed_fallbacks(found)] if usable else []
     report = CheckReport(f"{seen}, {scenarios}", tuple(problems), notes=tuple(notes))
     return report, found if usable else None
 
 
-def _read_modules(spec: Spec) -> tuple[list[Module], list[str]]:
-    """Every module that a build of the spec writes, in the spec's order, and why others cannot be read."""
-    found = [one for _, one in read_committed(spec, short(spec.output)).values()]
-    unreadable = dict.fromkeys(one for one in found if isinstance(one, str))
-    return [one for one in found if isinstance(one, Module)], [*unreadable]
-
-
-def check_modules(
-    spec: Spec, modules: Sequence[Module], unreadable: Sequence[str], tables: Sequence[Problem]
-) -> CheckReport:
-    """Find files that treegen would print otherwise, questions that no tree may ask, and modules of no table.
+def check_modules(spec: Spec, committed: Sequence[Module | str], tables: Sequence[Problem]) -> CheckReport:
+    """Find modules that were edited or belong to no table, and questions that no tree may ask.
 
     Each module's text was compared with what treegen prints as it was read. So it launches what its rows say,
-    asks for every constraint, and reads no feature about which spec and trees do not ask.
+    asks for every constraint, and reads no feature about which spec and trees do not ask. `fresh` compares
+    the other files.
     """
+    modules = [one for one in committed if isinstance(one, Module)]
     rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)
     inside = sum(module.kernel.in_kernel for module in modules)
     seen = f"{counted(len(modules), 'module')}, {counted(rows, 'row')}"
     seen = f"{seen}, {inside} for kernels" if inside else seen
-    problems, output = list(unreadable), short(spec.output)
+    problems, output = [*dict.fromkeys(one for one in committed if isinstance(one, str))], short(spec.output)
     for module in modules:
         split_on = {regime.name: regime.split_on for regime in module.kernel.regimes}
         asked = {(r.name, f) for r in module.heuristic.regimes for f in split_features(r.tree)}
         for regime, feature in sorted(asked):
             if feature not in split_on[regime]:
                 problems.append(f"{module.path}: {regime} asks about {feature}, which split_on does not name")
-    try:
-        files = emit_package(spec, ((one.kernel, one.device, one.heuristic) for one in modules))
-    except InputError as error:
-        return CheckReport(seen, (*problems, str(error)))
-    known = {path for _, _, path in expected_modules(spec, output)}  # were compared as they were read
-    for path, text in ((output / name, text) for name, text in files.items()):
-        try:
-            if path not in known and read_text(path) != text:
-                problems.append(f"{path}: is not what treegen prints; `treegen build` rewrites it")
-        except InputError as error:
-            problems.append(str(error))
     for kernel in spec.kernels.values():
-        package, inner = output / kernel.name, output / kernel.name / IN_KERNEL
-        known |= {inner / path.name for path in known if path.parent == package and kernel.in_kernel}
-        others = {*package.glob("*.py"), *inner.glob("*.py")} - known - {output / name for name in files}
-        problems += [f"{path}: no table of the spec has such a module" for path in sorted(others)]
+        known = {f"{name}.py" for name in (*kernel.tables, FALLBACK_DEVICE, "__init__", "config")}
+        folders = output / kernel.name, output / kernel.name / IN_KERNEL
+        others = (path for folder in folders for path in sorted(folder.glob("*.py")))
+        problems += [f"{p}: no table of the spec has such a module" for p in others if p.name not in known]
     return CheckReport(seen, tuple(problems), notes=tuple(_unsure_rows(modules, tables)))
 
 

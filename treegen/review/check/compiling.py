@@ -22,6 +22,7 @@ _RESOURCES = {
 }
 """The resources that the hook reports of a kernel and that a device may limit, by name."""
 
+_MAX_ERROR = 300  # characters of a compiler's error, which may take pages
 _TRIES = 4000
 _SIZES = tuple(many << exponent for exponent in range(14) for many in (1, 3))
 _ANY = 1 << 31
@@ -33,22 +34,10 @@ _STEPS = (1 << 62, *(1 << exponent for exponent in reversed(range(16))))
 class CompileTask:
     """A config to compile and the limits that it must keep."""
 
-    device: str  # the first that launches the config
+    device: str  # the first that launches the config with these limits
     config: Config
     case: CompileCase
     limits: Mapping[str, int]
-
-    def covers(self, other: CompileTask) -> bool:
-        """Return whether the other task keeps its limits if this one does.
-
-        It must compile the same config for the same architecture, with sizes that are no larger and limits
-        that are no lower.
-        """
-        return (
-            (self.config, self.case.target) == (other.config, other.case.target)
-            and all(_at_most(other.case.largest[name], most) for name, most in self.case.largest.items())
-            and all(_at_most(self.limits.get(name), limit) for name, limit in other.limits.items())
-        )
 
 
 def check_compile(
@@ -59,20 +48,21 @@ def check_compile(
     compile_cases: Callable[[Sequence[CompileCase], int], Iterable[CompileOutcome]],
     jobs: int,
 ) -> CheckReport:
-    """Compile what a kernel's modules launch, in up to `jobs` processes."""
-    tasks = uncovered(task for module in modules for task in compile_tasks(spec, module, code))
-    outcomes = list(compile_cases([task.case for task in tasks], jobs))
-    problems = [
-        problem
-        for task, outcome in zip(tasks, outcomes, strict=True)
-        for problem in _problems(kernel, task, outcome)
-    ]
+    """Compile what a kernel's modules launch, each case once, in up to `jobs` processes."""
+    tasks: list[CompileTask] = []
+    for task in (task for module in modules for task in compile_tasks(spec, module, code)):
+        if not any((task.case, task.limits) == (one.case, one.limits) for one in tasks):
+            tasks.append(task)
+    cases = [one.case for n, one in enumerate(tasks) if all(one.case != other.case for other in tasks[:n])]
+    outcomes = list(compile_cases(cases, jobs))
+    found = [(task, outcomes[cases.index(task.case)]) for task in tasks]
+    problems = [problem for task, outcome in found for problem in _problems(kernel, task, outcome)]
     launched = counted(sum(len({*m.heuristic.configs, kernel.fallback}) for m in modules), "config")
     targets = ", ".join(sorted({task.case.target for task in tasks})) or "no target"
     spills = max(
         (needs.spills or 0 for compiled in outcomes for needs in compiled.kernels.values()), default=0
     )
-    seen = f"{kernel.name}: {counted(len(tasks), 'compilation')} for {launched} on {targets}"
+    seen = f"{kernel.name}: {counted(len(cases), 'compilation')} for {launched} on {targets}"
     return CheckReport(f"{seen}; at most {counted(spills, 'spilled register')}", tuple(problems))
 
 
@@ -161,26 +151,12 @@ def _least_limits(devices: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return {name: min(values) for name, values in stated.items() if values}
 
 
-def uncovered(tasks: Iterable[CompileTask]) -> list[CompileTask]:
-    """The fewest tasks that cover all; the first of equal ones."""
-    result: list[CompileTask] = []
-    for task in tasks:
-        if not any(kept.covers(task) for kept in result):
-            result = [kept for kept in result if not task.covers(kept)] + [task]
-    return result
-
-
-def _at_most(one: int | None, other: int | None) -> bool:
-    """Return whether one <= other; None is infinite."""
-    return other is None or (one is not None and one <= other)
-
-
 def _problems(kernel: KernelSpec, task: CompileTask, outcome: CompileOutcome) -> Iterator[str]:
     sizes = ", ".join(f"{n} {'any' if v is None else f'up to {v:,}'}" for n, v in task.case.largest.items())
     place = f"{kernel.name} on {task.device}, {task.case.target}"
     start = f"{place}: {kernel.constant_name(task.config)}{f' ({sizes})' if sizes else ''}"
     if outcome.error is not None:
-        yield f"{start} does not compile: {outcome.error}"
+        yield f"{start} does not compile: {outcome.error[:_MAX_ERROR]}"
         return
     if not outcome.kernels:
         yield f"{start}: the hook reports no kernel"

@@ -8,16 +8,14 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from types import UnionType
+from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 GROUP = "treegen.hooks"
 """The group of Python entry points in which a spec's `hook` is a name."""
-
-MAX_ERROR = 300
-"""The most characters that are shown of a compiler's error, which may take pages."""
 
 T = TypeVar("T")
 
@@ -84,52 +82,28 @@ class HookFailure(Exception):
     """The hook raised, ended its process or broke the protocol; the message says which."""
 
 
-def describe(hook: Any) -> HookDescription:
-    """Read a hook's attributes. Raises TypeError or AttributeError if they do not follow the protocol."""
-    return HookDescription(
-        features=frozenset(_texts(hook.features)),
-        variants=frozenset(_texts(hook.variants)),
-        parameters={_a(str, name): _optional(int, value) for name, value in dict(hook.parameters).items()},
-        sizes=_texts(hook.sizes),
-        targets={_a(str, vendor): _texts(targets) for vendor, targets in dict(hook.targets).items()},
-        refused=tuple(_refused(launch) for launch in getattr(hook, "refused", ())),
-    )
+def checked(kind: Any, value: Any) -> Any:
+    """What a hook gives, copied into the type that the protocol states for it, such as `CompileOutcome`.
 
-
-def _refused(launch: Any) -> RefusedLaunch:
-    parameters, features = (
-        {_a(str, name): _a(int, value) for name, value in dict(values).items()}
-        for values in (launch.parameters, launch.features)
-    )
-    return RefusedLaunch(_a(str, launch.target), _a(str, launch.variant), parameters, features)
-
-
-def checked_outcome(outcome: Any) -> CompileOutcome:
-    """Copy a hook's outcome. Raises TypeError if an attribute has another type."""
-    kernels = {
-        _a(str, name): KernelNeeds(
-            _a(int, needs.shared_memory), _optional(int, needs.registers), _optional(int, needs.spills)
-        )
-        for name, needs in dict(outcome.kernels).items()
-    }
-    error = _optional(str, outcome.error)
-    return CompileOutcome(kernels, None if error is None else error[:MAX_ERROR])
-
-
-def _texts(values: Any) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise TypeError("the hook must give several texts, not one")
-    return tuple(_a(str, value) for value in values)
-
-
-def _a(kind: type[T], value: object) -> T:
+    Raises TypeError or AttributeError if it does not follow the protocol.
+    """
+    origin, of = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        known = [f.name for f in fields(kind) if hasattr(value, f.name) or f.default is MISSING]
+        given = {name: getattr(value, name) for name in known}
+        return kind(**{name: checked(hints[name], attribute) for name, attribute in given.items()})
+    if origin is Mapping:
+        return {checked(of[0], name): checked(of[1], one) for name, one in dict(value).items()}
+    if origin in (tuple, frozenset):
+        if isinstance(value, str):
+            raise TypeError("the hook must give several texts, not one")
+        return origin(checked(of[0], one) for one in value)
+    if origin is UnionType:  # with None
+        return None if value is None else checked(of[0], value)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise TypeError(f"the hook must give {kind.__name__}, not {type(value).__name__}")
     return value
-
-
-def _optional(kind: type[T], value: object) -> T | None:
-    return None if value is None else _a(kind, value)
 
 
 class HookProcess:
@@ -177,11 +151,13 @@ def _print_to(log: str) -> None:
 
 
 def _describe(name: str) -> HookDescription | MissingHook:
-    return _guarded(lambda hook: hook if isinstance(hook, MissingHook) else describe(hook), name)
+    return _guarded(
+        lambda hook: hook if isinstance(hook, MissingHook) else checked(HookDescription, hook), name
+    )
 
 
 def _compile(name: str, cases: list[CompileCase], jobs: int) -> list[CompileOutcome]:
-    found = _guarded(lambda hook: [*map(checked_outcome, hook.compile(cases, jobs))], name)
+    found = _guarded(lambda hook: [checked(CompileOutcome, one) for one in hook.compile(cases, jobs)], name)
     if len(found) != len(cases):
         raise HookFailure(f"TypeError: the hook gives {len(found)} outcomes for {len(cases)} cases")
     return found

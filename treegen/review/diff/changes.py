@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -10,10 +11,11 @@ from functools import cache
 import numpy as np
 
 from treegen.core.errors import InputError
+from treegen.core.heuristic import broken
 from treegen.core.launches import UNKNOWN
-from treegen.core.problem import UNIT, Problem, holds
+from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import FALLBACK_DEVICE, Config, Spec, is_model, serving
-from treegen.crossval.score import Ints, columns_in, launched, times_of
+from treegen.crossval.score import Ints, launched, times_of
 from treegen.fit.costs import table_noise
 from treegen.read.problem import build_problem, read_table, refuse_other_gpu
 from treegen.review.diff.prices import Price, Rules, price
@@ -221,7 +223,7 @@ class _Comparison:
     def priced(self, before: Module, after: Module, problem: Problem) -> ModuleChange:
         """What another config costs in the scenarios of a table, by pairs of configs."""
         sides = [launched(problem, one.kernel, one.device.limits, one.heuristic) for one in (before, after)]
-        times = [times_of(columns_in(problem, side.configs, side.config), problem) for side in sides]
+        times = [times_of(side, problem) for side in sides]
         differs = other_config(after.kernel, *sides)
         rules = Rules(self.threshold, table_noise(problem.table) / UNIT, problem.table.cells)
         ids = np.array(problem.scenarios)
@@ -294,14 +296,12 @@ def _forbidden(config: Config, module: Module, problem: Problem, rows: Sequence[
     kernel, own = module.kernel, module.kernel.own(config)
     if own == kernel.fallback:  # is exempt
         return None
-    broken: dict[str, int] = {}
-    for row in rows:
-        features = dict(zip(problem.names, problem.features[row].tolist(), strict=True))
-        known = {**kernel.with_derived({**module.device.limits, **features}), **dict(own.parameters)}
-        for rule in kernel.constraints:
-            if rule.binds(own) and rule.names <= known.keys() and not holds(rule, known):
-                broken[rule.text] = broken.get(rule.text, 0) + 1
-    return max(broken, key=broken.__getitem__, default=None)
+    found: Counter[str] = Counter()
+    for features in problem.features[rows].tolist():
+        known = dict(zip(problem.names, features, strict=True))
+        known = kernel.with_derived({**module.device.limits, **known})
+        found.update(rule.text for rule in broken(own, kernel, known))
+    return max(found, key=found.__getitem__, default=None)
 
 
 Gpu = tuple[str, str, str]

@@ -6,6 +6,7 @@ of the repository takes effect.
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -57,7 +58,7 @@ def read_snapshot(name: str | None, spec: Path | None, stack: ExitStack, *, olde
     place = find_spec(spec) if spec is None or try_path(spec, Path.exists) else spec
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="treegen-"))).resolve()
     with naming_revision(name, folder):
-        described = read_spec(lay_out(name, place, folder))
+        described = lay_out(name, place, folder)
         return _read_folder(name, described, described.output, folder, older=older)
 
 
@@ -87,15 +88,12 @@ def _read_folder(
     texts = {path.relative_to(output).as_posix(): read_text(path) for path in paths if path.is_file()}
     found = read_committed(spec, output, older=older)
     modules = {
-        (kernel, key): one for (kernel, key), (_, one) in found.items() if f"{kernel}/{key}.py" in texts
+        (kernel, key): one if isinstance(one, Module) or temporary is None else _named(one, name, temporary)
+        for (kernel, key), one in found.items()
+        if f"{kernel}/{key}.py" in texts
     }
     if not modules:
         raise InputError(output, f"holds no generated module of {', '.join(spec.kernels)}")
-    if temporary is not None:
-        modules = {
-            key: one if isinstance(one, Module) else _named(one, name, temporary)
-            for key, one in modules.items()
-        }
     return Snapshot(name, spec, texts, modules, temporary)
 
 
@@ -114,10 +112,10 @@ def find_revision(name: str, here: Path) -> tuple[Path, str]:
     return Path(os.fsdecode(top.removesuffix(b"\n"))), commit
 
 
-def lay_out(name: str, spec: Path, folder: Path) -> Path:
-    """Write a revision's spec, output folder and tables below an empty `folder`.
+def lay_out(name: str, spec: Path, folder: Path) -> Spec:
+    """Write a revision's spec, output folder and tables below an empty `folder`. Returns the written spec.
 
-    spec: its path in the working tree. Returns the path of the written spec. Raises InputError.
+    spec: its path in the working tree. Raises InputError.
     """
     top, commit = find_revision(name, spec.resolve().parent)
     place = spec.resolve().relative_to(top.resolve())
@@ -129,7 +127,7 @@ def lay_out(name: str, spec: Path, folder: Path) -> Path:
     tables = (path for kernel in content.kernels.values() for path in kernel.tables.values())
     paths = [path.relative_to(folder.resolve()) for path in (content.output, *tables)]
     _copy(name, top, commit, paths, folder)
-    return written
+    return content
 
 
 def _copy(revision: str, top: Path, commit: str, paths: Iterable[Path], folder: Path) -> None:
@@ -137,27 +135,31 @@ def _copy(revision: str, top: Path, commit: str, paths: Iterable[Path], folder: 
     places = sorted({path.as_posix() for path in paths})
     options = ("-r", "-l", "-z", "--full-tree", commit, "--", *places)
     listing = _git(top, "--literal-pathspecs", "ls-tree", *options).decode("utf-8", "surrogateescape")
-    for entry in filter(None, listing.split("\0")):
-        about, name = entry.split("\t", 1)
-        mode, _, blob, size = about.split()
-        if mode not in _PLAIN_FILES:
-            continue
+    entries = [entry.split("\t", 1) for entry in filter(None, listing.split("\0"))]
+    files = [(name, *about.split()[2:]) for about, name in entries if about.split()[0] in _PLAIN_FILES]
+    for name, _, size in files:
         path = PurePosixPath(name)
-        where = f"{revision}:{name}"
         if path.is_absolute() or ".." in path.parts or int(size) > MAX_BYTES:
-            raise InputError(where, f"must be a file of at most {MAX_BYTES >> 20} MiB below the top folder")
-        content = _git(top, "cat-file", "blob", blob)
+            what = f"must be a file of at most {MAX_BYTES >> 20} MiB below the top folder"
+            raise InputError(f"{revision}:{name}", what)
+    blobs = "".join(f"{blob}\n" for _, blob, _ in files)
+    printed = io.BytesIO(_git(top, "cat-file", "--batch", given=blobs.encode()))
+    for name, _, size in files:
+        printed.readline()  # blob, its type and size
+        content = printed.read(int(size) + 1)[:-1]
         try:
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(content)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
         except OSError as error:
-            raise InputError(where, f"cannot be written to a temporary folder: {reason(error)}") from None
+            what = f"cannot be written to a temporary folder: {reason(error)}"
+            raise InputError(f"{revision}:{name}", what) from None
 
 
-def _git(here: Path, *arguments: str) -> bytes:
+def _git(here: Path, *arguments: str, given: bytes = b"") -> bytes:
     """What a git command prints. Raises InputError with the first line of its error."""
     try:
-        done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, check=False)
+        command = ["git", "-C", str(here), *arguments]
+        done = subprocess.run(command, input=given, capture_output=True, check=False)
     except OSError as error:
         raise InputError("git", f"cannot be run: {reason(error)}") from None
     if done.returncode:

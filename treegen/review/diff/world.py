@@ -11,7 +11,7 @@ import numpy as np
 from treegen.core.errors import one_line
 from treegen.core.problem import UNIT, Problem
 from treegen.core.table import Cells
-from treegen.crossval.score import Floats, columns_in, launched, times_of
+from treegen.crossval.score import Floats, launched, times_of
 from treegen.fit.costs import table_noise
 from treegen.review.diff.prices import Price, Rules, price
 from treegen.review.diff.specs import spec_changes
@@ -103,8 +103,7 @@ def world_of(
 
 def _times(module: Module, problem: Problem) -> Floats:
     """[scenarios] the times of what a module launches in a table."""
-    found = launched(problem, module.kernel, module.device.limits, module.heuristic)
-    return times_of(columns_in(problem, found.configs, found.config), problem)
+    return times_of(launched(problem, module.kernel, module.device.limits, module.heuristic), problem)
 
 
 def _text(value: object) -> str:
