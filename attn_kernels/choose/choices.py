@@ -58,7 +58,7 @@ class Choices:
         self.model, self.device, self.device_key = model, device, device_key
         self._launches: dict[tuple[Config, bool], dict[Hashable, Any]] = {}
         self._failed: list[Config] = []  # what does not fit the device
-        self._resolved = False
+        self._loaded = False
 
     def launch_cache(self, config: Config, for_capture: bool) -> dict[Hashable, Any]:
         """The launches by signature that plans of a config share, of graphs or of other batches."""
@@ -66,9 +66,9 @@ class Choices:
             self._launches.clear()
         return self._launches.setdefault((config, for_capture), {})
 
-    def _resolve(self) -> None:
+    def _load(self) -> None:
         """Find what chooses, once. Threads may do so at once: a fork could copy a lock while it is held."""
-        if self._resolved:
+        if self._loaded:
             return
         forced = overrides().config if self.device_key is None else None
         key = _unified_key(self.device, self.device_key)  # refuses names, and warns, for any model
@@ -99,12 +99,12 @@ class Choices:
         self._source, self._module = source, module
         self._choose = logged(source, step, self.model)
         self._choose_way, self._fused = way, _with_kernel(fused)
-        self._resolved = True
+        self._loaded = True
 
     def config(self, lengths: Lengths) -> Config:
         """Choose for a batch of these lengths, or for a graph of batches up to them."""
-        if not self._resolved:
-            self._resolve()
+        if not self._loaded:
+            self._load()
         if self.model.sliding_window is not None:
             lengths = lengths.in_window(self.model.sliding_window)
         num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens = lengths
@@ -124,7 +124,7 @@ class Choices:
         It is ``SEPARATE`` where no module of ``mixed_attention`` serves the device or is called
         ``device_key``, and where ``ATTN_KERNELS_CONFIG`` is no config for mixed batches.
         """
-        self._resolve()
+        self._load()
         chosen = checked(self._choose_way(**mixed_lengths(parts, self.model.sliding_window)))
         return SEPARATE if chosen in self._failed else chosen
 
@@ -144,17 +144,17 @@ class Choices:
 
     def possible(self) -> list[Config]:
         """List what ``config`` can return."""
-        self._resolve()
+        self._load()
         return self._possible
 
     def for_any_model(self) -> list[Config]:
         """List the configs of batches of any model on this device, those of ``fused`` included."""
-        self._resolve()
+        self._load()
         return self._of_any_model
 
     def fused(self) -> list[Config]:
         """List the configs of one launch for both parts of a mixed batch that ``way`` can return."""
-        self._resolve()
+        self._load()
         return self._fused
 
 
@@ -178,21 +178,21 @@ def _unified_key(device: torch.device, device_key: str | None) -> str:
         if described[2] != "cpu" and overrides().config is None:
             warn_if_untuned(described, package.key_for)
     if key not in package.MODULES:
-        named, known = DEVICE if device_key is None else "device_key", ", ".join(sorted(package.MODULES))
-        raise ValueError(f"{named} is {key!r}, but the generated modules are: {known}")
+        named, possible = DEVICE if device_key is None else "device_key", ", ".join(sorted(package.MODULES))
+        raise ValueError(f"{named} is {key!r}, but the generated modules are: {possible}")
     return key
 
 
 def _invariant_module(device: torch.device, device_key: str | None) -> tuple[str, ModuleType]:
     """Return the generated module of models with ``batch_invariant``, with its key. Raises ValueError."""
-    found = _module_beside(INVARIANT, device, device_key)
-    if found is None:
+    serving = _module_beside(INVARIANT, device, device_key)
+    if serving is None:
         try:
-            found = "default", kernel_package(INVARIANT).MODULES["default"]
+            serving = "default", kernel_package(INVARIANT).MODULES["default"]
         except ImportError:
             package = f"{heuristics_package()} has no {INVARIANT}"
             raise ValueError(f"batch_invariant is True, but the package {package}") from None
-    return found
+    return serving
 
 
 def _module_beside(

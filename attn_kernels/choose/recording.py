@@ -184,8 +184,8 @@ def _shared(count: int, total: int, longest: int) -> list[int]:
 
 def runs(lengths: Sequence[int]) -> list[int | list[int]]:
     """Return lengths with ``[count, length]`` in place of three or more equal ones in a row."""
-    found: list[int | list[int]] = []
+    shortened: list[int | list[int]] = []
     for length, group in itertools.groupby(lengths):
         count = len(list(group))
-        found += [[count, length]] if count > 2 else [length] * count
-    return found
+        shortened += [[count, length]] if count > 2 else [length] * count
+    return shortened

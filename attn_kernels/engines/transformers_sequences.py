@@ -28,10 +28,10 @@ IGNORED = frozenset(
 )
 
 
-def check_known(others: Mapping[str, Any], known: Collection[str]) -> None:
+def check_arguments(others: Mapping[str, Any], passed: Collection[str]) -> None:
     """Raise NotImplementedError about an argument that is neither known nor IGNORED, None nor False."""
     for name, value in others.items():
-        if value is not None and value is not False and name not in IGNORED and name not in known:
+        if value is not None and value is not False and name not in IGNORED and name not in passed:
             raise NotImplementedError(f"{name} is given, but it is not supported")
 
 

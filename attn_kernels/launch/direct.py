@@ -185,13 +185,13 @@ def launch_through_triton(plan: Plan, bound: tuple[BoundLaunch, ...], tensors: T
     with on_device, _compiling if untried else nullcontext():  # Triton itself has no lock
         for bound_launch in needed:
             launch = bound_launch.launch
-            arguments = [_resolve(argument, plan, tensors) for argument in launch.arguments]
+            arguments = [_argument_value(argument, plan, tensors) for argument in launch.arguments]
             compiled = launch_kernel(launch.kernel, launch.grid(plan), arguments, launch.options)
             if compiled is not None and not bound_launch.tried:
                 bound_launch.set_compiled(compiled if direct else None, plan)
 
 
-def _resolve(argument: Any, plan: Plan, tensors: Tensors) -> Any:
+def _argument_value(argument: Any, plan: Plan, tensors: Tensors) -> Any:
     if isinstance(argument, OfPlan):
         return argument.value(plan)
     if isinstance(argument, OfLayer):

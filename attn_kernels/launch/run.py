@@ -153,7 +153,7 @@ def run(
             tensors += present
             addresses += tuple(other.data_ptr() for other in present)
             kind = (*kind[:-2], *_optional_signature(plan, optional))
-        found = plan.launches.get((placed, kind))
+        bound = plan.launches.get((placed, kind))
     except (AttributeError, TypeError, RuntimeError):
         # Something is no tensor, has no memory or no hash. The checks raise an error that names it.
         layer_checks.check_run(plan, q, k_cache, v_cache, out)
@@ -161,8 +161,8 @@ def run(
             plan, softmax_scale, sliding_window, softcap, causal, keys_after, *optional
         )
         raise
-    if found is not None and not hooked():
-        launches, reaches = found
+    if bound is not None and not hooked():
+        launches, reaches = bound
         for written, other, before, behind in reaches:
             if before < addresses[written] - addresses[other] < behind:
                 _check_apart(tensors, optional)

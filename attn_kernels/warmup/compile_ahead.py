@@ -166,7 +166,9 @@ def fill_cache(
         filler.add(missing, workers)
         if not filler.finish():  # this process has compiled, and not another rank
             break
-    return {launch: {key: ended[key] for key in found if key in ended} for launch, found in needed.items()}
+    return {
+        launch: {key: ended[key] for key in kernels if key in ended} for launch, kernels in needed.items()
+    }
 
 
 @cache
@@ -178,13 +180,13 @@ def _needed(launches: Iterable[Job], device: torch.device) -> dict[Job, dict[str
     """The kernels of each launch that are not loaded, by key; as far as it goes, where the launch fails."""
     needed = {}
     for launch in launches:
-        with only_found() as found:
+        with only_found() as unloaded:
             run_jobs([launch], device)  # its failures come again when it is made
-        needed[launch] = {key: replace(kernel, cost=launch.cost) for key, kernel in found.items()}
+        needed[launch] = {key: replace(kernel, cost=launch.cost) for key, kernel in unloaded.items()}
     return needed
 
 
 def _missing(needed: Mapping[Job, Mapping[str, NeededKernel]]) -> list[NeededKernel]:
     """What Triton's cache lacks."""
-    kernels = {key: kernel for found in needed.values() for key, kernel in found.items()}
+    kernels = {key: kernel for of_launch in needed.values() for key, kernel in of_launch.items()}
     return [kernel for kernel in kernels.values() if not kernel.is_cached]

@@ -141,9 +141,9 @@ class AutotunedKernel:
         return next((c.id for c in self.configs.values() if values.items() <= c.parameters.items()), None)
 
     def _ids(self, configs: Sequence[Any]) -> tuple[str, ...]:
-        known = {id(config.config): config.id for config in self.configs.values()}
+        own = {id(config.config): config.id for config in self.configs.values()}
         twins = {config.config: config.id for config in self.configs.values()}
-        ids = [known.get(id(config)) or twins.get(config) for config in configs]
+        ids = [own.get(id(config)) or twins.get(config) for config in configs]
         if None in ids:
             raise TuningError("prune_configs_by returns a config that @triton.autotune does not list")
         return tuple(dict.fromkeys(filter(None, ids)))
@@ -193,21 +193,21 @@ def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -
         own.append("maxnreg")
     names = [*dict.fromkeys(name for config in configs for name in config.kwargs), *own]
     letters = letters_for(names)
-    found: dict[str, KernelConfig] = {}
+    by_id: dict[str, KernelConfig] = {}
     for config in configs:
-        what = (
+        problem = (
             "ir_override is no launch parameter" if getattr(config, "ir_override", None) is not None else ""
         )
         values = {name: config.kwargs.get(name, getattr(config, name, defaults.get(name))) for name in names}
         for name, value in values.items():
             if value is None and name not in OWN:
-                what = f"lacks {name}, which other configs have"
+                problem = f"lacks {name}, which other configs have"
             elif not isinstance(value, int | None):
-                what = f"{name} is {value!r:.40}, but tables hold integers"
-        if what:
-            raise TuningError(f"{kernel}: config {config}: {what}")
+                problem = f"{name} is {value!r:.40}, but tables hold integers"
+        if problem:
+            raise TuningError(f"{kernel}: config {config}: {problem}")
         parameters = {name: int(value or 0) for name, value in values.items()}
         key = "_".join(f"{letters[name]}{value}" for name, value in parameters.items())
-        if found.setdefault(key, KernelConfig(key, parameters, config)).config.pre_hook != config.pre_hook:
+        if by_id.setdefault(key, KernelConfig(key, parameters, config)).config.pre_hook != config.pre_hook:
             raise TuningError(f"{kernel}: two configs {config} have different pre_hooks")
-    return found
+    return by_id

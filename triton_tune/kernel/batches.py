@@ -77,15 +77,15 @@ class _Enough(BaseException):
 
 def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) -> Launch | None:
     """The first launch of a call, which ends there; None if the call launches nothing."""
-    found: list[Launch] = []
+    launches: list[Launch] = []
 
     def note(launch: Launch) -> None:
-        found.append(launch)
+        launches.append(launch)
         raise _Enough
 
     with kernel.launched_by(note), contextlib.suppress(_Enough):
         tuning.call(*arguments.args, **arguments.kwargs)
-    return found[0] if found else None
+    return launches[0] if launches else None
 
 
 class _WithoutMemory(pickle.Pickler):
@@ -120,15 +120,15 @@ def launches_of(
     kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any
 ) -> tuple[Launch, ...]:
     """All launches of a call, each of which is made with `config`."""
-    found: list[Launch] = []
+    launches: list[Launch] = []
 
     def run(launch: Launch) -> None:
-        found.append(launch)
+        launches.append(launch)
         kernel.run(launch, config)
 
     with kernel.launched_by(run):
         tuning.call(*arguments.args, **arguments.kwargs)
-    return tuple(found)
+    return tuple(launches)
 
 
 def result_of(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any) -> Any:
@@ -151,21 +151,23 @@ def agreed_result(
     Raises RuntimeError if no two agree, and the last error if none can be launched.
     """
     results: list[Any] = []
-    what, failed = "", None
+    difference, failed = "", None
     for judge in judges:
         try:
             result = result_of(kernel, tuning, arguments, kernel.configs[judge].config)
         except DOES_NOT_FIT as error:
             failed = error
             continue
-        found = [disagreement(result, other, tuning.tolerance, untouched) for other in results]
-        if None in found:
+        differences = [disagreement(result, other, tuning.tolerance, untouched) for other in results]
+        if None in differences:
             return result
-        what = next((each for each in found if each), what)
+        difference = next((each for each in differences if each), difference)
         results.append(result)
     if len(results) == 1:
         return results[0]
-    raise failed if failed and not results else RuntimeError(f"the results of its configs differ: {what}")
+    if failed and not results:
+        raise failed
+    raise RuntimeError(f"the results of its configs differ: {difference}")
 
 
 def disagreement(result: Any, expected: Any, tolerance: float | None, untouched: Any = None) -> str | None:
@@ -178,12 +180,12 @@ def disagreement(result: Any, expected: Any, tolerance: float | None, untouched:
     if not ours or len(ours) != len(theirs):
         return f"{len(ours)} tensors instead of {len(theirs)}"
     before = _tensors(untouched) if untouched is not None else [None] * len(ours)
-    for (place, one), (_, other), known in zip(ours, theirs, before, strict=True):
-        if known is not None:
-            one, other = _changed(one, other, known[1])
-        what = _difference(one, other, tolerance)
-        if what is not None:
-            return what if len(ours) == 1 else f"output{place}: {what}"
+    for (place, one), (_, other), initial in zip(ours, theirs, before, strict=True):
+        if initial is not None:
+            one, other = _changed(one, other, initial[1])
+        difference = _difference(one, other, tolerance)
+        if difference is not None:
+            return difference if len(ours) == 1 else f"output{place}: {difference}"
     return None
 
 

@@ -194,11 +194,11 @@ class Loaded(NamedTuple):
 
 @cache
 def loaded(file: KernelFile) -> Loaded:
-    found = tunings_in(file.path)
-    if file.name not in found:
-        known = ", ".join(found)
-        raise TuningError(f"{file.path}: defines no Tuning called {file.name!r:.60}; it has {known}")
-    tuning = found[file.name]
+    tunings = tunings_in(file.path)
+    if file.name not in tunings:
+        names = ", ".join(tunings)
+        raise TuningError(f"{file.path}: defines no Tuning called {file.name!r:.60}; it has {names}")
+    tuning = tunings[file.name]
     kernel = AutotunedKernel(tuning.kernel)
     # Now, as calls may change what functions refer to, such as caches.
     source = (kernel.function, tuning.call, tuning.arguments, tuning.reference, tuning.tolerance)

@@ -79,7 +79,7 @@ def load_recorded(folder: Path) -> Recorded:
 
 def _names(functions: Mapping[str, Any]) -> dict[str, str]:
     """A name for each function's table: its own, after so much of its module as tells it from others."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     parts = {f: [*f.partition(":")[0].split("."), kernel_name(f.rpartition(":")[2])] for f in functions}
     for function, words in parts.items():
         for length in range(1, len(words) + 1):
@@ -87,10 +87,10 @@ def _names(functions: Mapping[str, Any]) -> dict[str, str]:
             alike = (o for o, w in parts.items() if o != function and w[-length:] == words[-length:])
             if not any(alike):
                 break
-        while name in found.values():
+        while name in names.values():
             name = f"{name}_"
-        found[function] = name
-    return found
+        names[function] = name
+    return names
 
 
 class Replay:
@@ -134,7 +134,7 @@ class Replay:
     def call(self, launch: int, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Launch the kernel, and return all its tensors."""
         recorded = self._recorded.launches[launch]
-        values = {n: _value(known, buffers) for n, known in recorded.arguments.items()}
+        values = {n: _value(described, buffers) for n, described in recorded.arguments.items()}
         positional = []
         for name in self.tuner.arg_names:  # hooks and rules expect arguments where launches have them
             if name not in values:
@@ -197,11 +197,11 @@ class Replay:
                 continue
             numbers: dict[Any, int] = {}
             pattern = tuple(numbers.setdefault(value, len(numbers)) for value in column)
-            known = known_feature(name, names)
+            expression = known_feature(name, names)
             is_new = pattern not in seen or name in self.tuner.keys
-            if known is not None and is_new and not problem_with_name(name):
+            if expression is not None and is_new and not problem_with_name(name):
                 seen.add(pattern)
-                kept[name] = known
+                kept[name] = expression
         if len(kept) > 1:  # what never changes tells nothing
             changing = {n: e for n, e in kept.items() if len({row.get(n, 0) for row in rows}) > 1}
             kept = changing or dict([next(iter(kept.items()))])
@@ -212,11 +212,11 @@ class Replay:
     def _is_constant(self, feature: str) -> bool:
         """Whether no process had two values of it, and two processes had different ones."""
         _, rows = self._features
-        found: dict[str, set[Any]] = {}
+        values_by_run: dict[str, set[Any]] = {}
         for launch, row in zip(self._recorded.launches, rows, strict=True):
             for run in launch.runs:
-                found.setdefault(run, set()).add(row[feature])
-        return all(len(values) == 1 for values in found.values())
+                values_by_run.setdefault(run, set()).add(row[feature])
+        return all(len(values) == 1 for values in values_by_run.values())
 
 
 class _Grid:

@@ -68,9 +68,9 @@ class Tuning:
         features = {} if self.features is None else self.features
         read = features.values() if isinstance(features, Mapping) else [None]
 
-        def check(fine: object, field: str, what: str) -> None:
+        def check(fine: object, field: str, expected: str) -> None:
             if not fine:
-                raise TuningError(f"Tuning: {field} must be {what}, not {getattr(self, field)!r:.60}")
+                raise TuningError(f"Tuning: {field} must be {expected}, not {getattr(self, field)!r:.60}")
 
         for function in ("call", "arguments", "reference"):
             given = getattr(self, function)
@@ -99,8 +99,8 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
 
     path = path.resolve()
     if not path.is_file() or path.suffix != ".py":
-        what = "expected a Python file that defines a Tuning" if path.exists() else "no such file"
-        raise TuningError(f"{path}: {what}")
+        problem = "expected a Python file that defines a Tuning" if path.exists() else "no such file"
+        raise TuningError(f"{path}: {problem}")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(MODULE, path)
@@ -110,18 +110,18 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
     try:
         spec.loader.exec_module(module)
     except SystemExit as end:
-        what = f"ends by itself, with exit code {end.code}, before its Tunings can be read"
-        raise TuningError(f"{path}: {what}") from None
+        problem = f"ends by itself, with exit code {end.code}, before its Tunings can be read"
+        raise TuningError(f"{path}: {problem}") from None
     except Exception as error:
         kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
         raise TuningError(f"{place_of(error, {str(path)}) or path}: {kind}{in_one_line(error)}") from error
-    found: dict[str, Tuning] = {}
+    tunings: dict[str, Tuning] = {}
     for value in vars(module).values():
         if isinstance(value, Tuning):
             function = getattr(function_of(value.kernel), "__name__", "kernel")
             name = value.name or kernel_name(function)
-            if found.setdefault(name, value) is not value:
+            if tunings.setdefault(name, value) is not value:
                 raise TuningError(f"{path}: two Tunings are called {name}: give one of them another name")
-    if not found:
+    if not tunings:
         raise TuningError(f"{path}: defines no Tuning at its top level")
-    return found
+    return tunings

@@ -35,10 +35,10 @@ def file_of(path: Path, name: str | None = None, *, untuned: bool = False) -> Ke
     name: of the Tuning, if the file defines several. untuned: of the shapes, those kept aside. Raises
     TuningError.
     """
-    found = tunings_in(path.resolve())
-    if name is None and len(found) > 1:
-        raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
-    file = KernelFile(path.resolve(), name or next(iter(found)), untuned)
+    tunings = tunings_in(path.resolve())
+    if name is None and len(tunings) > 1:
+        raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(tunings)}")
+    file = KernelFile(path.resolve(), name or next(iter(tunings)), untuned)
     loaded(file)
     return file
 
@@ -58,8 +58,8 @@ def workload_on(
     chosen = {shape.id: look.chosen for shape, look in looks.items() if look.chosen is not None}
     left_out = {s: tuple(c for c in kernel.configs if c in shape.excluded) for s, shape in shapes.items()}
     names = tuple(next(iter(values.values())))
-    words = {n: found for n in names if (found := _words([row[n] for row in values.values()]))}
-    integers = {n: {word: place for place, word in enumerate(found)} for n, found in words.items()}
+    words = {n: listed for n in names if (listed := _words([row[n] for row in values.values()]))}
+    integers = {n: {word: place for place, word in enumerate(listed)} for n, listed in words.items()}
     worded = tuple(words)
     problem = SearchProblem(
         features={
@@ -95,7 +95,7 @@ def workload_on(
         chosen=lambda device: chosen,
         provenance={
             **({"function": f} if (f := function_in(file.path, name)) else {}),
-            **({"values": {n: list(found) for n, found in words.items()}} if words else {}),
+            **({"values": {n: list(listed) for n, listed in words.items()}} if words else {}),
             **({"constants": constants} if (constants := _constants(tuning, values)) else {}),
         },
     )
@@ -135,10 +135,10 @@ def _look_at_shapes(
     Raises TuningError, which names the shape, for whatever the user's functions raise.
     """
     tuning, kernel, _ = loaded(file)
-    found: dict[str, tuple[Shape, _Look]] = {}
+    looks: dict[str, tuple[Shape, _Look]] = {}
     for position, shape in enumerate(tuning.shapes):
         name = _scenario_id(shape, position)
-        if name in found:
+        if name in looks:
             raise TuningError(f"the shape {dict(shape)} is listed twice")
         try:
             look = None
@@ -150,10 +150,10 @@ def _look_at_shapes(
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
         judges = () if tuning.reference else _judges(kernel, look.kept)
-        found[name] = Shape(name, file, position, look.key, look.launch, look.excluded, judges), look
+        looks[name] = Shape(name, file, position, look.key, look.launch, look.excluded, judges), look
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
-    return dict(found.values())
+    return dict(looks.values())
 
 
 def _judges(kernel: AutotunedKernel, kept: Sequence[str]) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ def _constants(tuning: Tuning, values: Mapping[str, Mapping[str, Any]]) -> list[
 
     def follows(name: str) -> bool:
         column = repr([row[name] for row in values.values()])
-        same = {name} & arguments.keys() or {a for a, known in arguments.items() if known == column}
+        same = {name} & arguments.keys() or {a for a, listed in arguments.items() if listed == column}
         alike = bool(repeated) and all(len({row[name] for row in rows}) == 1 for rows in repeated)
         return bool(same & set(fixed)) if same else alike
 
@@ -222,14 +222,12 @@ def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> l
         if len(values) == 1 < len(shapes)
     ]
     if not tuning.constants and sum(len(column) > 1 for column in columns.values()) > 1:
-        what = (
-            "nothing says which sizes are a layer's or a model's, so no figure will say what a new one gets"
-        )
-        lines.append(f"warning: {what}: name them in Tuning(constants=[...])")
+        why = "nothing says which sizes are a layer's or a model's, so no figure will say what a new one gets"
+        lines.append(f"warning: {why}: name them in Tuning(constants=[...])")
     sizes = {value for column in columns.values() if len(column) > 1 for value in column if value >= 16}
     if len(sizes) > 1 and all(size % 16 == 0 for size in sizes):
-        what = "all sizes from 16 on are multiples of 16, so a tree learns round sizes"
-        lines.append(f"warning: {what}: add others, or draw shapes from ranges")
+        why = "all sizes from 16 on are multiples of 16, so a tree learns round sizes"
+        lines.append(f"warning: {why}: add others, or draw shapes from ranges")
     return lines
 
 
@@ -243,19 +241,19 @@ def _values(
     keys = [name for name in kernel.tuner.keys if name in arguments]
     if recorded:
         keys = [name for name in keys if not isinstance(arguments[name], float)]
-    found = {name: arguments[name] for name in keys}
+    values = {name: arguments[name] for name in keys}
     features = kernel.tuned_features if tuning.features is None else tuning.features
-    found.update({name: value_of(feature, arguments) for name, feature in features.items()})
+    values.update({name: value_of(feature, arguments) for name, feature in features.items()})
     for name, argument in arguments.items():
         if isinstance(argument, torch.Tensor):
-            found.setdefault(f"{name}{OF_DTYPE}", argument.dtype)
-    found = {name: plain(value) for name, value in found.items()}
-    for name, value in found.items():
+            values.setdefault(f"{name}{OF_DTYPE}", argument.dtype)
+    values = {name: plain(value) for name, value in values.items()}
+    for name, value in values.items():
         try:
             word_of(value)
         except NotAFeature as error:
             raise TuningError(f"feature {name}: {error}") from None
-    return found
+    return values
 
 
 def _without_constant_types(values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -26,10 +26,10 @@ def wrap_every(wrap: Callable[[Autotuner], Run]) -> None:
         tuner.run = wrap(tuner)
 
     Autotuner.__init__ = begin_wrapped
-    for found in gc.get_objects():
+    for existing in gc.get_objects():
         # A `Tuned` kernel has been given a module already.
-        if issubclass(type(found), Autotuner) and not hasattr(type(found), "chosen"):
-            found.run = wrap(found)
+        if issubclass(type(existing), Autotuner) and not hasattr(type(existing), "chosen"):
+            existing.run = wrap(existing)
 
 
 def own_run(tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
@@ -93,13 +93,13 @@ def defaults_of(function: Any) -> dict[str, Any]:
 
 def apply_rules(tuner: Autotuner, arguments: dict[str, Any]) -> list[Any]:
     """Add what `@triton.heuristics` below the autotuner computes to the arguments; returns it in order."""
-    found, kernel = [], tuner.fn
+    computed, kernel = [], tuner.fn
     while isinstance(kernel, Heuristics):
         for name, rule in kernel.values.items():
             arguments[name] = rule(arguments)
-            found.append(arguments[name])
+            computed.append(arguments[name])
         kernel = kernel.fn
-    return found
+    return computed
 
 
 def capturing() -> bool:

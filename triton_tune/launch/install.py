@@ -50,11 +50,11 @@ def packages_in(package: str) -> dict[str, ModuleType]:
     """The generated packages of kernels, by `module:function`. Raises as `install` does."""
     top = importlib.import_module(package)
     names = [f"{package}.{each.name}" for each in pkgutil.iter_modules(getattr(top, "__path__", ()))]
-    found = {getattr(module, "FUNCTION", None): module for module in map(importlib.import_module, names)}
-    found.pop(None, None)
-    if not found:
+    packages = {getattr(module, "FUNCTION", None): module for module in map(importlib.import_module, names)}
+    packages.pop(None, None)
+    if not packages:
         raise ValueError(f"{package}: no module in it has a FUNCTION, as modules of recorded kernels have")
-    return found  # type: ignore[return-value]
+    return packages  # type: ignore[return-value]
 
 
 def tuned_kernel(tuner: Autotuner, module: ModuleType) -> Tuned:
@@ -74,8 +74,8 @@ def serve(tuner: Autotuner, modules: Mapping[str, ModuleType]) -> Callable[..., 
             module = modules.get(function_name(tuner))
             served = own_run if module is None else tuned_kernel(tuner, module)
             if module is None and len(tuner.configs) > 1:
-                what = "was not recorded, so its own autotuner chooses"
-                warnings.warn(f"{function_name(tuner)} {what}", stacklevel=2)
+                problem = "was not recorded, so its own autotuner chooses"
+                warnings.warn(f"{function_name(tuner)} {problem}", stacklevel=2)
         if served is own_run:
             launch = run_without_search if capturing() else own_run
             return launch(tuner, *args, **kwargs)

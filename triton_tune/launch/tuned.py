@@ -178,8 +178,8 @@ class Tuned(Autotuner):  # type: ignore[misc]
         choosing.launches[features] = following
         if str(failed) not in self._warned:
             self._warned.add(str(failed))
-            what = f"{self.__name__} cannot be launched with {failed}, so the next config is: {error}"
-            warnings.warn(what, stacklevel=3)
+            warning = f"{self.__name__} cannot be launched with {failed}, so the next config is: {error}"
+            warnings.warn(warning, stacklevel=3)
         return self.run(*args, grid=grid, warmup=warmup, **kwargs)
 
     warmup = KernelInterface.warmup  # of the chosen config alone
@@ -204,8 +204,8 @@ class Tuned(Autotuner):  # type: ignore[misc]
                 launch = replace(launch, autotuner=self.autotuner)
             if not_tuned not in self._warned:
                 self._warned.add(not_tuned)
-                what = "is left to Triton's autotuner" if self._leaves_unknown else "launches the fallback"
-                warnings.warn(f"{self.__name__} {what}: {not_tuned}", stacklevel=3)
+                outcome = "is left to Triton's autotuner" if self._leaves_unknown else "launches the fallback"
+                warnings.warn(f"{self.__name__} {outcome}: {not_tuned}", stacklevel=3)
         if len(configs) > 1 and launch.autotuner is None:
             tried = [self._launch_of(config).config for config in configs]
             launch = replace(launch, autotuner=self._autotuner_of(tried))
@@ -230,14 +230,14 @@ class Tuned(Autotuner):  # type: ignore[misc]
             if type(value) is int:
                 continue
             if isinstance(value, Missing):
-                raise TypeError(value.what)
+                raise TypeError(value.problem)
             try:
                 values[name] = integer_of(plain(value), self._values.get(name, {}))
             except KeyError:
                 configs = [self._fallback if self._forced is None else self._forced]
                 if self._forced is None:
-                    known = ", ".join(self._values.get(name, {})) or "none"
-                    not_tuned = f"{name} is {plain(value)}, but was tuned for: {known}"
+                    words = ", ".join(self._values.get(name, {})) or "none"
+                    not_tuned = f"{name} is {plain(value)}, but was tuned for: {words}"
                 break
         else:
             configs = [choosing.choose(**values)]
@@ -289,10 +289,12 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self._fallback = default(**dict.fromkeys(names, 0))
         forced = self._overrides.config
         if forced is not None:
-            known = [name for name in self._fallback._fields if name != "variant"]
+            parameters = [name for name in self._fallback._fields if name != "variant"]
             for name in forced:
-                if name not in known:
-                    raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(known)}")
+                if name not in parameters:
+                    raise ValueError(
+                        f"{CONFIG} names {name!r}, but the parameters are: {', '.join(parameters)}"
+                    )
             self._forced = self._fallback._replace(**forced)
         rule = getattr(self.autotuner, "early_config_prune", None)
         self._prunes = rule is not None and self._forced is None

@@ -33,8 +33,8 @@ PTXAS = "TRITON_PTXAS_PATH"
 
 def default_workers() -> int:
     """One less than the processors that this process may use, at most 30, as each needs a GPU context."""
-    known = hasattr(os, "sched_getaffinity")  # not on all systems
-    processors = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 2
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on all systems
+    processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 2
     return min(MAX_WORKERS, max(1, processors - 1))
 
 

@@ -77,8 +77,8 @@ def read_record(folder: Path) -> Record:
         try:
             _read_file(file, kernels, data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = f"{type(error).__name__}: {error}"
-            raise TuningError(f"{file}: is damaged, or no record of this version: {what:.150}") from None
+            problem = f"{type(error).__name__}: {error}"
+            raise TuningError(f"{file}: is damaged, or no record of this version: {problem:.150}") from None
         except OSError as error:
             raise TuningError(f"{file}: {error.strerror}") from None
     ranked = sorted((k for k in kernels.values() if k.launches), key=lambda kernel: -kernel.us)

@@ -163,11 +163,11 @@ class Recorder:
                 line["grids"] = grids(tuner, kwargs["grid"], values)
             except Exception as error:  # the program needs no record
                 self._refused.add(name)
-                what = f"{type(error).__name__}: {in_one_line(error)}"
-                warnings.warn(f"{name}: no new launch is recorded: {what}", stacklevel=2)
+                problem = f"{type(error).__name__}: {in_one_line(error)}"
+                warnings.warn(f"{name}: no new launch is recorded: {problem}", stacklevel=2)
                 return launch(tuner, None, args, kwargs)
             result = launch(tuner, None, args, kwargs)
-            wrote = {n: changed_share(values[n], known) for n, known in before.items()}
+            wrote = {n: changed_share(values[n], sample) for n, sample in before.items()}
             line["wrote"] = {n: round(share, 4) for n, share in wrote.items() if share}
             self._kernels[name] += 1
             noted = _Noted(len(self._noted), getattr(tuner, "best_config", None), 1)
@@ -318,16 +318,16 @@ def grids(tuner: Autotuner, grid: Any, values: Mapping[str, Any]) -> list[Any]:
     """The grid of each config, in order: `[{parameters}, [x, y, z]]`; one with no parameters serves all."""
     if not callable(grid):
         return [[{}, list(grid)]]
-    found: list[Any] = []
+    entries: list[Any] = []
     for config in tuner.configs:
-        known = {**defaults_of(function_of(tuner)), **values, **config.all_kwargs()}
-        apply_rules(tuner, known)
-        size = grid(known)
+        arguments = {**defaults_of(function_of(tuner)), **values, **config.all_kwargs()}
+        apply_rules(tuner, arguments)
+        size = grid(arguments)
         size = list(size) if isinstance(size, tuple | list) else [size]
         entry = [{name: _plain(value) for name, value in config.kwargs.items()}, [int(n) for n in size]]
-        if entry not in found:
-            found.append(entry)
-    return [[{}, found[0][1]]] if len({tuple(size) for _, size in found}) == 1 else found
+        if entry not in entries:
+            entries.append(entry)
+    return [[{}, entries[0][1]]] if len({tuple(size) for _, size in entries}) == 1 else entries
 
 
 def _synchronise() -> None:

@@ -226,14 +226,14 @@ def lines_about_worth(summary: Mapping[str, Any], problem: SearchProblem, times:
         lines.append(f"{len(alone)} scenarios have one config only, so a build leaves them out: {named}")
     if summary["finished"]:
         return lines
-    if (found := worth(problem, times)) is None:
+    if (value := worth(problem, times)) is None:
         return [*lines, "too few scenarios compare configs to tell what a module would be worth"]
     measured, seconds = summary["cells_measured"], summary["seconds"]
     more = (problem.possible - measured) * seconds / measured
     return [
         *lines,
-        f"expect {found.choice:.2f}x the best times of a module, and {found.single:.2f}x of the best single "
-        f"config: so do choices in each of {found.compared} scenarios by the {ASKED} nearest others",
-        f"half of these scenarios would give {found.by_half:.2f}x; at the rate so far, all other cells would "
+        f"expect {value.choice:.2f}x the best times of a module, and {value.single:.2f}x of the best single "
+        f"config: so do choices in each of {value.compared} scenarios by the {ASKED} nearest others",
+        f"half of these scenarios would give {value.by_half:.2f}x; at the rate so far, all other cells would "
         f"take {more:.0f} s more at most",
     ]

@@ -33,8 +33,8 @@ def shard_from(text: str) -> Shard:
     match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
     shard = Shard(int(match[1]), int(match[2])) if match else Shard(0, 0)
     if not 1 <= shard.index <= shard.count:
-        what = f"{text!r:.40} is no shard: write 1/8 for the first of eight, up to 8/8"
-        raise argparse.ArgumentTypeError(what)
+        problem = f"{text!r:.40} is no shard: write 1/8 for the first of eight, up to 8/8"
+        raise argparse.ArgumentTypeError(problem)
     return shard
 
 

@@ -22,10 +22,10 @@ class Distances:
 
     def matrix(self, scenarios: Sequence[str], others: Sequence[str]) -> Floats:
         columns = self._columns(others)
-        found = np.empty((len(scenarios), len(others)))
+        distances = np.empty((len(scenarios), len(others)))
         for row, scenario in enumerate(scenarios):
-            found[row] = self._row(scenario)[columns]
-        return found
+            distances[row] = self._row(scenario)[columns]
+        return distances
 
     def representatives(self, scenarios: Sequence[str], count: int, known: Sequence[str] = ()) -> list[str]:
         """Choose `count` scenarios so that each of `scenarios` has one of them, or of `known`, near it.
@@ -72,6 +72,6 @@ class Distances:
 
 
 def _point(features: Mapping[str, int], likeness: Likeness) -> tuple[float, ...]:
-    known = likeness.derive(features)
-    weights = dict.fromkeys(known, 1.0) if likeness.weights is None else likeness.weights
-    return tuple(weight * math.log2(max(1, known.get(name, 1))) for name, weight in weights.items())
+    derived = likeness.derive(features)
+    weights = dict.fromkeys(derived, 1.0) if likeness.weights is None else likeness.weights
+    return tuple(weight * math.log2(max(1, derived.get(name, 1))) for name, weight in weights.items())

@@ -137,11 +137,11 @@ class Race:
         families: dict[ShapeKey, list[int]] = {}
         for number, scenario in enumerate(self._scenarios):
             families.setdefault(self._problem.family(scenario), []).append(number)
-        found = []
+        nearest = []
         for members in map(np.array, families.values()):
             between = self._between[np.ix_(members, members)]
-            found.append((members, members[between.argsort(axis=1, kind="stable")]))
-        return found
+            nearest.append((members, members[between.argsort(axis=1, kind="stable")]))
+        return nearest
 
     def _hopeless(self, untried: Mask) -> Mask:
         """Which untried configs were slow or failed wherever this family's nearest scenarios tried them."""
@@ -153,16 +153,16 @@ class Race:
         for members, everyone in self._families:
             nearest = everyone[visited[everyone]].reshape(len(members), -1)
             rows, configs = np.nonzero(untried[members])  # the cells that ask the neighbours
-            found = np.zeros(len(rows), dtype=np.intp)  # neighbours that tried the config
+            num_tried = np.zeros(len(rows), dtype=np.intp)  # neighbours that tried the config
             for rank in range(0, nearest.shape[1], ASKED_AT_ONCE):
                 asked = nearest[rows, rank : rank + ASKED_AT_ONCE], configs[:, None]
-                order = found[:, None] + tried[asked].cumsum(axis=1)
+                order = num_tried[:, None] + tried[asked].cumsum(axis=1)
                 promising = (fast[asked] & (order <= enough)).any(axis=1)
-                found = order[:, -1]
-                slow = ~promising & (found >= enough)
+                num_tried = order[:, -1]
+                slow = ~promising & (num_tried >= enough)
                 hopeless[members[rows[slow]], configs[slow]] = True
                 left = ~promising & ~slow
-                rows, configs, found = rows[left], configs[left], found[left]
+                rows, configs, num_tried = rows[left], configs[left], num_tried[left]
         return hopeless
 
     def _weights(self, swept: Rows) -> npt.NDArray[np.float64]:

@@ -97,22 +97,22 @@ def outside(
     for values in run.scenarios.values():
         row = dict(zip(run.header.features, values, strict=True))
         shapes.setdefault(_shape_key(row), []).append(row)
-    found: list[tuple[int, str]] = []
+    beyond: list[tuple[int, str]] = []
     for scenario, count in counts.items():
         features = features_of(scenario.batch)
         if tuple(features) != tuple(run.header.features):
             raise TuningError(f"{table}: a table of another kernel than --kernel names")
         why = _why_outside(features, shapes.get(_shape_key(features), []))
         if why:
-            found.append((count, f"{scenario.id}: {why}"))
-    found.sort(key=lambda entry: -entry[0])
-    total, lost = sum(counts.values()), sum(count for count, _ in found)
+            beyond.append((count, f"{scenario.id}: {why}"))
+    beyond.sort(key=lambda entry: -entry[0])
+    total, lost = sum(counts.values()), sum(count for count, _ in beyond)
     lines = [
-        f"{lost} of {total} plans ({100 * lost / total:.1f}%), {len(found)} of {len(counts)} recorded "
+        f"{lost} of {total} plans ({100 * lost / total:.1f}%), {len(beyond)} of {len(counts)} recorded "
         f"batches, lie outside of {table}",
-        *(f"{count:10} plans  {text}" for count, text in found[:MOST_LINES]),
+        *(f"{count:10} plans  {text}" for count, text in beyond[:MOST_LINES]),
     ]
-    return lines if len(found) <= MOST_LINES else [*lines, f"and {len(found) - MOST_LINES} batches more"]
+    return lines if len(beyond) <= MOST_LINES else [*lines, f"and {len(beyond) - MOST_LINES} batches more"]
 
 
 def _shape_key(features: Mapping[str, int]) -> tuple[int, ...]:
