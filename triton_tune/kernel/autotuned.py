@@ -30,7 +30,7 @@ class KernelConfig:
 
 
 class AutotunedKernel:
-    """A kernel with its autotuner. Raises TuningError where it has none, or one that no table can hold."""
+    """A kernel with its autotuner. Raises TuningError if it has none, or configs that no table can hold."""
 
     def __init__(self, kernel: Any) -> None:
         self.tuner = kernel
@@ -86,7 +86,7 @@ class AutotunedKernel:
         return {**self._defaults, **self._given(launch)}
 
     def _given(self, launch: Launch) -> dict[str, Any]:
-        """The arguments without defaults, which is what Triton gives to hooks."""
+        """The arguments without defaults, as Triton passes them to hooks."""
         return {**dict(zip(self.tuner.arg_names, launch.args, strict=False)), **launch.kwargs}
 
     def run(self, launch: Launch, config: Any, *, compile_only: bool = False) -> None:
@@ -149,7 +149,7 @@ class AutotunedKernel:
         return tuple(dict.fromkeys(filter(None, ids)))
 
     def specialisation(self, launch: Launch) -> tuple[object, ...]:
-        """What a launch's arguments add to the key of a compiled kernel; finer than Triton's own."""
+        """What a launch's arguments add to a compiled kernel's key; it distinguishes more than Triton does."""
         params = getattr(_jitted(self.tuner), "params", ())
         constants = {p.name for p in params if p.is_constexpr}
         plain = {p.name for p in params if p.do_not_specialize}

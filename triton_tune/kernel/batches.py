@@ -45,7 +45,7 @@ class Arguments:
 
 
 def make(tuning: Tuning, shape: Mapping[str, Any], device: torch.device, seed: int = 0) -> Arguments:
-    """The arguments for a shape; the same for the same seed, where they come from seeded generators."""
+    """The arguments for a shape. The same seed gives the same ones if they come from seeded generators."""
     torch.manual_seed(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
@@ -72,7 +72,7 @@ def described_alone(kernel: AutotunedKernel) -> Iterator[None]:
 
 
 class _Enough(BaseException):
-    """Ends a call at its first launch; no `except Exception` of the user's keeps it."""
+    """Ends a call at its first launch; the user's code cannot catch it with `except Exception`."""
 
 
 def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) -> Launch | None:
@@ -89,9 +89,9 @@ def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) 
 
 
 class _WithoutMemory(pickle.Pickler):
-    """Pickles tensors, wherever they are, as ones of the same shape without memory.
+    """Pickles tensors of any device as meta tensors of the same shape.
 
-    Raises ValueError for an address that Triton compiles another kernel for.
+    Raises ValueError for an unaligned address, for which Triton compiles another kernel.
     """
 
     def reducer_override(self, value: Any) -> Any:
@@ -104,7 +104,7 @@ class _WithoutMemory(pickle.Pickler):
 
 
 def without_memory(launch: Launch) -> bytes | None:
-    """A launch by which another process can compile the kernel, pickled; None where it can only make its own.
+    """A pickled launch with which another process can compile the kernel; None if it cannot be pickled.
 
     It has no grid, which is often a function and is not needed.
     """
@@ -132,7 +132,7 @@ def launches_of(
 
 
 def result_of(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any) -> Any:
-    """What a call returns with `config`. Memory that nothing wrote holds NaN, or the largest integer."""
+    """What a call returns with `config`. Unwritten memory holds NaN, or the largest integer."""
     with kernel.launched_by(lambda launch: kernel.run(launch, config)), _poisoned_memory():
         return arguments.pass_to(tuning.call)
 
@@ -146,7 +146,7 @@ def untouched_result(kernel: AutotunedKernel, tuning: Tuning, arguments: Argumen
 def agreed_result(
     kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, judges: Sequence[str], untouched: Any
 ) -> Any:
-    """The result that two of these configs agree on, or the only one that can be launched has.
+    """The result on which two of these configs agree, or that of the only one that can be launched.
 
     Raises RuntimeError if no two agree, and the last error if none can be launched.
     """

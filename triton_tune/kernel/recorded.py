@@ -78,7 +78,7 @@ def load_recorded(folder: Path) -> Recorded:
 
 
 def _names(functions: Mapping[str, Any]) -> dict[str, str]:
-    """A name for each function's table: its own, after so much of its module as tells it from others."""
+    """A name for each function's table: its own, prefixed by as much of its module as makes it unique."""
     names: dict[str, str] = {}
     parts = {f: [*f.partition(":")[0].split("."), kernel_name(f.rpartition(":")[2])] for f in functions}
     for function, words in parts.items():
@@ -94,7 +94,7 @@ def _names(functions: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Replay:
-    """A recorded kernel: makes its launches' arguments, and launches it. Raises Unusable if it cannot be."""
+    """A recorded kernel, whose launches it repeats. Raises Unusable if that is impossible."""
 
     def __init__(self, record: Record, kernel: RecordedKernel) -> None:
         self._record, self._recorded = record, kernel
@@ -170,10 +170,10 @@ class Replay:
 
     @cached_property
     def _features(self) -> tuple[dict[str, str], list[dict[str, Any]]]:
-        """What a tree may ask about, with its expression, and the values in each launch.
+        """The features that a tree may ask about, by name with their expressions; their values per launch.
 
-        Of features that tell the launches apart alike, the first is kept: the autotuner's key, then other
-        integers, then sizes of tensors.
+        Of several features that divide the launches in the same way, the first is kept. The autotuner's key
+        comes first, then other integers, then sizes of tensors.
         """
         names = self.tuner.arg_names
         rows = []

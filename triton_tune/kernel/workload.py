@@ -1,4 +1,4 @@
-"""A user's `Tuning` as what a run measures: its shapes are scenarios, with features read from a launch."""
+"""A user's `Tuning` as a workload: its shapes are the scenarios, and their features come from a launch."""
 
 import contextlib
 import math
@@ -46,10 +46,10 @@ def file_of(path: Path, name: str | None = None, *, untuned: bool = False) -> Ke
 def workload_on(
     file: KernelFile, device: torch.device, *, ask_module: bool = False, without_tensors: bool = False
 ) -> Workload:
-    """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
+    """The workload of a file's `Tuning`, from a first launch of each shape on the device.
 
-    ask_module: look at what `@tuned` chooses for them, too. without_tensors: allocate none, and measure
-    nothing; only code that reads values of tensors gets some. Raises TuningError.
+    ask_module: also find what `@tuned` chooses for them. without_tensors: allocate no tensors and measure
+    nothing; only code that reads values of tensors gets real ones. Raises TuningError.
     """
     name, kernel, tuning = file.name, loaded(file).kernel, loaded(file).tuning
     looks = _look_at_shapes(file, device, ask_module=ask_module, without_tensors=without_tensors)
@@ -157,7 +157,7 @@ def _look_at_shapes(
 
 
 def _judges(kernel: AutotunedKernel, kept: Sequence[str]) -> tuple[str, ...]:
-    """Three configs that differ in more than warps and stages; fewer if no more do, unless all are alike."""
+    """Up to three configs, which differ in more than warps and stages if any do."""
     kinds: dict[tuple[int, ...], str] = {}
     for config in kept:
         parameters = kernel.configs[config].parameters.items()
@@ -181,10 +181,11 @@ def _picture(problem: SearchProblem, names: Sequence[str]) -> list[str]:
 
 
 def _constants(tuning: Tuning, values: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The features that are fixed for a running program, as they follow from ``Tuning.constants``.
+    """The features that are fixed for a running program, derived from ``Tuning.constants``.
 
-    A feature is an argument of the shapes, by its name or its values; or else it follows from the constants
-    if it is the same in all shapes that share these, and several do.
+    A feature that equals an argument of the shapes, by name or by values, is constant if that argument is.
+    Any other feature is constant if shapes with equal constants always agree on it, and some do have equal
+    constants.
     """
     fixed, shapes = tuple(tuning.constants or ()), tuning.shapes
     arguments = {name: repr([shape.get(name) for shape in shapes]) for shape in shapes for name in shape}
@@ -285,7 +286,7 @@ def _words(column: list[Any]) -> tuple[str, ...]:
 
 
 def _scenario_id(shape: Mapping[str, Any], position: int) -> str:
-    """`M16_N32` of the shape's values, where these are short and plain; else its number."""
+    """An id such as `M16_N32` from the shape's values, or `s<number>` if these are long or no features."""
     try:
         parts = [f"{name}{word_of(value) or int(value)}" for name, value in shape.items()]
     except NotAFeature:

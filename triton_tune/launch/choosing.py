@@ -1,4 +1,4 @@
-"""What chooses on one device: a module of the generated package, or the config that a variable forces."""
+"""How configs are chosen on one device: by a module of the generated package, or forced by a variable."""
 
 import sys
 from collections.abc import Callable

@@ -15,9 +15,10 @@ Run = Callable[..., Any]
 
 
 def wrap_every(wrap: Callable[[Autotuner], Run]) -> None:
-    """Let each autotuner launch through what `wrap` returns for it, whatever its class makes of `run`.
+    """Make each autotuner launch through what `wrap` returns for it, even if its class overrides `run`.
 
-    It is wrapped as an object, so nobody who has imported it keeps another. `own_run` launches as before.
+    The object itself is wrapped, so code that has already imported it is affected too. `own_run` launches as
+    before.
     """
     begin = Autotuner.__init__
 
@@ -57,7 +58,7 @@ class _WouldSearch(Exception):
 
 
 def run_without_search(tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
-    """Launch what the autotuner has found before for such arguments, or else its first config that fits."""
+    """Launch what the autotuner found earlier for such arguments, or else the first config that works."""
 
     def refuse(*_: Any) -> Any:
         raise _WouldSearch

@@ -1,4 +1,4 @@
-"""A kernel's own configs: what a generated config adds to a launch, and which ones a rule leaves out."""
+"""A kernel's own configs: how a generated config is launched, and which configs a pruning rule excludes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -19,7 +19,7 @@ from triton_tune.launch.features import Feature, Missing, Read, parse_feature, r
 from triton_tune.launch.known_configs import ConfigLaunch, KnownConfigs
 from triton_tune.launch.words import integer_of, plain
 
-_MOST_KEPT = 4096  # different features of launches that a kernel remembers
+_MOST_KEPT = 4096  # launches with different features that a kernel remembers
 _MOST_TRIED = 64  # configs, where one does not fit the device
 FALLBACK = "fallback"
 
@@ -126,7 +126,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self._autotunes = False  # the package cannot be imported, or a variable says so
 
     def __getitem__(self, grid: Any) -> Any:
-        """What launches on a grid; without the Python frame that Triton's has."""
+        """A function that launches on a grid, without the extra Python frame of Triton's own."""
         return partial(self.run, grid=grid, warmup=False)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
@@ -223,7 +223,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         kwargs: dict[str, Any],
         most: int,
     ) -> tuple[list[Any], str | None]:
-        """What to launch or to try, best first; and what was not tuned, where that matters."""
+        """The configs to launch or to try, best first; and what was not tuned, if anything."""
         values: dict[str, Any] = dict(zip(self._names, features, strict=False))  # element types may follow
         not_tuned = choosing.not_tuned
         for name, value in values.items():
@@ -315,7 +315,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
 
 
 def _with_types(read: Read) -> Read:
-    """What reads also the element types of all arguments, on which a rule of the autotuner's may depend."""
+    """Also read the element types of all arguments, on which the autotuner's pruning rule may depend."""
 
     def read_all(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         types = (getattr(value, "dtype", None) for value in (*args, *kwargs.values()))

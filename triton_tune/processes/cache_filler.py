@@ -19,8 +19,8 @@ from triton_tune.processes.host_lock import compile_lock
 class CacheFiller:
     """Compiles each ``NeededKernel`` that it is given for a device, in a process started for the first.
 
-    While another process compiles into the cache, this one waits and compiles nothing: much the same kernels
-    will be there then.
+    While another process compiles into the cache, this one waits and compiles nothing, because afterwards the
+    cache will hold much the same kernels.
     """
 
     def __init__(self, device: Any) -> None:

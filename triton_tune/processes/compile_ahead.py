@@ -63,7 +63,7 @@ class JobFailure:
 
 
 def minimal(jobs: Iterable[AnyJob], known: frozenset[Hashable] = frozenset()) -> list[AnyJob]:
-    """Return jobs that compile all that ``jobs`` need but ``known``, nothing twice, longest first."""
+    """Return jobs that compile everything that ``jobs`` need beyond ``known``, once, longest first."""
     seen = set(known)
     kept = []
     for job in sorted(jobs, key=lambda job: len(job.needs), reverse=True):
@@ -153,9 +153,9 @@ def follow_parent(environment: Mapping[str, str] | None = None) -> None:
 def ptxas_differs(device: torch.device) -> bool:
     """Return whether PTXAS names a ptxas of another version than this process has in its cache keys.
 
-    A key of Triton's cache holds the version of ptxas, which a process reads once. Inductor later names
-    PyTorch's ptxas in the variable. A new process would inherit it, and this one would find nothing that the
-    new one compiles.
+    A key of Triton's cache holds the version of ptxas, which a process reads once. Inductor later sets the
+    variable to PyTorch's ptxas. A new process would inherit it and compile under other keys, so this process
+    would find none of its kernels.
     """
     path = os.environ.get(PTXAS)
     if path is None or device.type != "cuda" or torch.version.hip:

@@ -52,7 +52,7 @@ class NeededKernel:
         return file in (get_cache_manager(self.key).get_group(file) or {})
 
     def prepare(self) -> ASTSource:
-        """Return what ``triton.compile`` takes. What its key took half a second to compute, forks share."""
+        """Return what ``triton.compile`` takes. Forks inherit its key, which takes half a second to make."""
         kernel = getattr(importlib.import_module(self.module), self.name)
         source, backend = (
             source_of(kernel, self.signature, self.constants, self.attributes),

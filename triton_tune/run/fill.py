@@ -49,7 +49,7 @@ class Filling:
         return [s for s in self.problem.scenarios if times.measured(s) and not times.medians(s)]
 
     def fails(self) -> bool:
-        """Whether these are more than MOST_WITHOUT of those that were measured."""
+        """Whether more than MOST_WITHOUT of the measured scenarios have no config with a time."""
         seen = sum(bool(self.times.measured(s)) for s in self.problem.scenarios)
         return len(self.without()) > MOST_WITHOUT * seen
 
@@ -203,7 +203,7 @@ def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -
 def lines_about_failing(
     scenarios: Sequence[str], summary: Mapping[str, Any], problem: SearchProblem, times: Times
 ) -> list[str]:
-    """Say in which scenarios no config has a time, and why, where that was not said before."""
+    """Say in which scenarios no config has a time, and why unless the summary has said so already."""
     (reason, _), *_ = Counter(times.failures(scenarios)).most_common()
     of_all = f"of {summary['scenarios']} scenarios"
     untried = [s for s in scenarios if len(times.measured(s)) < len(problem.candidates[s])]

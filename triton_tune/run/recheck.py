@@ -27,7 +27,7 @@ class Answer:
     chosen: str
     drift: float  # its time now over that in the table
     lost: tuple[float, ...]  # by repeat: how much further it is behind its best rival than in the table
-    why: str  # it is stale, if it is
+    why: str  # a line that explains why it is stale, if it is
 
 
 def recheck(
@@ -81,9 +81,9 @@ def _visits(
     rows: Mapping[str, list[str]],
     carried: Mapping[str, float],
 ) -> list[PlannedVisit]:
-    """Where to look: at each choice, more often if it carries more time, in scenarios near other choices.
+    """The visits to make: more for choices that carry more time, in scenarios near other choices.
 
-    The first config of a visit is the choice, the others were the fastest beside it.
+    The first config of a visit is the choice; the others were its fastest rivals.
     """
     counts = dict.fromkeys(rows, 0)
     for _ in range(SCENARIOS):

@@ -39,10 +39,10 @@ def shard_from(text: str) -> Shard:
 
 
 def problem_of_shard(problem: SearchProblem, shard: Shard | None) -> SearchProblem:
-    """The problem with this shard's scenarios alone, None the whole of it; shards take about equally long.
+    """The problem reduced to this shard's scenarios (None: unchanged). Shards take about equally long.
 
-    Scenarios of a shape stay together where they can, so that few hosts compile the same kernels. All shards
-    of a problem have each scenario once. Raises TuningError for more shards than scenarios.
+    Scenarios of one shape stay together where possible, so that few hosts compile the same kernels. Each
+    scenario is in exactly one shard. Raises TuningError for more shards than scenarios.
     """
     if shard is None:
         return problem

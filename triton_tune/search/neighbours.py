@@ -28,12 +28,12 @@ class Distances:
         return distances
 
     def representatives(self, scenarios: Sequence[str], count: int, known: Sequence[str] = ()) -> list[str]:
-        """Choose `count` scenarios so that each of `scenarios` has one of them, or of `known`, near it.
+        """Choose `count` scenarios so that each of `scenarios` is near one of them or of `known`.
 
-        If none is known, the first is the one nearest to the mean. Each other one is that which most shortens
-        the distances to the nearest chosen one, summed over all scenarios: a greedy k-median. As a saving
-        only shrinks while others are chosen, few are computed again: Minoux, Accelerated greedy algorithms,
-        1978.
+        If `known` is empty, the first is the scenario nearest to the mean. Each further one is the scenario
+        that most reduces the distances to the nearest chosen one, summed over all scenarios: a greedy
+        k-median. A candidate's saving can only shrink as others are chosen, so few are computed again
+        (Minoux, Accelerated greedy algorithms, 1978).
         """
         without = set(known)
         left = [scenario for scenario in scenarios if scenario not in without]

@@ -49,9 +49,9 @@ FULL = RaceRules(explore=(sys.maxsize, sys.maxsize), hopeless=math.inf, again=1.
 class Race:
     """Sweeps a few scenarios that stand for all, and times a portfolio of configs chosen there everywhere.
 
-    With the time that is left, it sweeps those of the other scenarios that stand for most, and the portfolio
-    grows. It ends early if no config is left that might win. Whenever a budget ends, what was measured
-    compares configs: a scenario has all those that are not hopeless, or the portfolio, or no time at all.
+    With the remaining time, it sweeps the other scenarios that represent most of the rest, and the portfolio
+    grows. It ends early if no config is left that might win. Whenever the budget ends, the table compares
+    configs: each scenario has times of all configs that are not hopeless, of the portfolio, or none at all.
     """
 
     def __init__(self, problem: SearchProblem, rules: RaceRules | None = None) -> None:
