@@ -17,7 +17,7 @@ from attn_kernels.core.checks import (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The constants of attention layers, of one GPU's share under tensor parallelism.
+    """The constants of attention layers. Under tensor parallelism, heads are one GPU's share.
 
     Raises:
         TypeError: a constant of the wrong type, or an unsupported dtype.

@@ -84,8 +84,8 @@ def step_mask(
 ) -> Tensor:
     """Return a tensor that stands for the step; the signature is that of transformers' ``sdpa_mask``.
 
-    Synchronises with the device if there is an ``attention_mask`` [batch_size, tokens], False or 0 where a
-    token is padding, or if there are images or packed sequences, because these decide what is launched.
+    Synchronises with the device if there are images, packed sequences or an ``attention_mask``
+    [batch_size, tokens] (False or 0 for padding), because these decide what is launched.
     ``q_offset``, ``kv_offset``: positions of the first query and of the first slot.
 
     Raises:

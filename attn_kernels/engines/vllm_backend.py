@@ -186,7 +186,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
 
     supported_dtypes: ClassVar[list[torch.dtype]] = list(DTYPES)
     supported_kv_cache_dtypes: ClassVar[list[str]] = list(CACHE_DTYPES)
-    # One operator a layer instead of two: vLLM runs neither inside compiled pieces.
+    # One operator per layer instead of two: vLLM runs neither inside compiled pieces.
     forward_includes_kv_cache_update: bool = True
 
     @staticmethod

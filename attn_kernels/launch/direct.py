@@ -1,9 +1,9 @@
 """Launches of compiled kernels, made as Triton's own dispatch makes them in its last line.
 
-``kernel[grid](*arguments)`` finds the compiled kernel for its arguments, then calls ``compiled.run``. The
-search takes ten times as long as the call. Its result follows from the signature of a layer's tensors, so it
-is done once a signature; later launches call ``compiled.run`` themselves. Triton's dispatch still makes every
-launch while a launch hook (a profiler) is set, on AMD GPUs, and if ``ATTN_KERNELS_LAUNCH=public`` is set.
+``kernel[grid](*arguments)`` finds the compiled kernel for its arguments, then calls ``compiled.run``. Finding
+it takes ten times as long as the call. The result depends only on the signature of a layer's tensors, so this
+module looks it up once per signature and then calls ``compiled.run`` directly. Triton's dispatch still makes
+every launch while a launch hook (a profiler) is set, on AMD GPUs, and with ``ATTN_KERNELS_LAUNCH=public``.
 """
 
 import os
@@ -54,7 +54,7 @@ class FilledLaunch(NamedTuple):
 
 
 class BoundLaunch:
-    """One kernel launch of all layers of one signature, and its compiled kernel once that is known."""
+    """A kernel launch that all layers of one signature share, with its compiled kernel once that is known."""
 
     def __init__(self, launch: Launch, tensors: Tensors) -> None:
         self.launch = launch

@@ -103,7 +103,7 @@ def prepare(launches: Sequence[Launch], device: torch.device) -> Timed:
 
 
 def time_together(candidates: dict[str, Timed], repeats: int) -> dict[str, Timing]:
-    """Time every candidate twice, in order and in reverse, so that a drift of the device affects all alike.
+    """Time every candidate twice, in order and in reverse, so that device drift affects all of them equally.
 
     Slow candidates get fewer repeats.
     """

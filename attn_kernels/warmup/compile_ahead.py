@@ -28,7 +28,7 @@ class CompiledAhead:
     """The outcome of ``compile_ahead``."""
 
     launches: int  # launches that differ in their compiled kernels
-    failures: tuple[str, ...]  # a line with the reason for each that fails, as will batches that need it
+    failures: tuple[str, ...]  # a line with the reason for each that fails; so will batches that need it
     compiled: int  # kernels that processes compiled; each launch needs several, and launches share some
     seconds: float
 
@@ -177,7 +177,7 @@ def _filler(device: torch.device) -> CacheFiller:
 
 
 def _needed(launches: Iterable[Job], device: torch.device) -> dict[Job, dict[str, NeededKernel]]:
-    """The kernels of each launch that are not loaded, by key; as far as it goes, where the launch fails."""
+    """The kernels of each launch that are not loaded, by key; of a failing launch, those before the error."""
     needed = {}
     for launch in launches:
         with only_found() as unloaded:

@@ -149,7 +149,7 @@ class AutotunedKernel:
         return tuple(dict.fromkeys(filter(None, ids)))
 
     def specialisation(self, launch: Launch) -> tuple[object, ...]:
-        """What a launch's arguments add to a compiled kernel's key; it distinguishes more than Triton does."""
+        """What a launch's arguments add to a compiled kernel's key. It is finer than Triton's own key."""
         params = getattr(_jitted(self.tuner), "params", ())
         constants = {p.name for p in params if p.is_constexpr}
         plain = {p.name for p in params if p.do_not_specialize}
