@@ -47,10 +47,10 @@ class Choices:
     """All that depends on a model and a device alone: what each row launches, and the launches bound so far.
 
     ``choices_for`` makes one per model and device, and every step asks it. The generated module that
-    ``device_key`` or ``ATTN_KERNELS_DEVICE`` names chooses, or else the one nearest to the device; a config in
-    ``ATTN_KERNELS_CONFIG`` overrides it. The module is loaded at the first question, with a warning if the GPU
-    has none of its own. This raises ValueError about ``device_key``, an environment variable, or a head that
-    is too large for the device.
+    ``device_key`` or ``ATTN_KERNELS_DEVICE`` names chooses, or else the one nearest to the device; a config
+    in ``ATTN_KERNELS_CONFIG`` overrides it. The module is loaded at the first question, with a warning if the
+    GPU has none of its own. This raises ValueError about ``device_key``, an environment variable, or a head
+    that is too large for the device.
     """
 
     def __init__(self, model: Model, device: torch.device, device_key: str | None = None) -> None:

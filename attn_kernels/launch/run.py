@@ -198,7 +198,7 @@ def _names(optional: tuple[Any, ...]) -> list[str]:
 
 
 def _reaches(tensors: tuple[Tensor, ...], optional: tuple[Any, ...]) -> tuple[tuple[int, int, int, int], ...]:
-    """For each output and other tensor: their places, and the address differences that may mean an overlap."""
+    """For each output and other tensor: their places, and the address differences that may be an overlap."""
     reached = [layer_checks.bytes_reached(tensor) for tensor in tensors]
     written = [place for place, name in enumerate(_names(optional)) if name in ("out", "lse")]
     pairs = ((place, other) for place in written for other in range(len(tensors)) if other != place)
