@@ -107,7 +107,7 @@ class Workspace(Scratch):
         return schedule if length <= len(schedule) else Scratch.schedule(self, length)
 
     def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
-        """Return the shared tensors. Like all methods below, raises ValueError if a plan exceeds the maxima."""
+        """Return the shared tensors. This and all below raise ValueError if a plan exceeds the maxima."""
         _check("num_seqs", num_seqs, "max_num_seqs", self.max_num_seqs)
         return self._cu_parts
 

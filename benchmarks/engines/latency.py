@@ -43,12 +43,12 @@ MAX_SEQS = 64
 def numbers(text: str) -> list[int]:
     """Read positive integers that commas separate."""
     try:
-        found = [int(word) for word in text.split(",")]
+        values = [int(word) for word in text.split(",")]
     except ValueError:
-        found = []
-    if not found or min(found) < 1:
+        values = []
+    if not values or min(values) < 1:
         raise argparse.ArgumentTypeError(f"{text!r:.60}: positive integers, separated by commas, are needed")
-    return found
+    return values
 
 
 def setting(text: str) -> tuple[str, Any]:

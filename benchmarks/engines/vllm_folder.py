@@ -96,9 +96,9 @@ def environment(vllm: Path | None, plugins: Path, cache: Path | None = None) -> 
         plugins: folder that `write_plugins` wrote.
         cache: folder of compiled code that later runs find again.
     """
-    found = [vllm and site_of(vllm), plugins.resolve(), ROOT, os.environ.get("PYTHONPATH")]
+    folders = [vllm and site_of(vllm), plugins.resolve(), ROOT, os.environ.get("PYTHONPATH")]
     values = os.environ | {
-        "PYTHONPATH": os.pathsep.join(str(path) for path in found if path),
+        "PYTHONPATH": os.pathsep.join(str(path) for path in folders if path),
         "PYTHONSAFEPATH": "1",  # the working folder may hold a folder named vllm
         "PYTHONUNBUFFERED": "1",
         **OFFLINE,
