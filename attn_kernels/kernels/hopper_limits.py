@@ -1,7 +1,7 @@
 """What the Hopper kernel can compute, and what it is compiled for.
 
-This is the one statement of its limits: the check of configs, launches, rules of tuning runs and offline
-compilation ask it, and ``treegen check`` proves the spec's constraints against it.
+Its limits stand here alone: the check of configs, launches, rules of tuning runs and offline compilation ask
+this module, and ``treegen check`` compares the spec's constraints with it.
 """
 
 from functools import lru_cache
