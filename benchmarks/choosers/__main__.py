@@ -6,8 +6,6 @@ docs/choosers.md describes the ways and the figures. Needs no GPU and no torch; 
 helion==1.5.1` adds Helion.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import platform

@@ -1,7 +1,5 @@
 """What the choices of a way cost on models that it has not seen, and what the way itself costs."""
 
-from __future__ import annotations
-
 import math
 import time
 import timeit

@@ -1,7 +1,5 @@
 """The committed tables on which ways of choosing are compared, and what some ways must know of kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache

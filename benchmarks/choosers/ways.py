@@ -1,7 +1,5 @@
 """Ways of choosing a config: each learns from a table, and chooses for a shape as it would while serving."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Callable, Hashable, Mapping

@@ -8,8 +8,6 @@ that were left out, and by tables of other models that lie beside it. Figures ar
 choices' times over the best ones, the 95th percentile and the worst. Needs no GPU and no torch.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
@@ -139,7 +139,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         choosing = self._choosing.get(0 if self._devices == 1 else device_number()) or self._choosing_here()
         launch = choosing.launches.get(features)
         if launch is None:
-            launch = self._choose(choosing, features, args, kwargs)
+            launch = self._choose(_Request(choosing, features, args, kwargs))
         if launch.autotuner is not None and not warmup and not capturing():
             result = launch.autotuner.run(*args, grid=grid, warmup=warmup, **kwargs)
             best = self.best_config = launch.autotuner.best_config
@@ -154,33 +154,24 @@ class Tuned(Autotuner):  # type: ignore[misc]
                 )
             return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **launch.keywords)
         except DOES_NOT_FIT as error:
-            return self._step_down(error, choosing, features, args, grid, warmup, kwargs)
+            return self._step_down(error, _Request(choosing, features, args, kwargs), grid, warmup)
 
-    def _step_down(
-        self,
-        error: Exception,
-        choosing: Choosing,
-        features: tuple[Any, ...],
-        args: tuple[Any, ...],
-        grid: Any,
-        warmup: bool,
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def _step_down(self, error: Exception, request: "_Request", grid: Any, warmup: bool) -> Any:
         """Launch the next config, which these features get from now on. Raises the error if none is left."""
         failed = self.best_config
-        tried = choosing.failed.setdefault(features, [])
+        tried = request.choosing.failed.setdefault(request.features, [])
         tried.append(failed.all_kwargs())
-        configs, _ = self._configs(choosing, features, args, kwargs, _MOST_TRIED)
+        configs, _ = self._configs(request, _MOST_TRIED)
         launches = map(self._launch_of, [*configs, self._fallback])
         following = next((one for one in launches if one.config.all_kwargs() not in tried), None)
         if following is None or self._forced is not None:
             raise error
-        choosing.launches[features] = following
+        request.choosing.launches[request.features] = following
         if str(failed) not in self._warned:
             self._warned.add(str(failed))
             warning = f"{self.__name__} cannot be launched with {failed}, so the next config is: {error}"
             warnings.warn(warning, stacklevel=3)
-        return self.run(*args, grid=grid, warmup=warmup, **kwargs)
+        return self.run(*request.args, grid=grid, warmup=warmup, **request.kwargs)
 
     warmup = KernelInterface.warmup  # of the chosen config alone
 
@@ -190,14 +181,13 @@ class Tuned(Autotuner):  # type: ignore[misc]
             self._prepare()
         if self._autotunes:
             return None
-        configs, _ = self._configs(self._choosing_here(), self._read(*args, **kwargs), args, kwargs, 1)
-        return configs[0]
+        request = _Request(self._choosing_here(), self._read(*args, **kwargs), args, kwargs)
+        return self._configs(request, 1)[0][0]
 
-    def _choose(
-        self, choosing: Choosing, features: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> ConfigLaunch:
+    def _choose(self, request: "_Request") -> ConfigLaunch:
         """What to launch for these features; it is kept."""
-        configs, not_tuned = self._configs(choosing, features, args, kwargs, self._most)
+        choosing = request.choosing
+        configs, not_tuned = self._configs(request, self._most)
         launch = self._launch_of(configs[0])
         if not_tuned is not None:
             if self._leaves_unknown:
@@ -212,43 +202,43 @@ class Tuned(Autotuner):  # type: ignore[misc]
         if len(choosing.launches) >= _MOST_KEPT:
             choosing.launches.clear()
             choosing.failed.clear()
-        choosing.launches[features] = launch
+        choosing.launches[request.features] = launch
         return launch
 
-    def _configs(
-        self,
-        choosing: Choosing,
-        features: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        most: int,
-    ) -> tuple[list[Any], str | None]:
+    def _configs(self, request: "_Request", most: int) -> tuple[list[Any], str | None]:
         """The configs to launch or to try, best first; and what was not tuned, if anything."""
-        values: dict[str, Any] = dict(zip(self._names, features, strict=False))  # element types may follow
+        choosing = request.choosing
+        values, unknown = self._integers(request.features)
         not_tuned = choosing.not_tuned
-        for name, value in values.items():
-            if type(value) is int:
-                continue
-            if isinstance(value, Missing):
-                raise TypeError(value.problem)
-            try:
-                values[name] = integer_of(plain(value), self._values.get(name, {}))
-            except KeyError:
-                configs = [self._fallback if self._forced is None else self._forced]
-                if self._forced is None:
-                    words = ", ".join(self._values.get(name, {})) or "none"
-                    not_tuned = f"{name} is {plain(value)}, but was tuned for: {words}"
-                break
-        else:
+        if unknown is None:
             configs = [choosing.choose(**values)]
             if most > 1 and choosing.module is not None:
                 configs = list(choosing.module.candidates(most, **values))
             if choosing.fallback_is_untuned and configs[0] == self._fallback:
                 not_tuned = not_tuned or "some launches have no config of their own"
+        elif self._forced is None:
+            configs, not_tuned = [self._fallback], unknown
+        else:
+            configs = [self._forced]
         if self._prunes:
-            kept = [self._known.kept(config, self._fallback, args, kwargs) for config in configs]
+            kept = [self._known.kept(c, self._fallback, request.args, request.kwargs) for c in configs]
             configs = list(dict.fromkeys(kept))
         return configs, not_tuned
+
+    def _integers(self, features: tuple[Any, ...]) -> tuple[dict[str, Any], str | None]:
+        """The features by name as integers; and a text about a word that was not tuned, if there is one."""
+        values: dict[str, Any] = dict(zip(self._names, features, strict=False))  # element types may follow
+        for name, value in values.items():
+            if type(value) is int:
+                continue
+            if isinstance(value, Missing):
+                raise TypeError(value.problem)
+            words = self._values.get(name, {})
+            try:
+                values[name] = integer_of(plain(value), words)
+            except KeyError:
+                return values, f"{name} is {plain(value)}, but was tuned for: {', '.join(words) or 'none'}"
+        return values, None
 
     def _autotuner_of(self, configs: list[Any]) -> Autotuner:
         """The kernel's autotuner, but with these configs alone, which no rule leaves out."""
@@ -312,6 +302,15 @@ class Tuned(Autotuner):  # type: ignore[misc]
                 choosing.not_tuned, choosing.fallback_is_untuned = None, False
             self._choosing[number] = choosing
         return self._choosing[number]
+
+
+class _Request(NamedTuple):
+    """A launch for which a config is chosen."""
+
+    choosing: Choosing
+    features: tuple[Any, ...]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 def _with_types(read: Read) -> Read:

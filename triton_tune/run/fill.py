@@ -15,7 +15,8 @@ from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.run.progress import Progress
 from triton_tune.search.check import CheckFirst
 from triton_tune.search.loop import tune
-from triton_tune.search.strategies import STRATEGIES, Strategy
+from triton_tune.search.rounds import Strategy
+from triton_tune.search.strategies import STRATEGIES
 from triton_tune.search.worth import ASKED, compared, worth
 from tuning_table import TableError, TableWriter, read_run
 from tuning_table.table import MOST_WITHOUT, Visit

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey, Times
 from triton_tune.search.neighbours import Distances
-from triton_tune.search.strategies import CHECKED_CONFIGS, Round
+from triton_tune.search.rounds import CHECKED_CONFIGS, Round
 
 REPEATS = 2
 FIRST_ROUND = 2  # scenarios that are swept; few, as all their configs are compiled first

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.search.check import CheckFirst
-from triton_tune.search.strategies import STRATEGIES, Round
+from triton_tune.search.rounds import Round
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table.table import Visit
 
 CELLS_PER_ROUND = 256  # or fewer, if the budget would end earlier at this run's pace
