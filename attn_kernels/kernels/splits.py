@@ -109,7 +109,7 @@ class Wave(NamedTuple):
     @lru_cache(maxsize=4096)
     def of(cls, config: Config, model: Model, multiprocessors: int) -> Self:
         tiles = 4 * config.tile_size * head_padded(model.head_size) * max(1, config.num_stages - 1)  # 16-bit
-        # Programs with more rows were timed to do best as if a multiprocessor held one.
+        # By measurement, programs with more rows do best if a multiprocessor is taken to hold only one.
         held = max(1, min(TILE_BYTES // tiles, MOST_WARPS // config.num_warps)) if config.block_m <= 16 else 1
         busy = max(1.0, held * 2 / 3)
         if model.kv_element_size < 2:  # a program reads fewer bytes at a time
@@ -122,7 +122,7 @@ class Wave(NamedTuple):
         return cls(held * on_all, busy * on_all, enough * on_all, enough_if_short * on_all, on_all)
 
     def splits(self, q_blocks: int, longest: int) -> float:
-        """How many splits each context has in even waves of programs; infinity if that is not good."""
+        """How many splits each context has in even waves of programs; infinity if waves would be uneven."""
         short = longest <= self.short
         whole = q_blocks >= (self.enough_if_short if short else self.enough)
         splits = 1 if whole else max(1, math.floor(self.busy / q_blocks))

@@ -18,7 +18,7 @@ from attn_kernels.kernels.hopper_launch import launches as hopper_launches
 from attn_kernels.warmup.dummy_launch import FEATURES, DummyLaunch
 from triton_tune.processes.cache_filler import CacheFiller
 from triton_tune.processes.compile_ahead import Job, minimal, run_jobs
-from triton_tune.processes.needed_kernels import NeededKernel, only_found
+from triton_tune.processes.needed_kernels import NeededKernel, collect_needed
 
 logger = logging.getLogger("attn_kernels")
 
@@ -180,7 +180,7 @@ def _needed(launches: Iterable[Job], device: torch.device) -> dict[Job, dict[str
     """The kernels of each launch that are not loaded, by key; of a failing launch, those before the error."""
     needed = {}
     for launch in launches:
-        with only_found() as unloaded:
+        with collect_needed() as unloaded:
             run_jobs([launch], device)  # its failures come again when it is made
         needed[launch] = {key: replace(kernel, cost=launch.cost) for key, kernel in unloaded.items()}
     return needed

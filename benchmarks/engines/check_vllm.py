@@ -34,6 +34,7 @@ from benchmarks.engines.vllm_folder import (
     OURS,
     PLUGIN,
     TMP,
+    VLLM_HELP,
     environment,
     write_model,
     write_plugins,
@@ -315,11 +316,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add(
-        "--vllm",
-        type=Path,
-        help="folder of vllm.tar.xz, or one with a package vllm; default: the installed one",
-    )
+    add("--vllm", type=Path, help=VLLM_HELP)
     here = [name for name, case in CASES.items() if case.gpus <= max(1, torch.cuda.device_count())]
     add("--cases", default=",".join(here), help="default: %(default)s")
     add("--requests", type=int, default=1000, help="of `faults`; default: %(default)s")

@@ -30,6 +30,7 @@ from benchmarks.engines.vllm_folder import (
     OURS,
     PLUGIN,
     TMP,
+    VLLM_HELP,
     environment,
     write_model,
     write_plugins,
@@ -69,11 +70,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add(
-        "--vllm",
-        type=Path,
-        help="folder of vllm.tar.xz, or one with a package vllm; default: the installed one",
-    )
+    add("--vllm", type=Path, help=VLLM_HELP)
     add("--backends", default="FLASH_ATTN,TRITON_ATTN,CUSTOM", help="vLLM's names; default: %(default)s")
     add("--modes", default="graphs,eager", help="graphs, eager or both; default: %(default)s")
     add("--batches", type=numbers, default=[1, 16], help="numbers of requests; default: 1,16")

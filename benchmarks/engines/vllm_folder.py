@@ -14,6 +14,7 @@ from benchmarks.common.environment import stop
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKED = "vllm.tar.xz"  # vLLM's files and those of its requirements that the machine lacks
+VLLM_HELP = f"a folder with {PACKED} or with a package vllm (default: the installed vLLM)"
 TMP = Path(tempfile.gettempdir())
 OURS = "CUSTOM"  # vLLM's name for a backend of a plugin
 PLUGIN = "attn_kernels.engines.vllm:register"

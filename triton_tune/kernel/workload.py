@@ -19,7 +19,7 @@ from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, job_for, jud
 from triton_tune.kernel.recorded import function_in, tunings_in
 from triton_tune.kernel.tuning import Tuning
 from triton_tune.launch.features import value_of
-from triton_tune.launch.known_configs import OWN
+from triton_tune.launch.own_configs import OWN
 from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
 from triton_tune.run.workload import Space, Workload
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from triton_tune.launch.environment import DEVICE, Overrides, current_device
-from triton_tune.launch.known_configs import ConfigLaunch
+from triton_tune.launch.own_configs import ConfigLaunch
 
 Choose = Callable[..., Any]
 

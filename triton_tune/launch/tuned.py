@@ -16,7 +16,7 @@ from triton_tune.launch.choosing import Choosing, choosing_here
 from triton_tune.launch.environment import AUTOTUNE, CONFIG, DOES_NOT_FIT, device_number, read_overrides
 from triton_tune.launch.every_autotuner import capturing, defaults_of, function_of
 from triton_tune.launch.features import Feature, Missing, Read, parse_feature, reader
-from triton_tune.launch.known_configs import ConfigLaunch, KnownConfigs
+from triton_tune.launch.own_configs import ConfigLaunch, OwnConfigs
 from triton_tune.launch.words import integer_of, plain
 
 _MOST_KEPT = 4096  # launches with different features that a kernel remembers
@@ -112,8 +112,8 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self.best_config: Any = None  # the triton.Config of the last launch, as the autotuner has it
         self._package, self._most, self._leaves_unknown = package, autotune, leaves_unknown
         self._defaults = defaults_of(function_of(fn))
-        self._known = KnownConfigs(self.__name__, self.autotuner, self._defaults)
-        self._launch_of = cache(self._known.launch_of)
+        self._own_configs = OwnConfigs(self.__name__, self.autotuner, self._defaults)
+        self._launch_of = cache(self._own_configs.launch_of)
         self._choosing: dict[int, Choosing] = {}  # by device
         self._devices = 0  # how many there are; 0 before the first launch
         self._names: tuple[str, ...] = ()  # of the features, in the order in which they are read
@@ -221,7 +221,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         else:
             configs = [self._forced]
         if self._prunes:
-            kept = [self._known.kept(c, self._fallback, request.args, request.kwargs) for c in configs]
+            kept = [self._own_configs.kept(c, self._fallback, request.args, request.kwargs) for c in configs]
             configs = list(dict.fromkeys(kept))
         return configs, not_tuned
 
@@ -273,8 +273,8 @@ class Tuned(Autotuner):  # type: ignore[misc]
         default = package.MODULES["default"].choose
         names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
         self._values = getattr(package, "VALUES", {})
-        self._known = replace(self._known, literals=getattr(package, "LITERALS", {}))
-        self._launch_of = cache(self._known.launch_of)
+        self._own_configs = replace(self._own_configs, literals=getattr(package, "LITERALS", {}))
+        self._launch_of = cache(self._own_configs.launch_of)
         self._names, self._read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
         self._fallback = default(**dict.fromkeys(names, 0))
         forced = self._overrides.config

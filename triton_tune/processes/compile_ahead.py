@@ -62,9 +62,9 @@ class JobFailure:
     error: Exception
 
 
-def minimal(jobs: Iterable[AnyJob], known: frozenset[Hashable] = frozenset()) -> list[AnyJob]:
-    """Return jobs that compile everything that ``jobs`` need beyond ``known``, once, longest first."""
-    seen = set(known)
+def minimal(jobs: Iterable[AnyJob], compiled: frozenset[Hashable] = frozenset()) -> list[AnyJob]:
+    """Return jobs that compile everything that ``jobs`` need beyond ``compiled``, once, longest first."""
+    seen = set(compiled)
     kept = []
     for job in sorted(jobs, key=lambda job: len(job.needs), reverse=True):
         if not job.needs <= seen:
@@ -195,7 +195,7 @@ class CompileAhead:
     def __init__(self, device: torch.device, workers: int | None = None) -> None:
         self._device = device
         self.workers = default_workers() if workers is None else workers
-        self._known: frozenset[Hashable] = frozenset()
+        self._compiled: frozenset[Hashable] = frozenset()
         self._pool: ProcessPoolExecutor | None = None
         self._loading: list[Future[None]] = []
 
@@ -230,7 +230,7 @@ class CompileAhead:
 
     def has(self, job: Job) -> bool:
         """Return whether the job's kernels were compiled, or nothing is compiled ahead here."""
-        return self._idle or job.needs <= self._known
+        return self._idle or job.needs <= self._compiled
 
     @property
     def _idle(self) -> bool:
@@ -251,14 +251,14 @@ class CompileAhead:
         done = CompileCounts()
         if self._idle:
             return done
-        waiting = deque(minimal(jobs, self._known))
+        waiting = deque(minimal(jobs, self._compiled))
         total = len(waiting)
         suspects: deque[Job] = deque()  # a process died while these ran; each runs again alone
         running: dict[Future[int], Job] = {}
 
         def finish(job: Job) -> None:
             done.jobs += 1
-            self._known |= job.needs
+            self._compiled |= job.needs
             progress(done.jobs, total)
 
         # Submit no more jobs than run at once: each submitted job is waited for, so nothing compiles later.

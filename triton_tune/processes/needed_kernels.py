@@ -81,8 +81,8 @@ def source_of(kernel: Any, signature: Any, constants: Any, attributes: Any) -> A
 
 
 @contextlib.contextmanager
-def only_found() -> Iterator[dict[str, NeededKernel]]:
-    """Let ``launch`` find, in this thread, the kernels that are not loaded, by key, and launch nothing."""
+def collect_needed() -> Iterator[dict[str, NeededKernel]]:
+    """Make ``launch`` in this thread collect the kernels that are not loaded, by key, and launch nothing."""
     needed: dict[str, NeededKernel] = {}
     token, compile_now = _needed_here.set(needed), JITFunction._do_compile
 
@@ -107,7 +107,7 @@ def only_found() -> Iterator[dict[str, NeededKernel]]:
 def launch(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Mapping[str, Any]) -> Any:
     """Launch by Triton's dispatch; return the compiled kernel.
 
-    None from the interpreter, and where ``only_found`` notes a kernel.
+    None from the interpreter, and where ``collect_needed`` notes a kernel.
     """
     if _needed_here.get() is None:
         return kernel[grid](*arguments, **options)

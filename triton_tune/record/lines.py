@@ -34,7 +34,7 @@ class RecordedKernel:
     source_hash: str
     launches: list[RecordedLaunch] = field(default_factory=list)
 
-    def known(self, launch: RecordedLaunch) -> RecordedLaunch:
+    def find_or_add(self, launch: RecordedLaunch) -> RecordedLaunch:
         """The noted launch that differs from this one only in tensors' contents; else this one, now noted."""
         for other in self.launches:
             if _shape_of(other) == _shape_of(launch):
@@ -111,7 +111,7 @@ def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, b
         elif "launch" in line:
             fields = {key: line[key] for key in ("arguments", "grids", "wrote")}
             launch = RecordedLaunch(storages=tuple(line["storages"]), **fields)
-            launches[line["launch"]] = kernels[line["kernel"]].known(launch)
+            launches[line["launch"]] = kernels[line["kernel"]].find_or_add(launch)
         else:
             counts = line["counts"]
     for number, launch in launches.items():

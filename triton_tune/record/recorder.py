@@ -34,7 +34,7 @@ from triton_tune.launch.every_autotuner import (
     run_first,
     wrap_every,
 )
-from triton_tune.launch.known_configs import OWN
+from triton_tune.launch.own_configs import OWN
 from triton_tune.launch.words import plain
 from triton_tune.record.lines import FORMAT, SUFFIX
 

@@ -27,24 +27,24 @@ class Distances:
             distances[row] = self._row(scenario)[columns]
         return distances
 
-    def representatives(self, scenarios: Sequence[str], count: int, known: Sequence[str] = ()) -> list[str]:
-        """Choose `count` scenarios so that each of `scenarios` is near one of them or of `known`.
+    def representatives(self, scenarios: Sequence[str], count: int, preset: Sequence[str] = ()) -> list[str]:
+        """Choose `count` scenarios so that each of `scenarios` is near one of them or of `preset`.
 
-        If `known` is empty, the first is the scenario nearest to the mean. Each further one is the scenario
+        If `preset` is empty, the first is the scenario nearest to the mean. Each further one is the scenario
         that most reduces the distances to the nearest chosen one, summed over all scenarios: a greedy
         k-median. A candidate's saving can only shrink as others are chosen, so few are computed again
         (Minoux, Accelerated greedy algorithms, 1978).
         """
-        without = set(known)
+        without = set(preset)
         left = [scenario for scenario in scenarios if scenario not in without]
         columns = self._columns(left)
         chosen: list[str] = []
-        if left and not known and count:
+        if left and not preset and count:
             points = self._points[columns]
             chosen.append(left.pop(int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())))
             columns = self._columns(left)
         gaps = np.full(len(left), math.inf)
-        for scenario in (*known, *chosen):
+        for scenario in (*preset, *chosen):
             np.minimum(gaps, self._row(scenario)[columns], out=gaps)
 
         def minus_saving(place: int) -> tuple[float, int]:

@@ -192,7 +192,7 @@ class Seen:
         shape = len(self.scenarios), len(self.configs)
         self.candidates = np.zeros(shape, dtype=bool)
         for row, scenario in enumerate(self.scenarios):
-            self.candidates[row, self._known(problem.candidates[scenario])] = True
+            self.candidates[row, self._columns_of(problem.candidates[scenario])] = True
         self.repeats = np.zeros(shape, dtype=np.int32)
         self.slowdowns = np.full(shape, ABSENT)  # ABSENT also for configs that failed
         self.has_time = np.zeros(len(self.scenarios), dtype=bool)
@@ -207,12 +207,12 @@ class Seen:
             self.has_time[row] = bool(slowdowns)
             self.repeats[row], self.slowdowns[row] = 0, ABSENT
             measured = times.measured(scenario)
-            columns = self._known(measured)
+            columns = self._columns_of(measured)
             tried = [self.configs[column] for column in columns]
             self.repeats[row, columns] = [len(measured[config]) for config in tried]
             self.slowdowns[row, columns] = [slowdowns.get(config, ABSENT) for config in tried]
 
-    def _known(self, configs: Iterable[str]) -> list[int]:
+    def _columns_of(self, configs: Iterable[str]) -> list[int]:
         return [self._columns[config] for config in configs if config in self._columns]
 
 

@@ -21,7 +21,7 @@ class ConfigLaunch:
 
 
 @dataclass(frozen=True)
-class KnownConfigs:
+class OwnConfigs:
     """The configs of a kernel's `@triton.autotune`; none without it."""
 
     kernel: str
@@ -38,9 +38,9 @@ class KnownConfigs:
         """
         set_values = {n: self.literals.get(n, {}).get(v, v) for n, v in _numbers(config).items()}
         keywords = {name: value for name, value in set_values.items() if value is not ...}
-        own_config = self._equal(config)
-        if own_config is not None:
-            return ConfigLaunch(own_config.all_kwargs(), own_config.pre_hook, own_config)
+        equal = self._equal(config)
+        if equal is not None:
+            return ConfigLaunch(equal.all_kwargs(), equal.pre_hook, equal)
         if self.autotuner is not None and any(other.pre_hook for other in self.autotuner.configs):
             raise ValueError(
                 f"{self.kernel}: {config} is no config of @triton.autotune, whose configs have a pre_hook: "
