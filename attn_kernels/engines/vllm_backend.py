@@ -252,7 +252,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def supports_mm_prefix(cls) -> bool:
-        return hasattr(CommonAttentionMetadata, "mm_req_doc_ranges")  # else it tells no builder
+        return hasattr(CommonAttentionMetadata, "mm_req_doc_ranges")  # without it, builders see no images
 
     @classmethod
     def supports_batch_invariance(cls) -> bool:

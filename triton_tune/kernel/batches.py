@@ -63,7 +63,7 @@ def described_alone(kernel: AutotunedKernel) -> Iterator[None]:
     """
     mode, log = FakeTensorMode(allow_non_fake_inputs=True), logging.getLogger(fake_tensor.__name__)
     mode._allow_unsafe_data_ptr_access = False
-    disabled, log.disabled = log.disabled, True  # it would tell of errors before they are raised
+    disabled, log.disabled = log.disabled, True  # it would log errors that are raised anyway
     try:
         with kernel.launching_nothing(), mode:
             yield

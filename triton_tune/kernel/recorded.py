@@ -202,7 +202,7 @@ class Replay:
             if expression is not None and is_new and not problem_with_name(name):
                 seen.add(pattern)
                 kept[name] = expression
-        if len(kept) > 1:  # what never changes tells nothing
+        if len(kept) > 1:  # constant features distinguish nothing
             changing = {n: e for n, e in kept.items() if len({row.get(n, 0) for row in rows}) > 1}
             kept = changing or dict([next(iter(kept.items()))])
         if not kept:

@@ -102,7 +102,7 @@ def workload_on(
 
 
 class _Look(NamedTuple):
-    """What the first launch of a shape's call tells."""
+    """What the first launch of a shape's call shows."""
 
     values: dict[str, Any]  # of the features
     kept: tuple[str, ...]  # the configs to time
@@ -130,7 +130,7 @@ def _look_at(
 def _look_at_shapes(
     file: KernelFile, device: torch.device, *, ask_module: bool, without_tensors: bool
 ) -> dict[Shape, _Look]:
-    """What a launch of each shape tells; its arguments are made once.
+    """Look at the first launch of each shape, whose arguments are made once.
 
     Raises TuningError, which names the shape, for whatever the user's functions raise.
     """

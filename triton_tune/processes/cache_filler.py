@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _fill(caller: Connection, workers: int) -> None:
-    """Compile all that the caller sends, longest first, and tell it of each kernel."""
+    """Compile all kernels that the caller sends, longest first, and report each one to it."""
     import torch  # not before the lock, as it takes seconds
 
     from triton_tune.processes.compile_ahead import run_jobs

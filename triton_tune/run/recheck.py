@@ -22,7 +22,7 @@ DUE = 0.1  # of the time: a full run is due for stale choices that carry more, a
 
 @dataclass(frozen=True)
 class Answer:
-    """What the repeats of a scenario tell of the choice there."""
+    """What the repeats of a scenario say about the choice there."""
 
     chosen: str
     drift: float  # its time now over that in the table
