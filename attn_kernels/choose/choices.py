@@ -22,7 +22,7 @@ from triton_tune.core.device import describe_device
 
 KERNEL = "unified_attention"
 INVARIANT = "invariant_attention"  # chooses for models with ``batch_invariant``, by their constants alone
-MAX_CONFIGS = 1024  # whose launches are kept; all are dropped when there are more
+MAX_CONFIGS = 1024  # launches of this many configs are kept; beyond that, all are dropped
 Choose = Callable[..., LaunchConfig]
 
 
@@ -36,7 +36,7 @@ def checked(config: LaunchConfig) -> Config:
 
 
 def check_batch_invariant(model: Model, name: str, config: Config) -> None:
-    """Raise ValueError about a config, by what named it, whose bits depend on the batch if they may not."""
+    """Raise ValueError if the model is batch-invariant and the config, which ``name`` set, is not."""
     if not model.batch_invariant or config in WITHOUT_KERNEL or VARIANTS[config.variant].batch_invariant:
         return
     fitting = ", ".join(name for name, variant in VARIANTS.items() if variant.batch_invariant)
@@ -46,11 +46,11 @@ def check_batch_invariant(model: Model, name: str, config: Config) -> None:
 class Choices:
     """All that depends on a model and a device alone: what each row launches, and the launches bound so far.
 
-    Made once per model and device, by ``choices_for``, and asked at every step. What chooses is the generated
-    module of ``device_key``, of ``ATTN_KERNELS_DEVICE``, or the one nearest to the device; a config in
-    ``ATTN_KERNELS_CONFIG`` takes its place. The first question finds it, and warns of a GPU that has no
-    module of its own. It raises ValueError about ``device_key``, an environment variable, or a head that is
-    too large for the device.
+    ``choices_for`` makes one per model and device, and every step asks it. The generated module that
+    ``device_key`` or ``ATTN_KERNELS_DEVICE`` names chooses, or else the one nearest to the device; a config
+    in ``ATTN_KERNELS_CONFIG`` overrides it. The module is loaded at the first question, with a warning if the
+    GPU has none of its own. This raises ValueError about ``device_key``, an environment variable, or a head
+    that is too large for the device.
     """
 
     def __init__(self, model: Model, device: torch.device, device_key: str | None = None) -> None:
@@ -58,17 +58,17 @@ class Choices:
         self.model, self.device, self.device_key = model, device, device_key
         self._launches: dict[tuple[Config, bool], dict[Hashable, Any]] = {}
         self._failed: list[Config] = []  # what does not fit the device
-        self._resolved = False
+        self._loaded = False
 
     def launch_cache(self, config: Config, for_capture: bool) -> dict[Hashable, Any]:
-        """The launches by signature that plans of a config share, of graphs or of other batches."""
+        """The launches by signature that plans of a config share; graphs have launches of their own."""
         if len(self._launches) >= MAX_CONFIGS:
             self._launches.clear()
         return self._launches.setdefault((config, for_capture), {})
 
-    def _resolve(self) -> None:
-        """Find what chooses, once. Threads may do so at once: a fork could copy a lock while it is held."""
-        if self._resolved:
+    def _load(self) -> None:
+        """Load the generated modules, once. There is no lock, which a fork could copy while it is held."""
+        if self._loaded:
             return
         forced = overrides().config if self.device_key is None else None
         key = _unified_key(self.device, self.device_key)  # refuses names, and warns, for any model
@@ -99,12 +99,12 @@ class Choices:
         self._source, self._module = source, module
         self._choose = logged(source, step, self.model)
         self._choose_way, self._fused = way, _with_kernel(fused)
-        self._resolved = True
+        self._loaded = True
 
     def config(self, lengths: Lengths) -> Config:
         """Choose for a batch of these lengths, or for a graph of batches up to them."""
-        if not self._resolved:
-            self._resolve()
+        if not self._loaded:
+            self._load()
         if self.model.sliding_window is not None:
             lengths = lengths.in_window(self.model.sliding_window)
         num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens = lengths
@@ -124,14 +124,14 @@ class Choices:
         It is ``SEPARATE`` where no module of ``mixed_attention`` serves the device or is called
         ``device_key``, and where ``ATTN_KERNELS_CONFIG`` is no config for mixed batches.
         """
-        self._resolve()
+        self._load()
         chosen = checked(self._choose_way(**mixed_lengths(parts, self.model.sliding_window)))
         return SEPARATE if chosen in self._failed else chosen
 
     def step_down(self, config: Config, error: Exception) -> None:
-        """Choose others than a config that raised this error when it was launched, and warn once of it.
+        """Stop choosing a config that raised this error when it was launched, and warn once.
 
-        Raises the error if the environment variable chose, or the module has no other config.
+        Raises the error if the environment variable chose the config, or the module has no other one.
         """
         if self._source in (CONFIG, "default"):
             raise error
@@ -144,17 +144,17 @@ class Choices:
 
     def possible(self) -> list[Config]:
         """List what ``config`` can return."""
-        self._resolve()
+        self._load()
         return self._possible
 
     def for_any_model(self) -> list[Config]:
         """List the configs of batches of any model on this device, those of ``fused`` included."""
-        self._resolve()
+        self._load()
         return self._of_any_model
 
     def fused(self) -> list[Config]:
         """List the configs of one launch for both parts of a mixed batch that ``way`` can return."""
-        self._resolve()
+        self._load()
         return self._fused
 
 
@@ -178,21 +178,21 @@ def _unified_key(device: torch.device, device_key: str | None) -> str:
         if described[2] != "cpu" and overrides().config is None:
             warn_if_untuned(described, package.key_for)
     if key not in package.MODULES:
-        named, known = DEVICE if device_key is None else "device_key", ", ".join(sorted(package.MODULES))
-        raise ValueError(f"{named} is {key!r}, but the generated modules are: {known}")
+        named, possible = DEVICE if device_key is None else "device_key", ", ".join(sorted(package.MODULES))
+        raise ValueError(f"{named} is {key!r}, but the generated modules are: {possible}")
     return key
 
 
 def _invariant_module(device: torch.device, device_key: str | None) -> tuple[str, ModuleType]:
     """Return the generated module of models with ``batch_invariant``, with its key. Raises ValueError."""
-    found = _module_beside(INVARIANT, device, device_key)
-    if found is None:
+    serving = _module_beside(INVARIANT, device, device_key)
+    if serving is None:
         try:
-            found = "default", kernel_package(INVARIANT).MODULES["default"]
+            serving = "default", kernel_package(INVARIANT).MODULES["default"]
         except ImportError:
             package = f"{heuristics_package()} has no {INVARIANT}"
             raise ValueError(f"batch_invariant is True, but the package {package}") from None
-    return found
+    return serving
 
 
 def _module_beside(
@@ -206,7 +206,7 @@ def _module_beside(
     key = overrides().device_key if device_key is None else device_key
     if key is None:
         key = package.key_for(*describe_device(device))
-    # A key that is named can be one of unified_attention, which has modules for more devices.
+    # The user's key may name a module that only unified_attention has.
     return (key, package.MODULES[key]) if key in package.MODULES else None
 
 

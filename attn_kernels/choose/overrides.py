@@ -50,7 +50,7 @@ def _config(text: str) -> Config:
 
 
 def logged(key: str, choose: Callable[..., LaunchConfig], model: Model) -> Callable[..., LaunchConfig]:
-    """Return what chooses for a model, which logs each distinct choice once if the variable asks so.
+    """Return ``choose``, or if the variable asks for it, a function that also logs each distinct choice once.
 
     Choices are distinct by module, config and the model's features, not by a step's lengths.
     """

@@ -65,7 +65,7 @@ class Recorder:
         bucket.count += 1
 
     def write(self) -> None:
-        """Replace the file by the buckets of now, most frequent first. A failure is a warning, once."""
+        """Write the current buckets to the file, most frequent first. A failure is a warning, once."""
         with self._lock:
             buckets = sorted(self.buckets.values(), key=lambda bucket: -bucket.count)
             total = sum(bucket.count for bucket in buckets)
@@ -108,7 +108,7 @@ class Recorder:
 
 @cache
 def recorder_of_process() -> Recorder | None:
-    """Return what records the plans of this process; None if the variable is unset or names no possible file.
+    """Return the recorder of this process; None if the variable is unset or its file cannot be written.
 
     The process's id goes before the suffix of the file's name.
     """
@@ -132,7 +132,7 @@ os.register_at_fork(after_in_child=recorder_of_process.cache_clear)  # a child c
 
 
 def record_step(model: Model, lengths: Lengths, parts: Parts | None = None) -> None:
-    """Count a batch that is not planned, such as that of a replayed graph; nothing if recording is off."""
+    """Count a batch that is not planned, such as that of a replayed graph. Does nothing without recording."""
     recorder = recorder_of_process()
     if recorder is not None:
         recorder.record(model, lengths, parts)
@@ -184,8 +184,8 @@ def _shared(count: int, total: int, longest: int) -> list[int]:
 
 def runs(lengths: Sequence[int]) -> list[int | list[int]]:
     """Return lengths with ``[count, length]`` in place of three or more equal ones in a row."""
-    found: list[int | list[int]] = []
+    shortened: list[int | list[int]] = []
     for length, group in itertools.groupby(lengths):
         count = len(list(group))
-        found += [[count, length]] if count > 2 else [length] * count
-    return found
+        shortened += [[count, length]] if count > 2 else [length] * count
+    return shortened

@@ -9,7 +9,7 @@ from attn_kernels.core.checks import MAX_TOKENS, check_index_tensors, check_int
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 
-COUNTS = ("num_seqs", "num_query_tokens", "num_kv_tokens")  # of both parts, they add up to those of the batch
+COUNTS = ("num_seqs", "num_query_tokens", "num_kv_tokens")  # those of both parts add up to the batch's
 
 
 class Batch(NamedTuple):
@@ -130,7 +130,7 @@ def _check_whole(lengths: Lengths, blocks_per_seq: int, model: Model) -> None:
     if max_seq_len > room:
         raise ValueError(
             f"max_seq_len is {max_seq_len}, but block_table holds {blocks_per_seq} blocks of "
-            f"{model.block_size} tokens a sequence, so at most {room} is possible"
+            f"{model.block_size} tokens per sequence, so at most {room} is possible"
         )
     if (most := max(num_query_tokens, max_seq_len)) > MAX_TOKENS:
         name = "max_seq_len" if most == max_seq_len else "num_query_tokens"
@@ -144,7 +144,7 @@ def _check_whole(lengths: Lengths, blocks_per_seq: int, model: Model) -> None:
 def _check_parts(parts: object, batch: Lengths, counts: tuple[str, ...]) -> None:
     """Check the lengths of parts against those of their batch.
 
-    ``counts``: fields that add up; none of a graph, because one step need not reach the maxima of both parts.
+    ``counts``: the fields that must add up; none for a graph, because no step need reach both parts' maxima.
     """
     if not isinstance(parts, Parts) or not all(isinstance(part, Lengths) for part in parts):
         raise TypeError(f"parts is {parts!r}, but an attn_kernels.Parts of two Lengths is needed")

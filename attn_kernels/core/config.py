@@ -17,9 +17,9 @@ LETTERS = {
 
 
 class LaunchConfig(Protocol):
-    """Any hashable object with these attributes, such as what a generated module returns.
+    """Any hashable object with these attributes, such as the configs of a generated module.
 
-    It may have any other field of ``Config`` as well; a field that it lacks has Config's default.
+    It may have any other field of ``Config`` as well; missing ones get Config's default.
     """
 
     def __hash__(self) -> int: ...

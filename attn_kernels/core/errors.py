@@ -44,9 +44,9 @@ def warn_if_untuned(described: tuple[str, str, str], key_for: Callable[[str, str
     )
 
 
-def warn_user(what: str) -> None:
+def warn_user(message: str) -> None:
     """Warn of the line outside of these packages that led here."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "attn_kernels":
         frame, level = frame.f_back, level + 1
-    warnings.warn(what, AttnKernelsWarning, stacklevel=level + 1)
+    warnings.warn(message, AttnKernelsWarning, stacklevel=level + 1)

@@ -141,9 +141,10 @@ def _length(steps: Steps) -> int:
 
 
 def _meet(offset: int, steps: Steps, others: Steps) -> bool:
-    """Whether bytes that begin at ``offset`` of others overlap them.
+    """Whether bytes with these steps overlap others that begin ``offset`` bytes before them.
 
-    Rows that are equally far apart may lie between each other. Else one begins where the other has ended.
+    Rows with equal strides may interleave without overlapping. With different strides, overlapping address
+    ranges count as an overlap.
     """
     if not -_length(steps) < offset < _length(others):
         return False

@@ -17,7 +17,7 @@ from attn_kernels.core.checks import (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The constants of attention layers, of one GPU's share under tensor parallelism.
+    """The constants of attention layers. Under tensor parallelism, heads are one GPU's share.
 
     Raises:
         TypeError: a constant of the wrong type, or an unsupported dtype.
@@ -75,10 +75,10 @@ class Model:
 
 def models_of(models: Model | Iterable[Model]) -> list[Model]:
     """The models of a server: one, or one for each kind of layer. Raises TypeError and ValueError."""
-    found = list(models) if isinstance(models, Iterable) else [models]
-    for model in found:
+    listed = list(models) if isinstance(models, Iterable) else [models]
+    for model in listed:
         if not isinstance(model, Model):
             raise TypeError(f"models holds {model!r:.80}, but an attn_kernels.Model is needed")
-    if not found:
+    if not listed:
         raise ValueError("models is empty, but a model is needed")
-    return found
+    return listed

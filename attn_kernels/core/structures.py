@@ -13,10 +13,10 @@ from attn_kernels.core.lengths import Lengths
 from attn_kernels.core.model import Model
 
 
-# Not frozen: that would take three times as long to make, at every step.
+# Not frozen, because a frozen one takes three times as long to construct, at every step.
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Plan:
-    """The data that all layers of one step share; nothing changes it but a config that does not fit."""
+    """The data that all layers of one step share. It changes only if its config turns out not to fit."""
 
     batch: Batch = field(repr=False)  # of the whole step
     model: Model
@@ -40,8 +40,8 @@ class Plan:
     fused: "Plan | None" = None
     # Plans the batch again without a config that raised an error; None where the caller chose the config.
     again: Callable[[Config, Exception], "Plan"] | None = field(default=None, repr=False)
-    replacement: "Plan | None" = field(default=None, repr=False)  # what that made: launched in place of this
-    handle: Tensor | None = field(default=None, init=False, repr=False)  # by which an operator finds the plan
+    replacement: "Plan | None" = field(default=None, repr=False)  # the plan from ``again``, launched instead
+    handle: Tensor | None = field(default=None, init=False, repr=False)  # lets an operator find the plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class OfLayer(NamedTuple):
     """A kernel argument that is a tensor of the layer."""
 
     name: str
-    view: torch.dtype | None = None  # another dtype of the same size, as which the kernel takes it
+    view: torch.dtype | None = None  # a dtype of the same size as which the kernel reads it
 
 
 class Described(NamedTuple):

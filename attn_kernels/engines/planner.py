@@ -80,7 +80,7 @@ def step_lengths(step: StepMetadata, block_size: int) -> tuple[Lengths, Parts | 
 
 
 def with_own_keys(step: StepMetadata) -> StepMetadata:
-    """Return the step over the keys of its own tokens alone, one per page."""
+    """Return the step with only its own tokens as keys, one per page."""
     lens, longest = step.query_start_loc.diff(), int(step.max_query_len)
     return replace(
         step,
@@ -93,7 +93,7 @@ def with_own_keys(step: StepMetadata) -> StepMetadata:
 
 
 def over_own_keys(model: Model) -> Model:
-    """Return the model of layers that attend to what ``with_own_keys`` has for keys."""
+    """Return the model of layers that attend to the keys of ``with_own_keys``."""
     return replace(model, block_size=1, cache_dtype=None)
 
 
@@ -107,7 +107,7 @@ def shared_workspace(
 
     ``engine``: whatever is the same for all plans that run one after another.
     """
-    # Pages, types of caches and what a mask hides change nothing, so groups that differ in them share one.
+    # Page sizes, cache types and masks do not affect its size, so groups that differ only in them share one.
     alike: dict[str, Any] = {"block_size": 16, "cache_dtype": None, "sliding_window": None, "causal": True}
     unique = {replace(model, **alike) for model in models}
     key = (engine, device, frozenset(unique), max_num_seqs, max_tokens)

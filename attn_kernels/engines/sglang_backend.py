@@ -94,8 +94,8 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
 
     def _pages(self, forward_batch: Any) -> int:
         """Pages of the longest sequence, at most; the host may not know it."""
-        known = forward_batch.seq_lens_cpu
-        longest = self._slots.shape[1] if known is None else int(known.max())
+        lens = forward_batch.seq_lens_cpu
+        longest = self._slots.shape[1] if lens is None else int(lens.max())
         return max(1, -(-longest // self._page))
 
     def _page_tables(self, forward_batch: Any, pages: int) -> list[Tensor]:
@@ -224,12 +224,12 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
 
     def _caches(self, layer: Any) -> list[Tensor]:
         """Keys and values of a layer, [pages, page size, heads, head size]."""
-        found = []
+        caches = []
         for cache in self._pool.get_kv_buffer(layer.layer_id):
             cache = cache.view(self._pool.dtype) if cache.dtype != self._pool.dtype else cache
             whole = cache.shape[0] // self._page * self._page
-            found.append(cache[:whole].view(-1, self._page, *cache.shape[1:]))
-        return found
+            caches.append(cache[:whole].view(-1, self._page, *cache.shape[1:]))
+        return caches
 
 
 def window_of(layer: Any) -> int | None:

@@ -22,7 +22,7 @@ from attn_kernels.core.structures import Plan
 from attn_kernels.engines import transformers_paged as transformers_paged  # registers itself
 from attn_kernels.engines.transformers_masks import image_ranges, read_rule
 from attn_kernels.engines.transformers_paged import NAME
-from attn_kernels.engines.transformers_sequences import STARTS, Sequences, check_known, packed_sequences
+from attn_kernels.engines.transformers_sequences import STARTS, Sequences, check_arguments, packed_sequences
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
@@ -84,8 +84,8 @@ def step_mask(
 ) -> Tensor:
     """Return a tensor that stands for the step; the signature is that of transformers' ``sdpa_mask``.
 
-    Synchronises with the device if there is an ``attention_mask`` [batch_size, tokens], False or 0 where a
-    token is padding, or if there are images or packed sequences, because these decide what is launched.
+    Synchronises with the device if there are images, packed sequences or an ``attention_mask``
+    [batch_size, tokens] (False or 0 for padding), because these decide what is launched.
     ``q_offset``, ``kv_offset``: positions of the first query and of the first slot.
 
     Raises:
@@ -271,7 +271,7 @@ def attention(
 def _check_supported(dropout: float, others: dict[str, Any]) -> None:
     if dropout:
         raise NotImplementedError(f"dropout is {dropout}, but 0 is needed")
-    check_known(others, STARTS)
+    check_arguments(others, STARTS)
 
 
 def _pages_apart(keys: Tensor) -> int:

@@ -1,6 +1,6 @@
 """What a mask function of transformers lets a query see: earlier keys or all, of a window, image or sequence.
 
-A function's code tells which of transformers' own it is, and its closure what it was made of.
+The code of a function shows which of transformers' own it is, and its closure shows its parts.
 """
 
 from collections.abc import Callable, Sequence

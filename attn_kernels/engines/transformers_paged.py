@@ -23,7 +23,7 @@ from transformers.generation.continuous_batching import ContinuousBatchingManage
 
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.engines.transformers_sequences import STARTS, check_known
+from attn_kernels.engines.transformers_sequences import STARTS, check_arguments
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
@@ -166,9 +166,9 @@ def paged_attention(
     if cache is None:
         raise NotImplementedError("the cache of continuous batching is needed; use 'attn_kernels' elsewhere")
     if dropout or attention_mask is not None:
-        what = f"dropout is {dropout}" if dropout else "attention_mask is given"
-        raise NotImplementedError(f"{what}, but continuous batching supports neither dropout nor masks")
-    check_known(kwargs, PASSED)
+        given = f"dropout is {dropout}" if dropout else "attention_mask is given"
+        raise NotImplementedError(f"{given}, but continuous batching supports neither dropout nor masks")
+    check_arguments(kwargs, PASSED)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     group, window, page_size, tensors = paged_layer(cache, layer)
     _, num_heads, tokens, head_size = query.shape

@@ -28,10 +28,10 @@ IGNORED = frozenset(
 )
 
 
-def check_known(others: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise NotImplementedError about an argument that is neither known nor IGNORED, None nor False."""
+def check_arguments(others: Mapping[str, Any], passed: Collection[str]) -> None:
+    """Raise NotImplementedError about an argument that is set and neither in ``passed`` nor IGNORED."""
     for name, value in others.items():
-        if value is not None and value is not False and name not in IGNORED and name not in known:
+        if value is not None and value is not False and name not in IGNORED and name not in passed:
             raise NotImplementedError(f"{name} is given, but it is not supported")
 
 
@@ -114,7 +114,7 @@ _packed: MutableMapping[Tensor, Sequences] = WeakTensorKeyDictionary()
 def packed_sequences(others: Mapping[str, Any]) -> Sequences | None:
     """The sequences of ``cu_seq_lens_q`` and ``cu_seq_lens_k``; None without. Synchronises once per step.
 
-    Raises NotImplementedError if one of both is missing.
+    Raises NotImplementedError if only one of them is given.
     """
     starts_q, starts_k = map(others.get, STARTS)
     if starts_q is None and starts_k is None:

@@ -186,7 +186,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
 
     supported_dtypes: ClassVar[list[torch.dtype]] = list(DTYPES)
     supported_kv_cache_dtypes: ClassVar[list[str]] = list(CACHE_DTYPES)
-    # One operator a layer instead of two: vLLM runs neither inside compiled pieces.
+    # One operator per layer instead of two: vLLM runs neither inside compiled pieces.
     forward_includes_kv_cache_update: bool = True
 
     @staticmethod
@@ -252,7 +252,7 @@ class AttnKernelsBackend(AttentionBackend):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def supports_mm_prefix(cls) -> bool:
-        return hasattr(CommonAttentionMetadata, "mm_req_doc_ranges")  # else it tells no builder
+        return hasattr(CommonAttentionMetadata, "mm_req_doc_ranges")  # without it, builders see no images
 
     @classmethod
     def supports_batch_invariance(cls) -> bool:

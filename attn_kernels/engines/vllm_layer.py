@@ -105,7 +105,7 @@ class AttnKernelsImpl(AttentionImpl):  # type: ignore[misc, unused-ignore]
             attn_metadata: None in a profiling run, which gives zeros.
             output: like query, written in place, and returned.
         """
-        # A server runs this 32 to 80 times a step, and the CPU is what an eager step waits for.
+        # A server runs this 32 to 80 times per step, and an eager step waits for the CPU.
         if attn_metadata is None:
             return output.zero_()
         if kv_cache is not self._kv_cache:

@@ -85,7 +85,7 @@ def head_padded(head_size: int) -> int:
 
 
 def without_tma(config: Config, head_size: int) -> Config:
-    """What a config launches where the Hopper kernel cannot: the same, with tiles that fit shared memory."""
+    """The config to launch where the Hopper kernel cannot run it, with tiles that fit shared memory."""
     if config.tma and head_padded(head_size) > WIDEST_AS_GIVEN:
         wide = head_padded(head_size) >= WIDE_HEAD
         config = config._replace(tile_size=32 if wide else 64, num_stages=2)

@@ -1,7 +1,7 @@
 """What the Hopper kernel can compute, and what it is compiled for.
 
-This is the one statement of its limits: the check of configs, launches, rules of tuning runs and offline
-compilation ask it, and ``treegen check`` proves the spec's constraints against it.
+Its limits stand here alone: the check of configs, launches, rules of tuning runs and offline compilation ask
+this module, and ``treegen check`` compares the spec's constraints with it.
 """
 
 from functools import lru_cache
@@ -49,7 +49,7 @@ OPTIONS: dict[str, frozenset[str]] = {"qblock": ALL | {"fp8"}, "stream_k": ALL |
 
 
 def asked_by(config: Config) -> bool:
-    """Return whether a config asks for the kernel: with descriptors, or as ``pod``, which has no other."""
+    """Return whether a config asks for the kernel: with ``tma``, or as ``pod``, which has no other kernel."""
     return bool(config.tma) or config.variant == "pod"
 
 
@@ -79,7 +79,7 @@ def constants(
     cache_bytes: int = 2,
     fp8_queries: bool = False,
 ) -> dict[str, int]:
-    """The kernel's compile-time arguments, of a launch and of an offline compilation alike.
+    """The kernel's compile-time arguments, for launches and for offline compilation alike.
 
     Beside prompts, the decodes' ring takes the shared memory that is left, and so does a ring of fp8 tiles.
 
@@ -167,7 +167,7 @@ def unsupported_shape(
 
 
 def options_of(layer: Layer) -> set[str]:
-    """The names, as in ``OPTIONS``, of what a layer has beside q and the caches."""
+    """The options that a layer uses, by their names in ``OPTIONS``."""
     there = {
         "window": layer.sliding_window is not None,
         "noncausal": layer.ahead is not None,

@@ -10,14 +10,14 @@ VARIANTS: dict[str, Variant] = {module.VARIANT.name: module.VARIANT for module i
 
 
 MIN_BLOCK = 16  # rows and columns of the smallest matrix instruction that Triton uses
-MAX_BLOCK = 1024  # no GPU's registers hold more
+MAX_BLOCK = 1024  # more would exceed the registers of any GPU
 # The launch parameters that every variant has.
 COMMON = {"block_m", "tile_size", "num_warps", "num_stages", "bypass_l1"}
 COMMON |= {"max_registers", "waves_per_eu", "matrix_size"}
 
 
 def check_config(config: Config) -> None:
-    """Raise ValueError that names the first impossible parameter, or TypeError for one that is no int."""
+    """Raise ValueError about the first impossible parameter, or TypeError about one that is not an int."""
     for name in Config._fields[1:]:
         value = getattr(config, name)
         if type(value) is not int:  # 32.0 would equal 32 as a key of remembered launches

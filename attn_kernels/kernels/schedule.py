@@ -1,10 +1,10 @@
 """What is computed on the device once per plan: the schedule of the Hopper kernel, and where decodes end.
 
-The schedule says what programs share, in what order. Its one int32 tensor holds four parts. Two counters
-come first: tickets drawn, and programs that have drawn their last; both are zero between launches. Then come
-the number of the prompts' Q-Blocks, the keys of each split of them, the keys that the longest one sees, and
-the number of leading Q-Blocks that may have several splits. Then come the Q-Blocks, with all that a program
-must know of each, so that it waits for no lengths. Last are the cumulative tiles of the decodes.
+The schedule lists the work that programs share, in its order. Its one int32 tensor holds four parts. First
+come two counters: tickets drawn, and programs that have drawn their last; both are zero between launches.
+Then come the number of the prompts' Q-Blocks, the keys of each split of them, the keys that the longest one
+sees, and the number of leading Q-Blocks that may have several splits. Then come the Q-Blocks, with all that a
+program must know of each, so that it waits for no lengths. Last are the cumulative tiles of the decodes.
 
 The longest Q-Blocks come first (longest processing time first, Graham 1969). Those of about one length, which
 is less than a quarter of a power of two, come by their sequences: programs that run at the same time then
@@ -17,8 +17,8 @@ the last program to finish has half a split more than the mean, ``work`` keys, a
 split has ``sqrt(2 * SPLIT_COST * work)`` keys.
 
 A mixed batch is divided into its decodes and its prompts. The host says how many leading sequences are
-decodes, and how long; the device reads where that holds. So no wrong count gives a wrong result: the
-sequences that it does not hold for count as prompts.
+decodes and how long they are at most; the device checks this and treats the other sequences as prompts. So a
+wrong count never gives a wrong result.
 """
 
 from operator import attrgetter

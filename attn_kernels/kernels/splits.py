@@ -1,14 +1,14 @@
 """Splits of long contexts: how many keys each holds, their partial results, and the kernel that joins these.
 
 Several programs read the keys of one Q-Block in parallel ("The Anatomy of a Triton Attention Kernel",
-arXiv 2511.11581, section 4.5 and listing 5; also Flash-Decoding, Dao et al., 2023). How many is no launch
-parameter: it follows from the batch. If a split holds ``k`` keys, a program reads for a time in proportion to
-``k``, while the ``longest / k`` splits of a context write as many partial results for each row of a query
-tile, and a multiprocessor writes those of its share of all rows. The sum is least at
+arXiv 2511.11581, section 4.5 and listing 5; also Flash-Decoding, Dao et al., 2023). Their number is not a
+launch parameter: it follows from the batch. If a split holds ``k`` keys, a program reads for a time in
+proportion to ``k``. A context has ``longest / k`` splits, each of which writes a partial result for every row
+of a query tile, and each multiprocessor writes its share of these. The sum of both times is least at
 ``k = sqrt(ROW_COST * longest * rows / multiprocessors)``.
 
-So many splits are for contexts that differ. Decodes whose contexts are alike have fewer, or none, where the
-GPU holds all their programs at once, or its last wave of programs is full as well (``Wave``).
+This number is for contexts of different lengths. Decodes with similar contexts have fewer splits, or none, if
+the GPU holds all their programs at once or its last wave of programs is full, too (``Wave``).
 
 A context of up to ``k`` keys is one split, whose program writes the result itself. In a captured graph, the
 lengths that the host knows are maxima. Then one program finds ``k`` once per plan from the lengths in memory.
@@ -64,7 +64,7 @@ ROW_COST = 3.0
 HOPPER_ROW_COST = 7.5  # of the Hopper kernel's prompts, which compute faster
 LEAST_SPLITS = 2.5  # fewer take longer than none: joining them is a launch of its own
 MAX_SPLITS = 64  # of a context
-MAX_SPLITS_OF_FEW = 256  # where 64 are not ``enough`` programs: of few sequences with few KV heads
+MAX_SPLITS_OF_FEW = 256  # where 64 do not make ``enough`` programs: with few sequences and KV heads
 LEAST_EVEN = 0.95  # the mean context over the longest, from which a ``Wave`` has fewer splits
 TILE_BYTES = 210 << 10  # of a multiprocessor's shared memory, for tiles of keys and values
 # Of keys and values on their way to a multiprocessor, which keep its share of the memory busy: for long
@@ -109,7 +109,7 @@ class Wave(NamedTuple):
     @lru_cache(maxsize=4096)
     def of(cls, config: Config, model: Model, multiprocessors: int) -> Self:
         tiles = 4 * config.tile_size * head_padded(model.head_size) * max(1, config.num_stages - 1)  # 16-bit
-        # Programs with more rows were timed to do best as if a multiprocessor held one.
+        # By measurement, programs with more rows do best if a multiprocessor is taken to hold only one.
         held = max(1, min(TILE_BYTES // tiles, MOST_WARPS // config.num_warps)) if config.block_m <= 16 else 1
         busy = max(1.0, held * 2 / 3)
         if model.kv_element_size < 2:  # a program reads fewer bytes at a time
@@ -122,7 +122,7 @@ class Wave(NamedTuple):
         return cls(held * on_all, busy * on_all, enough * on_all, enough_if_short * on_all, on_all)
 
     def splits(self, q_blocks: int, longest: int) -> float:
-        """How many splits each context has in even waves of programs; infinity if that is not good."""
+        """How many splits each context has in even waves of programs; infinity if waves would be uneven."""
         short = longest <= self.short
         whole = q_blocks >= (self.enough_if_short if short else self.enough)
         splits = 1 if whole else max(1, math.floor(self.busy / q_blocks))
@@ -187,7 +187,7 @@ def find_splits(
         return 1, longest
     room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
     if splits > MAX_SPLITS:
-        # So many splits of the longest context are enough programs, with those of the others.
+        # The splits of the longest context that give enough programs, together with those of the others.
         enough = Wave.of(config, model, multiprocessors).enough * longest * lengths.num_seqs
         enough /= q_blocks * max(1, lengths.num_kv_tokens)
         splits = min(splits, max(MAX_SPLITS, min(MAX_SPLITS_OF_FEW, int(enough))))

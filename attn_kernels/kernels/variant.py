@@ -21,14 +21,14 @@ Fragments = tuple[Tensor, Tensor, Tensor, Tensor]
 
 @cache
 def unused_partials(device: torch.device) -> Partials:
-    """What kernels take in place of partial results where no context is split."""
+    """Small placeholders for partial results, which kernels take where no context is split."""
     values, maxima, sums = torch.empty((3, 4), dtype=torch.float32, device=device).unbind()
     return values, maxima, sums
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Allocates a plan's scratch memory, as much as it needs; ``part`` as of a Plan."""
+    """Allocates exactly the scratch memory that a plan needs; ``part``: as in ``Plan``."""
 
     device: torch.device
     # Partial results that there is room for: query tokens times query heads times splits.
@@ -53,7 +53,7 @@ class Scratch:
         return self._softmax_states((num_rows, num_splits), head_padded)
 
     def split_keys(self, part: int = 0) -> Tensor:
-        """int32 [1], the keys of each split that the device finds."""
+        """int32 [1], to which the device writes the number of keys per split."""
         return self._int32(1)
 
     def fragments(self, programs: int, block_m: int, head_padded: int) -> Fragments:
@@ -77,7 +77,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigGrid:
-    """All combinations of values of launch parameters, which have their letters of a config's name."""
+    """All combinations of some values of launch parameters, named by their letters in a config's name."""
 
     M: tuple[int, ...]
     T: tuple[int, ...]
@@ -115,6 +115,6 @@ class Variant:
     grids: tuple[ConfigGrid, ...] = ()  # configs that attn-tune tries
 
     def configs(self, *, wide_heads: bool | None = None) -> list[Config]:
-        """List the configs of all grids, or of those with this ``wide_heads``."""
+        """List the configs of all grids, or only of those with this value of ``wide_heads``."""
         grids = [grid for grid in self.grids if wide_heads in (None, grid.wide_heads)]
         return [config for grid in grids for config in grid.configs(self.name)]

@@ -1,9 +1,9 @@
 """Launches of compiled kernels, made as Triton's own dispatch makes them in its last line.
 
-``kernel[grid](*arguments)`` finds the compiled kernel for its arguments, then calls ``compiled.run``. The
-search takes ten times as long as the call. Its result follows from the signature of a layer's tensors, so it
-is done once a signature; later launches call ``compiled.run`` themselves. Triton's dispatch still makes every
-launch while a launch hook (a profiler) is set, on AMD GPUs, and if ``ATTN_KERNELS_LAUNCH=public`` is set.
+``kernel[grid](*arguments)`` finds the compiled kernel for its arguments, then calls ``compiled.run``. Finding
+it takes ten times as long as the call. The result depends only on the signature of a layer's tensors, so this
+module looks it up once per signature and then calls ``compiled.run`` directly. Triton's dispatch still makes
+every launch while a launch hook (a profiler) is set, on AMD GPUs, and with ``ATTN_KERNELS_LAUNCH=public``.
 """
 
 import os
@@ -54,7 +54,7 @@ class FilledLaunch(NamedTuple):
 
 
 class BoundLaunch:
-    """One kernel launch of all layers of one signature, and its compiled kernel once that is known."""
+    """A kernel launch that all layers of one signature share, with its compiled kernel once that is known."""
 
     def __init__(self, launch: Launch, tensors: Tensors) -> None:
         self.launch = launch
@@ -185,13 +185,13 @@ def launch_through_triton(plan: Plan, bound: tuple[BoundLaunch, ...], tensors: T
     with on_device, _compiling if untried else nullcontext():  # Triton itself has no lock
         for bound_launch in needed:
             launch = bound_launch.launch
-            arguments = [_resolve(argument, plan, tensors) for argument in launch.arguments]
+            arguments = [_argument_value(argument, plan, tensors) for argument in launch.arguments]
             compiled = launch_kernel(launch.kernel, launch.grid(plan), arguments, launch.options)
             if compiled is not None and not bound_launch.tried:
                 bound_launch.set_compiled(compiled if direct else None, plan)
 
 
-def _resolve(argument: Any, plan: Plan, tensors: Tensors) -> Any:
+def _argument_value(argument: Any, plan: Plan, tensors: Tensors) -> Any:
     if isinstance(argument, OfPlan):
         return argument.value(plan)
     if isinstance(argument, OfLayer):

@@ -1,7 +1,7 @@
-"""Operators of torch, as which compiled graphs hold launches: ``torch.compile``, ``torch.export``.
+"""The torch operators that stand for launches in graphs of ``torch.compile`` and ``torch.export``.
 
-A graph takes tensors and numbers. So a plan has a handle, a tensor that holds a number, by which the operator
-finds the plan.
+A graph takes only tensors and numbers. So each plan has a handle, a tensor that holds a number, and the
+operator finds the plan by that number.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch import Tensor
 from attn_kernels.core.structures import Plan
 
 NAMESPACE = "attn_kernels"
-CHUNK = 1024  # handles made at a time, of which each then costs little
+CHUNK = 1024  # handles are made this many at a time, which makes each one cheap
 
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call, unused-ignore]
 _plans: WeakValueDictionary[int, Plan] = WeakValueDictionary()

@@ -57,8 +57,9 @@ def run(
 ) -> Tensor:
     """Attention of one layer over the paged KV cache, with exactly the plan's config.
 
-    Aligned at the end: query i of a sequence with n queries and L keys is at position L - n + i. In causal
-    attention it sees keys 0 .. L - n + i, or the last ``sliding_window`` of those; otherwise later keys, too.
+    Queries are aligned with the end of the keys: query i of a sequence with n queries and L keys is at
+    position L - n + i. In causal attention it sees keys 0 .. L - n + i, or the last ``sliding_window`` of
+    those; otherwise it sees later keys, too.
     A score is ``softmax_scale * q @ k``, then soft-capped, then biased. A query that sees no key gives zeros.
 
     In a graph of ``torch.compile`` and ``torch.export`` this is the operator ``attn_kernels::run``. There, a
@@ -68,8 +69,8 @@ def run(
         q: [num_query_tokens, num_query_heads, head_size] of the model's dtype. Like the caches and ``out``,
             it may be strided in any dimension but the last.
         k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], of q's dtype or
-            ``torch.float8_e4m3fn``; they hold the query tokens' keys and values as well. Values are finite:
-            a weight of zero times an infinite one is NaN, in queries that do not see it, too.
+            ``torch.float8_e4m3fn``; they hold the query tokens' keys and values as well. Values must be
+            finite: zero times infinity is NaN, even for queries that do not see the key.
         out: like q, written in place, in memory that no input shares; allocated if None.
         softmax_scale: a positive factor of the scores; ``head_size ** -0.5`` if None.
         sliding_window: number of keys that a query sees up to its own, which counts; None means all.
@@ -89,7 +90,7 @@ def run(
             host: the first and the last position of spans of each sequence whose tokens also see each
             other's later keys, such as those of an image. A sequence with fewer spans is padded with
             (0, 0). Keys before the window stay unseen, and so do keys past the sequence's own.
-        causal: False if queries also see later keys; plans are told by ``Model.causal``.
+        causal: False if queries also see later keys. Set ``Model.causal`` of the plan to the same value.
         keys_after: number of keys that a query sees behind its own if not ``causal``. None means all; with a
             ``sliding_window``, as many as before its own.
 
@@ -110,7 +111,7 @@ def run(
         others = (alibi_slopes, sinks, lse, bidirectional_ranges)
         torch.ops.attn_kernels.run(handle, q, k_cache, v_cache, out, *scales, *scoring, *others)
         return out
-    # A server runs everything up to the first return 32 to 80 times a step.
+    # A server runs everything up to the first return 32 to 80 times per step.
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
     optional = (alibi_slopes, sinks, k_scale, v_scale, lse, bidirectional_ranges)
@@ -153,7 +154,7 @@ def run(
             tensors += present
             addresses += tuple(other.data_ptr() for other in present)
             kind = (*kind[:-2], *_optional_signature(plan, optional))
-        found = plan.launches.get((placed, kind))
+        bound = plan.launches.get((placed, kind))
     except (AttributeError, TypeError, RuntimeError):
         # Something is no tensor, has no memory or no hash. The checks raise an error that names it.
         layer_checks.check_run(plan, q, k_cache, v_cache, out)
@@ -161,8 +162,8 @@ def run(
             plan, softmax_scale, sliding_window, softcap, causal, keys_after, *optional
         )
         raise
-    if found is not None and not hooked():
-        launches, reaches = found
+    if bound is not None and not hooked():
+        launches, reaches = bound
         for written, other, before, behind in reaches:
             if before < addresses[written] - addresses[other] < behind:
                 _check_apart(tensors, optional)
@@ -197,7 +198,7 @@ def _names(optional: tuple[Any, ...]) -> list[str]:
 
 
 def _reaches(tensors: tuple[Tensor, ...], optional: tuple[Any, ...]) -> tuple[tuple[int, int, int, int], ...]:
-    """The places of an output and of another tensor; differences of addresses at which they may overlap."""
+    """For each output and other tensor: their places, and the address differences that may be an overlap."""
     reached = [layer_checks.bytes_reached(tensor) for tensor in tensors]
     written = [place for place, name in enumerate(_names(optional)) if name in ("out", "lse")]
     pairs = ((place, other) for place in written for other in range(len(tensors)) if other != place)

@@ -152,7 +152,7 @@ class Batch:
 
     @property
     def features(self) -> dict[str, int]:
-        """The features that the host knows at launch: the arguments of a generated `choose`, in order."""
+        """The features that the host knows at launch: a generated `choose` takes them in this order."""
         lengths = Lengths.of(self.query_lens, self.context_lens)
         if self.scores.window is not None:
             lengths = lengths.in_window(self.scores.window)

@@ -66,7 +66,7 @@ class Check:
 
 
 def choose_windows(batch: Batch, limits: Limits = Limits()) -> list[Window]:
-    """The first, the last and some random windows of each sequence, as many as the limits allow."""
+    """The first, the last and some random windows of each sequence, up to the limits."""
     rng = random.Random(0)
     candidates = []
     for seq, query_len in enumerate(batch.query_lens):

@@ -37,7 +37,7 @@ def visible_keys(query_len: int, context_len: int, window: int | None = None) ->
     pairs = query_len * (context_len - query_len) + query_len * (query_len + 1) // 2
     if window is None or context_len <= window:
         return pairs
-    most = context_len - window  # keys that the last query does not see, and one less the query before it
+    most = context_len - window  # keys hidden from the last query; the one before it misses one fewer
     least = max(0, most - query_len)
     return pairs - (most * (most + 1) - least * (least + 1)) // 2
 

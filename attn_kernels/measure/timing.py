@@ -87,14 +87,19 @@ class GraphTimed(WallClockTimed):
         self._count = rounds * len(self._launches)
 
     def sample(self, repeats: int) -> list[float]:
-        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
-        self._graph.replay()  # not timed; the host gets ahead of the device during this replay
-        for start, end in events:
-            start.record()
-            self._graph.replay()
-            end.record()
-        torch.cuda.synchronize(self._device)
-        return [1e3 * start.elapsed_time(end) / self._count for start, end in events]
+        return [us / self._count for us in replay_us(self._graph, repeats, self._device)]
+
+
+def replay_us(graph: torch.cuda.CUDAGraph, repeats: int, device: torch.device) -> list[float]:
+    """The microseconds of each of several replays, after one that is not timed."""
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
+    graph.replay()  # the host gets ahead of the device during this replay
+    for start, end in events:
+        start.record()
+        graph.replay()
+        end.record()
+    torch.cuda.synchronize(device)
+    return [1e3 * start.elapsed_time(end) for start, end in events]
 
 
 def prepare(launches: Sequence[Launch], device: torch.device) -> Timed:
@@ -103,7 +108,7 @@ def prepare(launches: Sequence[Launch], device: torch.device) -> Timed:
 
 
 def time_together(candidates: dict[str, Timed], repeats: int) -> dict[str, Timing]:
-    """Time every candidate twice, in order and in reverse, so that a drift of the device affects all alike.
+    """Time every candidate twice, in order and in reverse, so that device drift affects all of them equally.
 
     Slow candidates get fewer repeats.
     """

@@ -26,10 +26,12 @@ ALL = tuple(config for variant in VARIANTS.values() for config in variant.sample
 def _parser() -> CommandParser:
     summary = "Compile configs for GPUs that this machine lacks, and show whether they fit."
     parser = CommandParser(prog="python -m attn_kernels.offline", description=summary, allow_abbrev=False)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--all", action="store_true", help="every variant, plain and with all features")
-    what.add_argument("--variant", choices=VARIANTS, help="a config of this variant that fits every target")
-    what.add_argument("--config", action="append", help="a config by its name; may be repeated")
+    subject = parser.add_mutually_exclusive_group(required=True)
+    subject.add_argument("--all", action="store_true", help="every variant, plain and with all features")
+    subject.add_argument(
+        "--variant", choices=VARIANTS, help="a config of this variant that fits every target"
+    )
+    subject.add_argument("--config", action="append", help="a config by its name; may be repeated")
     add = parser.add_argument
     add("--target", nargs="+", choices=TARGETS, default=list(TARGETS), help="GPUs; all if not given")
     add(

@@ -24,7 +24,7 @@ from attn_kernels.offline.resources import Resources, measure
 from attn_kernels.offline.sources import CompileShape, index_source
 
 LARGEST_HEAD = 512
-UNBOUND_HEAD = 256  # the largest of configs that no constraint binds: plans refuse wider ones that do not fit
+UNBOUND_HEAD = 256  # for configs without a constraint on it; plans refuse wider heads that do not fit
 LARGEST_GROUP = 64  # query heads per KV head: more are shared among programs of the fallback's tiles
 PAGE_SIZE = 16
 BF16_BYTES = 2
@@ -136,7 +136,7 @@ def _size(case: Any, name: str, most: int, unbound: int | None = None) -> int:
 
 
 def shape_of_hopper(config: Config, shape: CompileShape) -> CompileShape | None:
-    """The shape at the largest sizes, up to its own, that the Hopper kernel takes; None if there are none."""
+    """The shape, reduced to the largest sizes that the Hopper kernel accepts; None if it accepts none."""
     if (
         shape.target != "sm_90"
         or not asked_by(config)

@@ -38,8 +38,8 @@ def measure(kernel: Any) -> Resources:
     """Read the Resources of a compiled kernel: from its cubin with cuobjdump, or from its AMD assembly."""
     shared = int(kernel.metadata.shared)
     if "amdgcn" in kernel.asm:
-        found = re.findall(r"\.(vgpr_count|vgpr_spill_count):\s+(\d+)", kernel.asm["amdgcn"])
-        counts = {name: int(count) for name, count in found}
+        fields = re.findall(r"\.(vgpr_count|vgpr_spill_count):\s+(\d+)", kernel.asm["amdgcn"])
+        counts = {name: int(count) for name, count in fields}
         return Resources(shared, counts.get("vgpr_count"), counts.get("vgpr_spill_count"))
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     if not tool.exists():

@@ -46,7 +46,7 @@ def plan(
 
     Synchronises with the device only if ``check=True``, so it may be called while a CUDA graph is captured.
     Capture a graph that is replayed for other batches with ``for_capture``, and keep the plan as long as the
-    graph (docs/graphs.md). With ``parts``, and for some configs, this launches a kernel that looks at the
+    graph (docs/graphs.md). With ``parts``, and for some configs, it launches a small kernel that reads the
     batch once for all layers. Run the layers of one plan one after another: they share its workspace.
 
     Args:
@@ -55,9 +55,9 @@ def plan(
         seqused_k: int32 [num_seqs], keys of each sequence, its query tokens included.
         block_table: int32 [num_seqs, max_blocks_per_seq], page ids; entries past a sequence's keys are
             never read. Its rows may be strided.
-        model: the constants of the layers. Only the choice of the config depends on its ``cache_dtype`` and
-            its ``sliding_window``, and only the order of the work on ``causal``. Layers of other windows, and
-            of the other kind of attention, may share the plan; ``run`` is given their own.
+        model: the constants of the layers. Its ``cache_dtype`` and ``sliding_window`` only affect the choice
+            of the config, and ``causal`` only the order of the work. So layers with other windows, or of the
+            other kind of attention, may share the plan; pass their own values to ``run``.
         num_query_tokens: of all sequences together.
         max_query_len, max_seq_len: the longest query and context, in tokens.
         num_kv_tokens: sum of ``seqused_k``; if None, and in a graph's plan, all contexts
@@ -132,7 +132,7 @@ class Planning(NamedTuple):
     scratch: Scratch
 
     def chosen_to_fit(self) -> Plan:
-        """Plan with choices for all, and with others where one turns out not to fit the device."""
+        """Plan with chosen configs, and plan again with others if one turns out not to fit the device."""
 
         def again(config: Config, error: Exception) -> Plan:
             self.choices.step_down(config, error)

@@ -51,8 +51,8 @@ class Workspace(Scratch):
 
         Args:
             models: the model, or one for each kind of layer where layers differ.
-            max_query_tokens: query tokens of a batch whose contexts are split. A batch may have more: the
-                more it has, the less its contexts are split.
+            max_query_tokens: the most query tokens of a batch whose contexts are fully split. Batches may
+                have more, but their contexts are then split into fewer parts.
             max_num_seqs: sequences of a batch.
             configs: those that ``plan`` is given, beside what it chooses itself.
             device_key: the generated module that chooses, if ``plan`` is given one.
@@ -97,19 +97,17 @@ class Workspace(Scratch):
         It shares the memory for partial results and fragments, which one layer uses at a time. What is
         computed once per plan is kept apart.
         """
-        once_a_plan = ("_split_keys", "_cu_parts", "_schedules")
-        own: dict[str, Any] = {
-            name: tuple(map(torch.zeros_like, getattr(self, name))) for name in once_a_plan
-        }
+        per_plan = ("_split_keys", "_cu_parts", "_schedules")
+        own: dict[str, Any] = {name: tuple(map(torch.zeros_like, getattr(self, name))) for name in per_plan}
         return replace(self, **own)
 
     def schedule(self, length: int, part: int = 0) -> Tensor:
-        """As long as the maxima; a new one for a plan that needs more, such as one of prompts."""
+        """Return the shared schedule, sized for the maxima, or a new one if a plan needs a longer one."""
         schedule = self._schedules[part]
         return schedule if length <= len(schedule) else Scratch.schedule(self, length)
 
     def cu_parts(self, num_seqs: int) -> tuple[Tensor, Tensor]:
-        """As long as the maxima, like all that follow. Raises ValueError where a plan needs more."""
+        """Return the shared tensors. This and all below raise ValueError if a plan exceeds the maxima."""
         _check("num_seqs", num_seqs, "max_num_seqs", self.max_num_seqs)
         return self._cu_parts
 

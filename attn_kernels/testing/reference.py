@@ -27,7 +27,7 @@ def paged_attention_reference(
     keys_after: int | None = None,
     max_scores: int = 2**25,
 ) -> Tensor:
-    """Compute attention of one sequence after another, in float64, on the device of ``q``.
+    """Compute attention sequence by sequence, in float64, on the device of ``q``.
 
     Args:
         q: [num_query_tokens, num_query_heads, head_size], any floating dtype.

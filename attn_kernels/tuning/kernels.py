@@ -37,7 +37,7 @@ def kernel_source_hash() -> str:
 
 
 def source_hash_with_choices() -> str:
-    """As `kernel_source_hash`, and of the generated modules that choose for the parts of a mixed batch."""
+    """A hash of the kernels and of the generated modules that choose for the parts of a mixed batch."""
     folder = Path(str(kernel_package(KERNEL).__file__)).parent
     both = kernel_source_hash() + hash_of(folder, list(folder.glob("*.py")))
     return hashlib.sha256(both.encode()).hexdigest()[:12]

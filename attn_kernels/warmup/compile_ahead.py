@@ -18,7 +18,7 @@ from attn_kernels.kernels.hopper_launch import launches as hopper_launches
 from attn_kernels.warmup.dummy_launch import FEATURES, DummyLaunch
 from triton_tune.processes.cache_filler import CacheFiller
 from triton_tune.processes.compile_ahead import Job, minimal, run_jobs
-from triton_tune.processes.needed_kernels import NeededKernel, only_found
+from triton_tune.processes.needed_kernels import NeededKernel, collect_needed
 
 logger = logging.getLogger("attn_kernels")
 
@@ -28,7 +28,7 @@ class CompiledAhead:
     """The outcome of ``compile_ahead``."""
 
     launches: int  # launches that differ in their compiled kernels
-    failures: tuple[str, ...]  # a line with the reason for each that fails, as will batches that need it
+    failures: tuple[str, ...]  # a line with the reason for each that fails; so will batches that need it
     compiled: int  # kernels that processes compiled; each launch needs several, and launches share some
     seconds: float
 
@@ -166,7 +166,9 @@ def fill_cache(
         filler.add(missing, workers)
         if not filler.finish():  # this process has compiled, and not another rank
             break
-    return {launch: {key: ended[key] for key in found if key in ended} for launch, found in needed.items()}
+    return {
+        launch: {key: ended[key] for key in kernels if key in ended} for launch, kernels in needed.items()
+    }
 
 
 @cache
@@ -175,16 +177,16 @@ def _filler(device: torch.device) -> CacheFiller:
 
 
 def _needed(launches: Iterable[Job], device: torch.device) -> dict[Job, dict[str, NeededKernel]]:
-    """The kernels of each launch that are not loaded, by key; as far as it goes, where the launch fails."""
+    """The kernels of each launch that are not loaded, by key; of a failing launch, those before the error."""
     needed = {}
     for launch in launches:
-        with only_found() as found:
+        with collect_needed() as unloaded:
             run_jobs([launch], device)  # its failures come again when it is made
-        needed[launch] = {key: replace(kernel, cost=launch.cost) for key, kernel in found.items()}
+        needed[launch] = {key: replace(kernel, cost=launch.cost) for key, kernel in unloaded.items()}
     return needed
 
 
 def _missing(needed: Mapping[Job, Mapping[str, NeededKernel]]) -> list[NeededKernel]:
     """What Triton's cache lacks."""
-    kernels = {key: kernel for found in needed.values() for key, kernel in found.items()}
+    kernels = {key: kernel for of_launch in needed.values() for key, kernel in of_launch.items()}
     return [kernel for kernel in kernels.values() if not kernel.is_cached]

@@ -75,7 +75,7 @@ class DummyLaunch:
         """Compile and load the kernels. Raises as ``plan`` and ``run``, and Triton's own errors."""
         step, caches = _plan(self, device), _caches(self.model, self.large, device)
         q = _rows(self.model, self.model.num_query_heads, device)
-        # No sequence is as long as the plan was told: nothing is split, whatever the number of splits.
+        # The real sequences are too short to be split, whatever the plan's number of splits.
         for splits in JOINED_AT_ONCE if step.num_splits > 1 else (1,):
             step = dataclasses.replace(step, num_splits=splits, launches={})
             for options in _options(self, device):

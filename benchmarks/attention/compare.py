@@ -84,7 +84,7 @@ def load_rivals(args: argparse.Namespace, device: torch.device) -> tuple[list[Im
 
 
 def invariant_of(rivals: Sequence[Implementation]) -> list[Implementation]:
-    """What gives a sequence the same bits in every batch."""
+    """The implementations that give a sequence the same bits in every batch."""
     one_split = Peer(ONE_SPLIT, partial(run_fa3, num_splits=1), fp8_caches=True)
     ours = Ours(name="ours invariant", in_parts=True, batch_invariant=True)
     return [ours, *([one_split] if any(rival.name == "fa3" for rival in rivals) else [])]
@@ -99,7 +99,7 @@ def time_text(record: Record | None) -> str:
 
 
 def rate_text(record: Record) -> str:
-    """Operations a second for prefill, else bytes a second."""
+    """Operations per second for prefill, otherwise bytes per second."""
     if record.kind in ("prefill", "chunk"):
         return f"{figure(record.tflops, '.0f')} TF/s"
     return f"{figure(record.gbps, '.0f')} GB/s"
@@ -134,7 +134,7 @@ def batch_line(records: Records, rivals: Sequence[str], tried: Sequence[str]) ->
 
 
 def mean_table(batches: Sequence[Records], rivals: Sequence[str], tried: Sequence[str] = ()) -> list[str]:
-    """Geometric means of our time over each rival's, of others' over ours, and of how many batches."""
+    """Geometric means of our time over each rival's and of others' over ours, with the number of batches."""
     groups: dict[str, list[Records]] = defaultdict(list)
     for records in batches:
         groups[f"kind {records['ours'].kind}"].append(records)

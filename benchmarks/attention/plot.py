@@ -42,13 +42,13 @@ def ratios(document: dict[str, Any], kernels: Kernels = KERNELS) -> Ratios:
         if record["implementation"] in kernels and record["ok"] and record["time_us"]:
             batch = tuple(str(record[key]) for key in ("kind", "batch", "layout", "block_size", "dtype"))
             batches.setdefault(batch, {})[record["implementation"]] = record["time_us"]
-    found: dict[tuple[str, str], list[float]] = {}
+    by_group: dict[tuple[str, str], list[float]] = {}
     for (kind, *_), times in batches.items():
         if len(times) == len(kernels):
             for group in (kind, ""):
                 for name, time in times.items():
-                    found.setdefault((group, name), []).append(time / times["fa3"])
-    return found
+                    by_group.setdefault((group, name), []).append(time / times["fa3"])
+    return by_group
 
 
 def draw(
@@ -71,12 +71,12 @@ def draw(
         size = (11.0, 3.8 * len(runs)) if many else (4.9 * len(runs), 3.4)
         shape = (len(runs), 1) if many else (1, len(runs))
         figure, panels = pyplot.subplots(*shape, figsize=size, squeeze=False, sharey=True)
-        for axes, (gpu, found) in zip(panels.flat, runs, strict=True):
+        for axes, (gpu, by_group) in zip(panels.flat, runs, strict=True):
             width, text = 0.9 / len(kernels), {"ha": "center", "rotation": 90 if many else 0, "fontsize": 10}
-            kinds = [kind for kind in KINDS if (kind, "ours") in found]
+            kinds = [kind for kind in KINDS if (kind, "ours") in by_group]
             for k, (name, (label, colour)) in enumerate(kernels.items()):
                 for place, kind in enumerate(kinds):
-                    x, values = place + width * (k - (len(kernels) - 1) / 2), found[kind, name]
+                    x, values = place + width * (k - (len(kernels) - 1) / 2), by_group[kind, name]
                     mean = geometric_mean(values)
                     axes.bar(x, mean, 0.97 * width, color=colour, label=label if place == 0 else None)
                     if name != "fa3":
@@ -85,7 +85,7 @@ def draw(
             axes.axhline(1, color="black", linewidth=0.8)
             for label, ratio in (lines or {}).items():
                 axes.axhline(ratio, color="black", linewidth=0.8, linestyle=":", label=label)
-            ticks = [f"{KINDS[kind]}\n({len(found[kind, 'ours'])})" for kind in kinds]
+            ticks = [f"{KINDS[kind]}\n({len(by_group[kind, 'ours'])})" for kind in kinds]
             axes.set_xticks(range(len(kinds)), ticks)
             axes.set_title(gpu, fontsize=11)
             axes.spines[["top", "right"]].set_visible(False)

@@ -6,8 +6,6 @@ docs/choosers.md describes the ways and the figures. Needs no GPU and no torch; 
 helion==1.5.1` adds Helion.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import platform
@@ -34,27 +32,27 @@ _HEAD = f"{'mean':>31}{'95%':>7}{'worst':>7}{'no time':>9}{'fell back':>11}{'bea
 _HEAD += f"{'to review':>16}{'choice':>10}{'bytes':>9}{'build':>8}"
 
 
-def table(case: Case, found: Mapping[str, Figures | str]) -> list[str]:
+def table(case: Case, figures_of_ways: Mapping[str, Figures | str]) -> list[str]:
     """The lines of a case, the best mean first."""
-    known, unseen = read(case)
+    seen, unseen = read(case)
     others = (
         "on groups of models left out in turn" if unseen is None else f"on {len(unseen.cost)} of other models"
     )
-    title = f"{case.name}: {len(known.configs)} configs, {len(known.cost)} scenarios, judged {others}"
-    order = sorted(found, key=lambda way: mean(found[way]))
-    return ["", title, _HEAD, *(f"{way:24}{row(found[way])}" for way in order)]
+    title = f"{case.name}: {len(seen.configs)} configs, {len(seen.cost)} scenarios, judged {others}"
+    order = sorted(figures_of_ways, key=lambda way: mean(figures_of_ways[way]))
+    return ["", title, _HEAD, *(f"{way:24}{row(figures_of_ways[way])}" for way in order)]
 
 
-def row(found: Figures | str) -> str:
-    if isinstance(found, str):
-        return f"  left out: {found}"
-    q = found.quality
+def row(result: Figures | str) -> str:
+    if isinstance(result, str):
+        return f"  left out: {result}"
+    q = result.quality
     text = f"{figure(q.slowdown, '.3f'):>7}{figure(q.percentile95, '.2f'):>7}{figure(q.worst, '.2f'):>7}"
-    shares = zip((9, 11, 8), (q.unmeasured / q.choices, found.fell_back, found.worse), strict=True)
+    shares = zip((9, 11, 8), (q.unmeasured / q.choices, result.fell_back, result.worse), strict=True)
     text += "".join(f"{f'{value:.0%}' if value else '-':>{width}}" for width, value in shares)
-    text += f"{found.size:>8,} {found.unit:8}{scaled(found.nanoseconds, 'ns us ms'):>9}"
-    built = figure(found.seconds, ".2f") + " s" * (found.seconds is not None)
-    return f"{text}{scaled(found.stored, 'B KB MB'):>9}{built:>8}"
+    text += f"{result.size:>8,} {result.unit:8}{scaled(result.nanoseconds, 'ns us ms'):>9}"
+    built = figure(result.seconds, ".2f") + " s" * (result.seconds is not None)
+    return f"{text}{scaled(result.stored, 'B KB MB'):>9}{built:>8}"
 
 
 def scaled(value: float, units: str) -> str:
@@ -63,14 +61,14 @@ def scaled(value: float, units: str) -> str:
     return scaled(value / 1000, larger[0]) if value >= 999.5 and larger else f"{value:.3g} {unit}"
 
 
-def mean(found: Figures | str) -> float:
-    return math.inf if isinstance(found, str) or found.quality.slowdown is None else found.quality.slowdown
+def mean(result: Figures | str) -> float:
+    return math.inf if isinstance(result, str) or result.quality.slowdown is None else result.quality.slowdown
 
 
-def summary(found: Mapping[str, Sequence[Figures | str]]) -> list[str]:
-    """A line a way: the mean of each case."""
+def summary(cells_of_ways: Mapping[str, Sequence[Figures | str]]) -> list[str]:
+    """A line per way, with its mean on each case."""
     lines = ["", "Mean slowdowns on other models", " " * 24 + "".join(f"{case.name:>19}" for case in CASES)]
-    for way, cells in found.items():
+    for way, cells in cells_of_ways.items():
         means = ("-" if math.isinf(mean(cell)) else f"{mean(cell):.3f}" for cell in cells)
         lines.append(f"{way:24}" + "".join(f"{text:>19}" for text in means))
     return lines
@@ -86,11 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with processes(2) as parallel_map:
             tasks = [(way, number) for number in range(len(CASES)) for way in ways]
             figures = parallel_map("ways", judge_numbered, tasks)
-        found = {way: figures[place :: len(ways)] for place, way in enumerate(ways)}
+        cells_of_ways = {way: figures[place :: len(ways)] for place, way in enumerate(ways)}
         print(LEGEND)
         for number, case in enumerate(CASES):
-            print(*table(case, {way: rows[number] for way, rows in found.items()}), sep="\n")
-        print(*summary(found), sep="\n")
+            print(*table(case, {way: rows[number] for way, rows in cells_of_ways.items()}), sep="\n")
+        print(*summary(cells_of_ways), sep="\n")
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,7 +1,5 @@
 """What the choices of a way cost on models that it has not seen, and what the way itself costs."""
 
-from __future__ import annotations
-
 import math
 import time
 import timeit
@@ -33,7 +31,7 @@ _WORSE = math.log(1.01) * UNIT  # two configs' times differ by about 1% in a sce
 
 @dataclass(frozen=True)
 class Figures:
-    """Those of a way on one case."""
+    """The figures of one way on one case."""
 
     quality: Quality
     fell_back: float  # share of choices that may not be launched or are none, for which the fallback counts
@@ -48,11 +46,11 @@ class Figures:
 def columns(chooser: Chooser, problem: Problem) -> Ints:
     """[scenarios] the columns of the choices in a problem's costs, ABSENT or NONE_CHOSEN."""
     place = {config: column for column, config in enumerate(problem.configs)}
-    found = []
+    chosen = []
     for shape in shapes(problem):
         config = chooser.configs.get(chooser.of_model(shape)(shape))
-        found.append(NONE_CHOSEN if config is None else place.get(config, ABSENT))
-    return np.array(found)
+        chosen.append(NONE_CHOSEN if config is None else place.get(config, ABSENT))
+    return np.array(chosen)
 
 
 def judge_numbered(task: tuple[str, int]) -> Figures | str:
@@ -61,35 +59,35 @@ def judge_numbered(task: tuple[str, int]) -> Figures | str:
 
 
 def judge(way: str, case: Case) -> Figures | str:
-    """The figures of a way on a case, or why it has none. Raises InputError for a bad table."""
-    known, unseen = read(case)
+    """The figures of a way on a case, or why there are none. Raises InputError for a bad table."""
+    seen, unseen = read(case)
     parts = (
-        [(known, unseen)]
+        [(seen, unseen)]
         if unseen is not None
-        else [(known.rows(fold.train), known.rows(fold.test)) for fold in group_folds(known)]
+        else [(seen.rows(fold.train), seen.rows(fold.test)) for fold in group_folds(seen)]
     )
     try:
         results = [_results(way, case, *part) for part in parts]
         begun = time.process_time()  # after the first fits, which import packages
-        chooser = autotuner(parts[0][1], case) if way == AUTOTUNER else WAYS[way](known, case)
+        chooser = autotuner(parts[0][1], case) if way == AUTOTUNER else WAYS[way](seen, case)
         seconds = None if way == AUTOTUNER else time.process_time() - begun
     except NotApplicable as error:
         return str(error)
     ids = tuple(name for _, rest in parts for name in rest.scenarios)
     cost, refused, single = (np.concatenate(found) for found in zip(*results, strict=True))
-    found, worse = quality(cost, ids, known.table.cells), penalised(cost) > penalised(single) + _WORSE
-    took, what = nanoseconds(chooser, shapes(parts[0][1])), (chooser.size, chooser.unit)
-    return Figures(found, float(refused.mean()), float(worse.mean()), *what, took, chooser.stored, seconds)
+    found, worse = quality(cost, ids, seen.table.cells), penalised(cost) > penalised(single) + _WORSE
+    took, size = nanoseconds(chooser, shapes(parts[0][1])), (chooser.size, chooser.unit)
+    return Figures(found, float(refused.mean()), float(worse.mean()), *size, took, chooser.stored, seconds)
 
 
 def _results(
-    way: str, case: Case, known: Problem, unseen: Problem
+    way: str, case: Case, seen: Problem, unseen: Problem
 ) -> tuple[Ints, npt.NDArray[np.bool_], Ints]:
     """[scenarios] costs, whether the fallback was launched, and the costs of the single best config."""
-    single, fell = charged(columns(one_config(known, case), unseen), unseen)
+    single, fell = charged(columns(one_config(seen, case), unseen), unseen)
     if way == AUTOTUNER:
         return autotuned(unseen, case.key), np.zeros_like(fell), single
-    return *charged(columns(WAYS[way](known, case), unseen), unseen), single
+    return *charged(columns(WAYS[way](seen, case), unseen), unseen), single
 
 
 def autotuned(problem: Problem, key: Sequence[str]) -> Ints:

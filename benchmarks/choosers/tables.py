@@ -1,7 +1,5 @@
 """The committed tables on which ways of choosing are compared, and what some ways must know of kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,9 +26,8 @@ class Case:
     folder: str  # of treegen.yaml
     kernel: str
     device: str
-    unseen: (
-        str | None
-    )  # the table of other models, beside that of the device; None: groups are left out in turn
+    # The table of other models, beside that of the device; None: groups are left out in turn.
+    unseen: str | None
     tokens: str  # the feature that vLLM calls M
     key: tuple[str, ...]  # of the kernel's autotuner
     tiles: Tiles | None = None  # None: the configs are no tiles
@@ -42,10 +39,10 @@ def read(case: Case) -> tuple[Problem, Problem | None]:
     spec = read_spec(Path(case.folder) / "treegen.yaml")
     kernel, device = spec.kernels[case.kernel], spec.devices[case.device]
     folder = kernel.tables[case.device]
-    known = spec_problem(kernel, device, read_table(folder))
+    seen = spec_problem(kernel, device, read_table(folder))
     if case.unseen is None:
-        return known, None
-    return known, build_problem(kernel, device, read_table(folder.parent / case.unseen.format(case.kernel)))
+        return seen, None
+    return seen, build_problem(kernel, device, read_table(folder.parent / case.unseen.format(case.kernel)))
 
 
 def shapes(problem: Problem) -> list[Shape]:

@@ -1,7 +1,5 @@
 """Ways of choosing a config: each learns from a table, and chooses for a shape as it would while serving."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Callable, Hashable, Mapping
@@ -29,7 +27,7 @@ from treegen.fit.decide import ABSENT
 Step = Callable[[Shape], Hashable]
 
 NEIGHBOURS = 5
-NONE_CHOSEN = ABSENT - 1  # stands for no config, beside ABSENT for one that a table lacks
+NONE_CHOSEN = ABSENT - 1  # no config was chosen; ABSENT: a config was chosen that the table lacks
 
 
 class NotApplicable(Exception):
@@ -78,12 +76,12 @@ def as_step(choose: Step) -> Callable[[Shape], Step]:
     return lambda model: choose
 
 
-def treegen(known: Problem, case: Case) -> Chooser:
+def treegen(seen: Problem, case: Case) -> Chooser:
     """The module that `treegen build` prints of a fresh fit."""
-    text, module = printed(known)
-    kernel = known.kernel
+    text, module = printed(seen)
+    kernel = seen.kernel
     config, steps = module["Config"], kernel.steps
-    configs = {config(c.variant, **dict(c.parameters)): c for c in (*known.configs, kernel.fallback)}
+    configs = {config(c.variant, **dict(c.parameters)): c for c in (*seen.configs, kernel.fallback)}
 
     def of_model(model: Shape) -> Step:
         choose = module["for_model"](*(model[name] for name in kernel.constants))
@@ -92,48 +90,48 @@ def treegen(known: Problem, case: Case) -> Chooser:
     return Chooser(configs, of_model, text.count("\n"), "lines", len(text))
 
 
-def one_config(known: Problem, case: Case) -> Chooser:
+def one_config(seen: Problem, case: Case) -> Chooser:
     """The single best config of the known scenarios, with the fallback where it must not be launched."""
-    place = int(penalised(launch_costs(known))[:, :-1].sum(axis=0).argmin())
-    text = known.kernel.constant_name(known.configs[place])
-    return Chooser(dict(enumerate(known.configs)), as_step(lambda shape: place), 1, "line", len(text))
+    place = int(penalised(launch_costs(seen))[:, :-1].sum(axis=0).argmin())
+    text = seen.kernel.constant_name(seen.configs[place])
+    return Chooser(dict(enumerate(seen.configs)), as_step(lambda shape: place), 1, "line", len(text))
 
 
-def _regression(known: Problem, model: Any, size: Callable[[], int], unit: str) -> Chooser:
-    cheapest, names = least_cost(model, known), asked(known)
+def _regression(seen: Problem, model: Any, size: Callable[[], int], unit: str) -> Chooser:
+    cheapest, names = least_cost(model, seen), asked(seen)
 
     def step(shape: Shape) -> int:
         return int(cheapest(np.array([[shape[name] for name in names]]))[0])
 
-    return Chooser(dict(enumerate(known.configs)), as_step(step), size(), unit, len(pickle.dumps(model)))
+    return Chooser(dict(enumerate(seen.configs)), as_step(step), size(), unit, len(pickle.dumps(model)))
 
 
-def forest(known: Problem, case: Case) -> Chooser:
+def forest(seen: Problem, case: Case) -> Chooser:
     """The forest of `treegen eval`: roughly what the features allow."""
     model = forest_model()
-    return _regression(known, model, lambda: sum(t.tree_.node_count for t in model.estimators_), "nodes")
+    return _regression(seen, model, lambda: sum(t.tree_.node_count for t in model.estimators_), "nodes")
 
 
-def neighbours(known: Problem, case: Case) -> Chooser:
+def neighbours(seen: Problem, case: Case) -> Chooser:
     """The least mean cost in the nearest scenarios, by the standardised logarithms of the features."""
-    model = make_pipeline(StandardScaler(), KNeighborsRegressor(min(NEIGHBOURS, len(known.cost))))
-    return _regression(known, model, lambda: len(known.cost), "entries")
+    model = make_pipeline(StandardScaler(), KNeighborsRegressor(min(NEIGHBOURS, len(seen.cost))))
+    return _regression(seen, model, lambda: len(seen.cost), "entries")
 
 
-def nearest_m(known: Problem, case: Case, entry_of: Callable[[int], int] = int) -> Chooser:
+def nearest_m(seen: Problem, case: Case, entry_of: Callable[[int], int] = int) -> Chooser:
     """vLLM's rule: of a model's tuned file, the entry whose M is nearest, of least total cost.
 
     vLLM finds no file for another model; here, the one of nearest constants serves it (the least sum of
     absolute differences of logarithms; of equals the least constants). entry_of: the entry of an M.
     """
-    constants, tokens, cost = known.kernel.constants, case.tokens, with_untimed_penalty(known.cost)
+    constants, tokens, cost = seen.kernel.constants, case.tokens, with_untimed_penalty(seen.cost)
     rows: dict[tuple[int, ...], dict[int, list[int]]] = {}
-    for row, shape in enumerate(shapes(known)):
+    for row, shape in enumerate(shapes(seen)):
         entries = rows.setdefault(tuple(shape[name] for name in constants), {})
         entries.setdefault(entry_of(shape[tokens]), []).append(row)
     files = {
-        model: {entry: int(cost[inside].sum(axis=0).argmin()) for entry, inside in sorted(found.items())}
-        for model, found in sorted(rows.items())
+        model: {entry: int(cost[inside].sum(axis=0).argmin()) for entry, inside in sorted(by_entry.items())}
+        for model, by_entry in sorted(rows.items())
     }
 
     def of_model(model: Shape) -> Step:
@@ -143,31 +141,31 @@ def nearest_m(known: Problem, case: Case, entry_of: Callable[[int], int] = int) 
 
         def step(shape: Shape) -> int:
             entry = entry_of(shape[tokens])
-            return file[min(file, key=lambda known: abs(known - entry))]
+            return file[min(file, key=lambda other: abs(other - entry))]
 
         return step
 
     count, stored = sum(map(len, files.values())), len(repr(files))
-    return Chooser(dict(enumerate(known.configs)), of_model, count, "entries", stored)
+    return Chooser(dict(enumerate(seen.configs)), of_model, count, "entries", stored)
 
 
-def buckets(known: Problem, case: Case) -> Chooser:
+def buckets(seen: Problem, case: Case) -> Chooser:
     """The same, with M rounded down to a power of two, as FlashInfer's and TensorRT-LLM's autotuners do."""
-    return nearest_m(known, case, int.bit_length)
+    return nearest_m(seen, case, int.bit_length)
 
 
-def helion(known: Problem, case: Case) -> Chooser:
+def helion(seen: Problem, case: Case) -> Chooser:
     """Helion's ahead-of-time heuristic, by Helion's own code: few configs, and a tree by entropy."""
     try:
         from helion.autotuner import heuristic_generator as package
         from helion.autotuner.decision_tree_backend import DecisionTreeBackend
     except ImportError:
         raise NotApplicable("pip install --no-deps helion==1.5.1") from None
-    raw = known.kernel.features
-    features = [{f"key_{i}": shape[name] for i, name in enumerate(raw)} for shape in shapes(known)]
-    hashes = ([str(number) for number in range(size)] for size in known.cost.shape)
-    configs = [{"config": number} for number in range(len(known.configs))]
-    cost = np.where(known.cost >= FORBIDDEN, np.inf, with_untimed_penalty(known.cost))
+    raw = seen.kernel.features
+    features = [{f"key_{i}": shape[name] for i, name in enumerate(raw)} for shape in shapes(seen)]
+    hashes = ([str(number) for number in range(size)] for size in seen.cost.shape)
+    configs = [{"config": number} for number in range(len(seen.configs))]
+    cost = np.where(seen.cost >= FORBIDDEN, np.inf, with_untimed_penalty(seen.cost))
     data = package.ShapeConfigData("kernel", features, np.exp(cost / UNIT), configs, *hashes)
     chosen, _ = package.select_config_subset(data, package.PerformanceTarget(verbose=False))
     data.selected_config_indices = chosen
@@ -176,32 +174,33 @@ def helion(known: Problem, case: Case) -> Chooser:
     text = backend.generate_heuristic("kernel", data, [configs[c] for c in chosen], asks).generated_code
     names: dict[str, Any] = {}
     exec(text, names)
-    launched: dict[Hashable, Config] = dict(enumerate(known.configs[column] for column in chosen))
+    launched: dict[Hashable, Config] = dict(enumerate(seen.configs[column] for column in chosen))
     step = as_step(lambda shape: names["key_kernel"](*[shape[name] for name in raw]))
     return Chooser(launched, step, text.count("\n"), "lines", len(text))
 
 
-def classifier(known: Problem, case: Case) -> Chooser:
+def classifier(seen: Problem, case: Case) -> Chooser:
     """PyTorch's AutoHeuristic as Inductor trains it for mixed products: a classifier that may be unsure.
 
-    A tree of the winners by entropy, at most 5 deep, with 1% of the scenarios a leaf, learned from four
-    fifths of them. A leaf is unsure if its config is over 5% slower than the fallback in a scenario there.
+    A tree of the winners by entropy, at most 5 deep, with at least 1% of the scenarios per leaf, learned from
+    four fifths of them. A leaf is unsure if its config is over 5% slower than the fallback in one of its
+    scenarios.
     """
-    names = list(dict.fromkeys([*known.kernel.features, *asked(known)]))
-    features = np.stack([known.column(name) for name in names], axis=1)
-    rows, _ = train_test_split(np.arange(len(known.cost)), test_size=0.2, random_state=42)
+    names = list(dict.fromkeys([*seen.kernel.features, *asked(seen)]))
+    features = np.stack([seen.column(name) for name in names], axis=1)
+    rows, _ = train_test_split(np.arange(len(seen.cost)), test_size=0.2, random_state=42)
     model = DecisionTreeClassifier(max_depth=5, min_samples_leaf=0.01, criterion="entropy", random_state=42)
-    model.fit(features[rows], known.cost[rows].argmin(axis=1))
-    cost = with_untimed_penalty(known.cost)[rows, model.predict(features[rows])]
-    limit = penalised(launch_costs(known)[rows, -1]) + math.log(1.05) * UNIT
+    model.fit(features[rows], seen.cost[rows].argmin(axis=1))
+    cost = with_untimed_penalty(seen.cost)[rows, model.predict(features[rows])]
+    limit = penalised(launch_costs(seen)[rows, -1]) + math.log(1.05) * UNIT
     unsafe = (cost < FORBIDDEN) & (cost > limit)
     unsure = {int(leaf) for leaf in model.apply(features[rows])[unsafe]}
     text = tree_text(model, names, unsure)
     scope: dict[str, Any] = {}
     exec(text, scope)
-    stored = "\n".join(map(known.kernel.constant_name, (known.configs[c] for c in model.classes_))) + text
+    stored = "\n".join(map(seen.kernel.constant_name, (seen.configs[c] for c in model.classes_))) + text
     lines, step = stored.count("\n"), as_step(scope["choose"])
-    return Chooser(dict(enumerate(known.configs)), step, lines, "lines", len(stored))
+    return Chooser(dict(enumerate(seen.configs)), step, lines, "lines", len(stored))
 
 
 def tree_text(model: Any, names: list[str], unsure: set[int]) -> str:
@@ -219,7 +218,7 @@ def tree_text(model: Any, names: list[str], unsure: set[int]) -> str:
     return "\n".join(["def choose(shape):", *lines(0, "    "), ""])
 
 
-def waves(known: Problem, case: Case) -> Chooser:
+def waves(seen: Problem, case: Case) -> Chooser:
     """Waves of programs: each config's time is bilinear in the loop's steps and in programs and waves.
 
     After WaveTune (arXiv:2604.10187), whose model is bilinear within each wave; here one for all waves, of
@@ -228,12 +227,12 @@ def waves(known: Problem, case: Case) -> Chooser:
     """
     if case.tiles is None:
         raise NotApplicable("the configs are no tiles")
-    tiles, known_shapes, timed = case.tiles, shapes(known), known.times()
+    tiles, seen_shapes, timed = case.tiles, shapes(seen), seen.times()
     models = []
-    for column, config in enumerate(known.configs):
-        rows = np.flatnonzero(np.isfinite(timed[:, column]) & known.allowed[:, column])
+    for column, config in enumerate(seen.configs):
+        rows = np.flatnonzero(np.isfinite(timed[:, column]) & seen.allowed[:, column])
         if len(rows):
-            terms = np.array([_terms(*tiles(known_shapes[row], dict(config.parameters))) for row in rows])
+            terms = np.array([_terms(*tiles(seen_shapes[row], dict(config.parameters))) for row in rows])
             fitted = LinearRegression(positive=True, fit_intercept=False)
             fitted.fit(terms / timed[rows, column][:, None], np.ones(len(rows)))
             models.append((column, dict(config.parameters), tuple(fitted.coef_.tolist())))
@@ -242,7 +241,7 @@ def waves(known: Problem, case: Case) -> Chooser:
         times = (sum(map(mul, factors, _terms(*tiles(shape, config)))) for _, config, factors in models)
         return min(zip(times, models, strict=True), key=lambda pair: pair[0])[1][0]
 
-    return Chooser(dict(enumerate(known.configs)), as_step(step), len(models), "entries", len(repr(models)))
+    return Chooser(dict(enumerate(seen.configs)), as_step(step), len(models), "entries", len(repr(models)))
 
 
 def _terms(programs: int, steps: int) -> tuple[float, ...]:

@@ -34,6 +34,7 @@ from benchmarks.engines.vllm_folder import (
     OURS,
     PLUGIN,
     TMP,
+    VLLM_HELP,
     environment,
     write_model,
     write_plugins,
@@ -175,9 +176,9 @@ def serve(case: Case, model: Path) -> Served:
     params = SamplingParams(temperature=0, max_tokens=NEW, ignore_eos=True, detokenize=False)
     prompts = prompts_of(case)
     asked = [{"prompt_token_ids": prompt} for prompt in prompts]
-    found = [output for _ in range(2) for output in llm.generate(asked, params, use_tqdm=False)]
+    outputs = [output for _ in range(2) for output in llm.generate(asked, params, use_tqdm=False)]
     llm.llm_engine.engine_core.shutdown()  # ends its process, which frees the memory
-    tokens = [list(output.outputs[0].token_ids) for output in found]
+    tokens = [list(output.outputs[0].token_ids) for output in outputs]
     return list(zip(prompts * 2, tokens, strict=True))
 
 
@@ -193,8 +194,8 @@ def score(case: Case, model: Path, served: Served) -> list[list[float]]:
         row = []
         for place, token in enumerate(tokens, len(prompt)):
             if place < len(output.prompt_logprobs):
-                known = output.prompt_logprobs[place]
-                row.append(max(entry.logprob for entry in known.values()) - known[token].logprob)
+                likelihoods = output.prompt_logprobs[place]
+                row.append(max(entry.logprob for entry in likelihoods.values()) - likelihoods[token].logprob)
         margins.append(row)
     llm.llm_engine.engine_core.shutdown()
     return margins
@@ -290,24 +291,24 @@ def serve_faults(name: str, model: Path, requests: int) -> dict[str, Any]:
     return {"case": name, "served": served, "notes": [note], "problems": problems}
 
 
-def verdict(found: dict[str, Any]) -> tuple[str, bool]:
+def verdict(result: dict[str, Any]) -> tuple[str, bool]:
     """A line of a report, and whether no token is wrong and no problem was found."""
-    if "error" in found:
-        return f"{found['case']:16} {found['error']}", False
-    case = CASES[found["case"]]
-    margins = [margin for row in found["margins"] for margin in row]
+    if "error" in result:
+        return f"{result['case']:16} {result['error']}", False
+    case = CASES[result["case"]]
+    margins = [margin for row in result["margins"] for margin in row]
     wrong = sum(not margin <= case.margin for margin in margins)  # NaN is wrong too
-    first = sum(row[0] == 0 for row in found["margins"] if row)
+    first = sum(row[0] == 0 for row in result["margins"] if row)
     facts = [
         f"{wrong} of {len(margins)} tokens wrong",
         f"the least likely is {max(margins, default=0.0):.3f} below the likeliest of {case.scorer} "
         f"({case.margin} is allowed)",
-        f"{first} of {len(found['margins'])} first tokens the same",
-        *found["notes"],
-        *(f"WRONG: {problem}" for problem in found["problems"]),
+        f"{first} of {len(result['margins'])} first tokens the same",
+        *result["notes"],
+        *(f"WRONG: {problem}" for problem in result["problems"]),
     ]
-    right = wrong == 0 and bool(margins) and not found["problems"]
-    return f"{found['case']:16} {'; '.join(facts)}", right
+    right = wrong == 0 and bool(margins) and not result["problems"]
+    return f"{result['case']:16} {'; '.join(facts)}", right
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -315,11 +316,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add(
-        "--vllm",
-        type=Path,
-        help="folder of vllm.tar.xz, or one with a package vllm; default: the installed one",
-    )
+    add("--vllm", type=Path, help=VLLM_HELP)
     here = [name for name, case in CASES.items() if case.gpus <= max(1, torch.cuda.device_count())]
     add("--cases", default=",".join(here), help="default: %(default)s")
     add("--requests", type=int, default=1000, help="of `faults`; default: %(default)s")
@@ -347,14 +344,14 @@ def child(options: argparse.Namespace) -> int:
                     served.write_text(json.dumps(serve_faults(name, out / name, options.requests)))
                     continue
                 if options.child == "score":
-                    found = json.loads(served.read_text())
-                    found["margins"] = score(CASES[name], out / name, found.pop("served"))
+                    result = json.loads(served.read_text())
+                    result["margins"] = score(CASES[name], out / name, result.pop("served"))
                 else:
-                    found = check_tokens(name, out)
+                    result = check_tokens(name, out)
             except Exception as error:
                 print(f"{name}: {error!r}", flush=True)
-                found = {"case": name, "error": " ".join(str(error).split())[:300]}
-            file.write(json.dumps(found) + "\n")
+                result = {"case": name, "error": " ".join(str(error).split())[:300]}
+            file.write(json.dumps(result) + "\n")
     return 0
 
 
@@ -397,10 +394,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs = "".join(run_child(options, out, "tokens", group) for group in (together, invariant) if group)
     for name in served:
         logs += run_child(options, out, "serve", [name]) + run_child(options, out, "score", [name])
-    found = {row["case"]: row for row in map(json.loads, (out / "found.jsonl").read_text().splitlines())}
+    results = {row["case"]: row for row in map(json.loads, (out / "found.jsonl").read_text().splitlines())}
     fine = True
     for name in names:
-        row = found.get(name, {"case": name, "error": "not finished"})
+        row = results.get(name, {"case": name, "error": "not finished"})
         line, right = verdict(row)
         fine &= right is not options.planted and ("error" not in row)
         print(("planted: " if options.planted else "") + line, flush=True)

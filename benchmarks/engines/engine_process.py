@@ -72,12 +72,12 @@ class Engine:
         ]
         asked = [{"prompt_token_ids": prompt} for prompt in prompts]
         start = time.perf_counter()
-        found = self.llm.generate(asked, params, use_tqdm=False)
+        results = self.llm.generate(asked, params, use_tqdm=False)
         seconds = time.perf_counter() - start
-        counts = [len(output.outputs[0].token_ids) for output in found]
+        counts = [len(output.outputs[0].token_ids) for output in results]
         if counts != list(outputs):
             raise RuntimeError(f"asked for {list(outputs)} tokens, but the engine generated {counts}")
-        return seconds, found
+        return seconds, results
 
 
 def latency(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]:
@@ -97,9 +97,9 @@ def latency(engine: Any, batch: int, prompt: int, output: int) -> dict[str, Any]
     return {**answer, "seconds": seconds}
 
 
-def likeliest(known: Mapping[int, Any]) -> list[tuple[int, float]]:
+def likeliest(logprobs: Mapping[int, Any]) -> list[tuple[int, float]]:
     """The tokens of which vLLM gave logarithms of probabilities, the likeliest first."""
-    return sorted(((token, found.logprob) for token, found in known.items()), key=lambda pair: -pair[1])
+    return sorted(((token, one.logprob) for token, one in logprobs.items()), key=lambda pair: -pair[1])
 
 
 def serve(job: Job, parent: Connection) -> None:

@@ -30,6 +30,7 @@ from benchmarks.engines.vllm_folder import (
     OURS,
     PLUGIN,
     TMP,
+    VLLM_HELP,
     environment,
     write_model,
     write_plugins,
@@ -43,12 +44,12 @@ MAX_SEQS = 64
 def numbers(text: str) -> list[int]:
     """Read positive integers that commas separate."""
     try:
-        found = [int(word) for word in text.split(",")]
+        values = [int(word) for word in text.split(",")]
     except ValueError:
-        found = []
-    if not found or min(found) < 1:
+        values = []
+    if not values or min(values) < 1:
         raise argparse.ArgumentTypeError(f"{text!r:.60}: positive integers, separated by commas, are needed")
-    return found
+    return values
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -69,11 +70,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add(
-        "--vllm",
-        type=Path,
-        help="folder of vllm.tar.xz, or one with a package vllm; default: the installed one",
-    )
+    add("--vllm", type=Path, help=VLLM_HELP)
     add("--backends", default="FLASH_ATTN,TRITON_ATTN,CUSTOM", help="vLLM's names; default: %(default)s")
     add("--modes", default="graphs,eager", help="graphs, eager or both; default: %(default)s")
     add("--batches", type=numbers, default=[1, 16], help="numbers of requests; default: 1,16")

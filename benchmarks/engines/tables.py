@@ -17,11 +17,11 @@ Values = Mapping[Place, float]
 
 def latest(rows: Iterable[Row]) -> dict[str, dict[Place, Row]]:
     """The last row of each place, by backend; ours is the last backend."""
-    found: dict[str, dict[Place, Row]] = {}
+    rows_of: dict[str, dict[Place, Row]] = {}
     for row in rows:
         if row["kind"] == "latency":
-            found.setdefault(row["backend"], {})[tuple(row[name] for name in ("mode", *SIZES))] = row
-    return dict(sorted(found.items(), key=lambda pair: pair[0] == OURS))
+            rows_of.setdefault(row["backend"], {})[tuple(row[name] for name in ("mode", *SIZES))] = row
+    return dict(sorted(rows_of.items(), key=lambda pair: pair[0] == OURS))
 
 
 def by_mode(places: Iterable[Place]) -> list[Place]:
@@ -51,26 +51,26 @@ def hosts(rows: Iterable[Row]) -> list[str]:
 
 def latency_lines(rows: Sequence[Row]) -> list[str]:
     """Seconds, decode steps and first tokens, as Markdown."""
-    found = latest(rows)
-    *others, ours = found
+    latest_rows = latest(rows)
+    *others, ours = latest_rows
     seconds = {
         name: {place: statistics.median(row["seconds"]) for place, row in of.items()}
-        for name, of in found.items()
+        for name, of in latest_rows.items()
     }
     lines = [*hosts(rows), "", f"Seconds, median (spread); a ratio above 1 means that {ours} is faster.", ""]
     table = []
-    for place in by_mode(place for of in found.values() for place in of):
+    for place in by_mode(place for of in latest_rows.values() for place in of):
         mode, batch, prompt, output = place
         times = [
             f"{seconds[name][place]:.4f} {spread_text(of[place]['seconds'])}" if place in of else "-"
-            for name, of in found.items()
+            for name, of in latest_rows.items()
         ]
         ratios = [figure(ratio(seconds[name].get(place), seconds[ours].get(place)), ".3f") for name in others]
         table.append([mode, f"{batch} x {prompt}", str(output), *times, *ratios])
     over = [f"{name} / {ours}" for name in others]
-    lines += markdown(["mode", "batch x prompt", "output", *found, *over], table)
+    lines += markdown(["mode", "batch x prompt", "output", *latest_rows, *over], table)
     lines += step_table({name: decode_steps(of) for name, of in seconds.items()})
-    return [*lines, "", *token_lines(found)]
+    return [*lines, "", *token_lines(latest_rows)]
 
 
 def decode_steps(seconds: Values) -> Values:
@@ -85,7 +85,7 @@ def decode_steps(seconds: Values) -> Values:
 
 
 def step_table(steps: Mapping[str, Values]) -> list[str]:
-    """A table of milliseconds per step, with ratios; nothing without steps."""
+    """A table of milliseconds per step, with ratios; empty without steps."""
     *others, ours = steps
     table = []
     for place in by_mode(place for of in steps.values() for place in of):
@@ -93,21 +93,21 @@ def step_table(steps: Mapping[str, Values]) -> list[str]:
         ratios = [figure(ratio(steps[name].get(place), steps[ours].get(place)), ".3f") for name in others]
         table.append([place[0], f"{place[1]} x {place[2]}", *values, *ratios])
     heads = ["mode", "batch x prompt", *steps, *(f"{name} / {ours}" for name in others)]
-    title = "Milliseconds a decode step, from two output lengths."
+    title = "Milliseconds per decode step, from two output lengths."
     return ["", title, "", *markdown(heads, table)] if table else []
 
 
-def token_lines(found: Mapping[str, Mapping[Place, Row]]) -> list[str]:
+def token_lines(rows_of: Mapping[str, Mapping[Place, Row]]) -> list[str]:
     """How many prompts' likeliest first token is that of the first backend, and how far others are.
 
     Two tokens may be equally likely, so correct backends differ in few, and by little.
     """
-    first, *others = found
+    first, *others = rows_of
     lines = []
     for name in others:
         below: list[float] = []
-        for place in found[name].keys() & found[first].keys():
-            pairs = (found[one][place].get("likeliest", []) for one in (name, first))
+        for place in rows_of[name].keys() & rows_of[first].keys():
+            pairs = (rows_of[one][place].get("likeliest", []) for one in (name, first))
             for mine, theirs in zip(*pairs, strict=False):
                 below.append(theirs[0][1] - dict(map(tuple, theirs)).get(mine[0][0], -math.inf))
         if below:

@@ -144,7 +144,7 @@ class Turns:
         environment: Mapping[str, str],
         tasks: Sequence[Task],
     ) -> bool:
-        """Start all jobs' engines beside one another, and measure in rounds; returns whether all went well.
+        """Start the engines of all jobs side by side, and measure in rounds; returns whether all went well.
 
         After each measurement a row holds all repeats so far, so an early end loses nothing.
 

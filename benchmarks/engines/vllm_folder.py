@@ -14,6 +14,7 @@ from benchmarks.common.environment import stop
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKED = "vllm.tar.xz"  # vLLM's files and those of its requirements that the machine lacks
+VLLM_HELP = f"a folder with {PACKED} or with a package vllm (default: the installed vLLM)"
 TMP = Path(tempfile.gettempdir())
 OURS = "CUSTOM"  # vLLM's name for a backend of a plugin
 PLUGIN = "attn_kernels.engines.vllm:register"
@@ -96,9 +97,9 @@ def environment(vllm: Path | None, plugins: Path, cache: Path | None = None) -> 
         plugins: folder that `write_plugins` wrote.
         cache: folder of compiled code that later runs find again.
     """
-    found = [vllm and site_of(vllm), plugins.resolve(), ROOT, os.environ.get("PYTHONPATH")]
+    folders = [vllm and site_of(vllm), plugins.resolve(), ROOT, os.environ.get("PYTHONPATH")]
     values = os.environ | {
-        "PYTHONPATH": os.pathsep.join(str(path) for path in found if path),
+        "PYTHONPATH": os.pathsep.join(str(path) for path in folders if path),
         "PYTHONSAFEPATH": "1",  # the working folder may hold a folder named vllm
         "PYTHONUNBUFFERED": "1",
         **OFFLINE,

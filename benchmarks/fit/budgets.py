@@ -87,13 +87,13 @@ def early(recorded: RecordedRun, scenarios: Sequence[str], share: float, seed: i
     visits: list[Visit] = []
     search, bench = CheckFirst(STRATEGIES["race"](problem), problem), Replay(all_times)
     tune(search, bench, Times(), visits.append, Silent(), budget=share * problem.possible)
-    found = Times(visits)
+    early_times = Times(visits)
     rows = [
         TimesRow(
             visit.scenario, visit.repeat, [_time(visit.cells.get(config, math.nan)) for config in configs]
         )
         for visit in visits
-        if len(found.measured(visit.scenario)) > 1
+        if len(early_times.measured(visit.scenario)) > 1
     ]
     return RecordedTable(recorded.header, recorded.scenarios, tuple(rows))
 
@@ -107,8 +107,8 @@ def slowdown(problem: Problem, share: float, seed: int) -> float:
     recorded, costs = read_run(problem.table.folder), []
     for fold in group_folds(problem) or folds_of(problem):
         table = early(recorded, [problem.scenarios[row] for row in fold.train], share, seed)
-        known = build_problem(problem.kernel, problem.device, as_table(problem.table.folder, table))
-        costs.append(penalised(Score.of(problem.rows(fold.test), fit(known)).cost))
+        early_problem = build_problem(problem.kernel, problem.device, as_table(problem.table.folder, table))
+        costs.append(penalised(Score.of(problem.rows(fold.test), fit(early_problem)).cost))
     return math.exp(float(np.concatenate(costs).mean()) / UNIT)
 
 
@@ -127,8 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kernel = spec.kernels[table.kernel]
         problems = [build_problem(kernel, spec.devices[next(iter(kernel.tables))], table)]
     else:
-        found = {(p.kernel.name, p.table.folder): p for p in reversed(read_problems(spec))}
-        problems = [p for p in reversed(found.values()) if p.table.cells is Cells.MEASURED]
+        by_table = {(p.kernel.name, p.table.folder): p for p in reversed(read_problems(spec))}
+        problems = [p for p in reversed(by_table.values()) if p.table.cells is Cells.MEASURED]
     print(f"{'table':32}{'single':>8}" + "".join(f"{share:>20.0%}" for share in SHARES))
     for problem in problems:
         single = math.exp(float(penalised(problem.cost).mean(axis=0).min()) / UNIT)

@@ -28,18 +28,18 @@ from treegen.read.spec import read_spec
 COUNTS = (1, 2, 3, 4, 8)
 
 
-def printed(known: Problem) -> tuple[str, dict[str, Any]]:
+def printed(problem: Problem) -> tuple[str, dict[str, Any]]:
     """The text of the module that a fit of this problem prints, and its names."""
     names: dict[str, Any] = {"__name__": "printed"}
-    exec(kernel_package(known.kernel, {})["config.py"], names)
-    text = device_module(known.kernel, known.device.key, known.device.limits, fit(known))
+    exec(kernel_package(problem.kernel, {})["config.py"], names)
+    text = device_module(problem.kernel, problem.device.key, problem.device.limits, fit(problem))
     exec("\n".join(line for line in text.splitlines() if not line.startswith("from .config ")), names)
     return text, names
 
 
 def slowdowns(problem: Problem, folds: Sequence[Fold]) -> list[float]:
     """The held-out mean for each of COUNTS."""
-    cost, found = penalised(problem.cost), []
+    cost, costs = penalised(problem.cost), []
     for fold in folds:
         _, module = printed(problem.rows(fold.train))
         configs = [module["Config"](c.variant, **dict(c.parameters)) for c in problem.configs]
@@ -48,8 +48,8 @@ def slowdowns(problem: Problem, folds: Sequence[Fold]) -> list[float]:
             point = {name: int(problem.column(name)[row]) for name in problem.kernel.features}
             places = [column.get(config) for config in module["candidates"](max(COUNTS), **point)]
             listed = [UNTIMED_PENALTY if place is None else cost[row, place] for place in places]
-            found.append([min(listed[:count]) for count in COUNTS])
-    return [math.exp(mean / UNIT) for mean in np.array(found).mean(axis=0).tolist()]
+            costs.append([min(listed[:count]) for count in COUNTS])
+    return [math.exp(mean / UNIT) for mean in np.array(costs).mean(axis=0).tolist()]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -63,10 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not set(problem.kernel.features) <= set(problem.names):
             print(f"{name:34}lacks features that `candidates` takes")
             continue
-        for what, folds in (("scenarios", folds_of(problem)), ("groups", group_folds(problem))):
+        for parts, folds in (("scenarios", folds_of(problem)), ("groups", group_folds(problem))):
             if folds:
                 figures = "".join(f"{value:12.3f}" for value in slowdowns(problem, folds))
-                print(f"{name:34}{what:10}{figures}", flush=True)
+                print(f"{name:34}{parts:10}{figures}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What does one module for two GPUs lose beside a module for each?
+"""How much slower are the choices of one module for two GPUs than those of a module for each?
 
     python -m benchmarks.fit.shared treegen.yaml nvidia_h100 nvidia_h200
 
@@ -7,8 +7,6 @@ a config in a scenario is the mean of both GPUs' costs. Each is judged by each G
 that were left out, and by tables of other models that lie beside it. Figures are the geometric mean of the
 choices' times over the best ones, the 95th percentile and the worst. Needs no GPU and no torch.
 """
-
-from __future__ import annotations
 
 import argparse
 import math
@@ -45,14 +43,14 @@ def shared(one: Problem, other: Problem) -> Problem:
     return replace(one.rows(np.array(here)), cost=np.where((costs >= FORBIDDEN).any(axis=0), FORBIDDEN, mean))
 
 
-def left_out(known: Problem, judged: Problem) -> Quality:
+def left_out(fitted: Problem, judged: Problem) -> Quality:
     """The figures of fits without each fold of models of `known`, by the times of `judged`."""
     place = {name: row for row, name in enumerate(judged.scenarios)}
     costs: list[Ints] = []
     ids: list[str] = []
-    for fold in group_folds(known):
-        rows = np.array([place[known.scenarios[row]] for row in fold.test])
-        costs.append(Score.of(judged.rows(rows), fit(known.rows(fold.train))).cost)
+    for fold in group_folds(fitted):
+        rows = np.array([place[fitted.scenarios[row]] for row in fold.test])
+        costs.append(Score.of(judged.rows(rows), fit(fitted.rows(fold.train))).cost)
         ids += judged.rows(rows).scenarios
     return quality(np.concatenate(costs), tuple(ids), judged.table.cells)
 
@@ -67,15 +65,15 @@ def figures(problems: Sequence[Problem]) -> Iterator[str]:
         kernel, device, folder = problem.kernel, problem.device, problem.table.folder
         beside = [folder.parent / pattern.format(folder.name) for pattern in OTHERS]
         others = [build_problem(kernel, device, read_table(path)) for path in beside if path.is_dir()]
-        for what, judged in (("its table", problem), *(("other models", other) for other in others)):
-            found = (Score.of(judged, h).quality for h in (ours[number], joint, ours[1 - number]))
-            yield f"{kernel.name} {device.key}, {what}".ljust(46) + "".join(map(text, found))
-        found = (left_out(known, problem) for known in (problem, both))
-        yield f"{kernel.name} {device.key}, left out".ljust(46) + "".join(map(text, found))
+        for which, judged in (("its table", problem), *(("other models", other) for other in others)):
+            qualities = (Score.of(judged, h).quality for h in (ours[number], joint, ours[1 - number]))
+            yield f"{kernel.name} {device.key}, {which}".ljust(46) + "".join(map(text, qualities))
+        qualities = (left_out(fitted, problem) for fitted in (problem, both))
+        yield f"{kernel.name} {device.key}, left out".ljust(46) + "".join(map(text, qualities))
 
 
-def text(found: Quality) -> str:
-    mean, high, worst = (value or math.nan for value in (found.slowdown, found.percentile95, found.worst))
+def text(q: Quality) -> str:
+    mean, high, worst = (value or math.nan for value in (q.slowdown, q.percentile95, q.worst))
     return f"{mean:10.4f}{high:6.2f}{worst:6.2f}"
 
 

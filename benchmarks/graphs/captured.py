@@ -1,4 +1,4 @@
-"""Measure what a graph captured for fixed maxima loses against one captured exactly for each batch.
+"""Measure how much slower a graph captured for fixed maxima is than one captured for each batch exactly.
 
 python -m benchmarks.graphs.captured [--sets decode,short,mixed] [--parts]
 

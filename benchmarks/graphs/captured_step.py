@@ -13,6 +13,7 @@ from attn_kernels import Parts, Plan
 from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
+from attn_kernels.measure.timing import replay_us
 from benchmarks.graphs.server_batches import CaptureServer, GraphMaxima
 from triton_tune.bench.timing import capture
 
@@ -163,11 +164,4 @@ class CapturedStep:
         """Return the microseconds per layer of each replay, after one that is not timed."""
         if self._device.type != "cuda":
             return [1.0] * repeats
-        self.replay()
-        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
-        for start, end in events:
-            start.record()
-            self._graph.replay()
-            end.record()
-        torch.cuda.synchronize(self._device)
-        return [1e3 * start.elapsed_time(end) / len(self._layers) for start, end in events]
+        return [us / len(self._layers) for us in replay_us(self._graph, repeats, self._device)]

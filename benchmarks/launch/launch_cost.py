@@ -117,7 +117,7 @@ def recording(bench: LaunchBench) -> None:
         parts = Parts(Lengths(60, 60, 1, 8192, 10**5), Lengths(2, 2000, 1500, 3000, 5000))
         whole = Lengths(62, 2060, 1500, 8192, 105000)
         nothing = bench.ns(lambda: next(steps))
-        known = bench.ns(lambda: recorder.record(model, next(steps))) - nothing
+        seen = bench.ns(lambda: recorder.record(model, next(steps))) - nothing
         mixed = bench.ns(lambda: recorder.record(model, whole, parts))
         drawn = random.Random(0)
         lengths = [Lengths(*(int(2 ** drawn.uniform(0, 20)) for _ in range(5))) for _ in range(200_000)]
@@ -125,7 +125,7 @@ def recording(bench: LaunchBench) -> None:
         new = bench.ns(lambda: recorder.record(model, next(fresh))) - nothing
         recorder.write()
     print(
-        f"record  {off:5.0f} ns if off, {known:5.0f} ns per decode step, {mixed:5.0f} ns per step in parts, "
+        f"record  {off:5.0f} ns if off, {seen:5.0f} ns per decode step, {mixed:5.0f} ns per step in parts, "
         f"{new:5.0f} ns if nearly every step is of a new bucket"
     )
 

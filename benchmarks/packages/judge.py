@@ -44,8 +44,8 @@ def install(tuning: Tuning) -> tuple[Autotuner, Tuned, Any]:
 
 def spread(values: Iterable[float]) -> str:
     """Geometric mean, 95th percentile and worst of what is no NaN."""
-    found = [value for value in values if not math.isnan(value)]
-    return spread_text(found) if found else "-"
+    timed = [value for value in values if not math.isnan(value)]
+    return spread_text(timed) if timed else "-"
 
 
 def choices(tuning: Tuning, folder: Path, table: Path, untuned: Path, device: torch.device) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def choices(tuning: Tuning, folder: Path, table: Path, untuned: Path, device: to
     seen, judged = read_run(table), read_run(untuned)
     times, tuned_times = Times(judged.visits), Times(seen.visits)
     whole_rows = (s for s in judged.scenarios if len(times.measured(s)) == len(judged.header.configs))
-    slowdowns = {s: found for s in whole_rows if (found := times.slowdowns(s))}
+    slowdowns = {s: figures for s in whole_rows if (figures := times.slowdowns(s))}
     best = {s: min(row, key=row.__getitem__) for s, row in slowdowns.items()}
     if not best:
         stop(f"{untuned}: all configs were tried for none of the shapes; a longer --judging is needed")
@@ -74,7 +74,7 @@ def choices(tuning: Tuning, folder: Path, table: Path, untuned: Path, device: to
     places = [place for place, name in names if name in own.keys or name.endswith(OF_DTYPE)]
     key = {s: tuple(judged.scenarios[s][place] for place in places) for s in best}
     alike = {s: [over_best(s, best[first]) for first in best if key[first] == key[s]] for s in best}
-    warm = {s: geometric_mean(x for x in found if not math.isnan(x)) for s, found in alike.items()}
+    warm = {s: geometric_mean(x for x in figures if not math.isnan(x)) for s, figures in alike.items()}
     again = times.differences()
     cells = len(seen.scenarios) * len(seen.header.configs)
     lock = json.loads((folder / "heuristics/treegen.lock").read_text())
@@ -87,7 +87,7 @@ def choices(tuning: Tuning, folder: Path, table: Path, untuned: Path, device: to
         "sizes": f"{len(seen.scenarios)}, {len(best)}, {len(judged.header.configs)}",
         "measured": f"{tuned_times.num_measured() / cells:.0%}; {built['rows']}",
         "module": spread(module.values()),
-        "held_out": ", ".join(f"{found['slowdown']:.3f}" if found else "-" for found in held_out),
+        "held_out": ", ".join(f"{figures['slowdown']:.3f}" if figures else "-" for figures in held_out),
         "single": spread(over_best(s, single) for s in best),
         "hindsight": spread(over_best(s, hindsight) for s in best),
         "random": spread(geometric_mean(row.values()) for row in slowdowns.values()),
@@ -110,7 +110,7 @@ def launches(tuning: Tuning, untuned: Path, device: torch.device) -> str:
     """CPU microseconds of a launch of the shortest judged shape: module, autotuner, Triton with a config."""
     judged = read_run(untuned)
     times = Times(judged.visits)
-    least = {s: min(found.values()) for s in judged.scenarios if (found := times.medians(s))}
+    least = {s: min(medians.values()) for s in judged.scenarios if (medians := times.medians(s))}
     shortest = min(least, key=least.__getitem__)  # the queue never fills
     shape = tuning.shapes[list(judged.scenarios).index(shortest)]
     own, ours, whole = install(tuning)
@@ -134,20 +134,20 @@ def first_call(tuning: Tuning, device: torch.device) -> str:
     return f"{time.monotonic() - begun:.1f}"
 
 
-def main(what: str, folder: str, table: str, untuned: str) -> None:
+def main(step: str, folder: str, table: str, untuned: str) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tuning = importlib.import_module("untuned").UNTUNED
     path = Path(folder) / "figures.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
-    if what == "choices":
-        found |= choices(tuning, Path(folder), Path(table), Path(untuned), device)
-    elif what == "launches":
-        found[what] = launches(tuning, Path(untuned), device)
+    figures = json.loads(path.read_text()) if path.exists() else {}
+    if step == "choices":
+        figures |= choices(tuning, Path(folder), Path(table), Path(untuned), device)
+    elif step == "launches":
+        figures[step] = launches(tuning, Path(untuned), device)
     else:
-        if what == "first_module":
+        if step == "first_module":
             install(tuning)
-        found[what] = first_call(tuning, device)
-    path.write_text(json.dumps(found, indent=1))
+        figures[step] = first_call(tuning, device)
+    path.write_text(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

@@ -59,11 +59,11 @@ def measure(kernel: str, options: argparse.Namespace, cache: Path) -> None:
             "TRITON_CACHE_DIR": str(cache / cached),
         }
         begun, command = time.monotonic(), [sys.executable, "-m", module, *map(str, words)]
-        what = words[0].name if isinstance(words[0], Path) else words[0]
+        first = words[0].name if isinstance(words[0], Path) else words[0]
         limit = 2 * (max(options.tuning) + options.judging)
         with (folder / "log.txt").open("a") as log:
             subprocess.run(command, env=env, stdout=log, stderr=log, timeout=limit, check=True)
-        print(f"{kernel}: {where.name}: {module} {what}: {time.monotonic() - begun:.0f} s", flush=True)
+        print(f"{kernel}: {where.name}: {module} {first}: {time.monotonic() - begun:.0f} s", flush=True)
 
     def table(where: Path, file: Path, name: str, seconds: float, strategy: str) -> Path:
         out = where / name
@@ -88,9 +88,9 @@ def measure(kernel: str, options: argparse.Namespace, cache: Path) -> None:
     for where, tuned in tables.items():
         step(where, folder.name, "benchmarks.packages.judge", "choices", where, tuned, untuned)
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    for what in ("launches", "first_module", "first_autotuner")[: 2 if interpreted else 3]:
+    for first in ("launches", "first_module", "first_autotuner")[: 2 if interpreted else 3]:
         if options.launches:
-            step(where, what, "benchmarks.packages.judge", what, where, tuned, untuned)
+            step(where, first, "benchmarks.packages.judge", first, where, tuned, untuned)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,10 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed = True
     paths = sorted(options.out.glob("*/*/figures.json"))
     for name in sorted({path.parent.name for path in paths}):
-        found = [json.loads(path.read_text()) for path in paths if path.parent.name == name]
+        figures = [json.loads(path.read_text()) for path in paths if path.parent.name == name]
         print(f"\nTuned in {name}")
         for title, row in ROWS.items():
-            print(f"{title:42}" + "".join(f"{each.get(row, '-'):>24}" for each in found))
+            print(f"{title:42}" + "".join(f"{each.get(row, '-'):>24}" for each in figures))
     return int(failed)
 
 

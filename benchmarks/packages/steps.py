@@ -111,9 +111,9 @@ def synchronise() -> None:
 
 def autotuners() -> Iterator[Autotuner]:
     """Those that were launched."""
-    for found in gc.get_objects():
-        if issubclass(type(found), Autotuner) and len(found.configs) > 1 and hasattr(found, "best_config"):
-            yield found
+    for tuner in gc.get_objects():
+        if issubclass(type(tuner), Autotuner) and len(tuner.configs) > 1 and hasattr(tuner, "best_config"):
+            yield tuner
 
 
 def kernel_times(steps: list[Step]) -> dict[str, float]:
@@ -127,15 +127,15 @@ def kernel_times(steps: list[Step]) -> dict[str, float]:
             for step in steps:
                 step()
         synchronise()
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for event in profile.key_averages():
         if event.key in names:
-            found[event.key] = found.get(event.key, 0.0) + event.self_device_time_total / WARM
-    return found
+            times[event.key] = times.get(event.key, 0.0) + event.self_device_time_total / WARM
+    return times
 
 
-def main(what: str, model: str, file: str) -> None:
-    make, models = STEPS[what]
+def main(name: str, model: str, file: str) -> None:
+    make, models = STEPS[name]
     sizes, batches = models[int(model)]
     torch.manual_seed(0)
     result: dict[str, Any] = {"first": [], "failed": []}
@@ -174,7 +174,7 @@ def main(what: str, model: str, file: str) -> None:
     result["kernels_us"] = kernel_times(steps)
     result["configs"] = {function_of(tuner).__name__: str(tuner.best_config) for tuner in autotuners()}
     searched = {function_of(tuner).__name__: getattr(tuner, "configs_timings", {}) for tuner in autotuners()}
-    result["timings"] = {n: [t[0] for t in found.values()] for n, found in searched.items() if found}
+    result["timings"] = {n: [t[0] for t in timings.values()] for n, timings in searched.items() if timings}
     Path(file).write_text(json.dumps(result, indent=1))
 
 

@@ -32,11 +32,11 @@ MATTERS = 0.05  # of the time of all kernels
 class Runs:
     """The processes of one package's stages, with all files below a folder."""
 
-    def __init__(self, what: str, options: argparse.Namespace) -> None:
-        self.what, self.options = what, options
-        self.folder = options.out.resolve() / what
+    def __init__(self, name: str, options: argparse.Namespace) -> None:
+        self.what, self.options = name, options
+        self.folder = options.out.resolve() / name
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.models = len(STEPS[what][1])
+        self.models = len(STEPS[name][1])
 
     def done(self, stage: str) -> dict[str, Any] | None:
         path = self.folder / f"{stage}.json"
@@ -126,27 +126,27 @@ def differing(timings: dict[str, list[float]]) -> tuple[int, int]:
 def summary(runs: Runs) -> list[tuple[str, str]]:
     """The rows of a package's table."""
     rows: list[tuple[str, str]] = []
-    found = {stage: result for stage in STAGES if (result := runs.done(stage)) is not None}
+    results = {stage: result for stage in STAGES if (result := runs.done(stage)) is not None}
     log = (runs.folder / "log.txt").read_text() if (runs.folder / "log.txt").exists() else ""
     tables = list((runs.folder / "tuning_data").glob("*/*/run.yaml"))
     rows.append(("kernels with a table", str(len(tables))))
     refused = dict.fromkeys(line for line in log.splitlines() if line.startswith("left out: "))
     rows.append(("kernels left out", str(len(refused))))
     for stage in ("record", "tune", "build"):
-        if stage in found:
-            rows.append((f"{stage}, s", f"{found[stage]['seconds']:.0f}"))
+        if stage in results:
+            rows.append((f"{stage}, s", f"{results[stage]['seconds']:.0f}"))
     for stage in ("own", "ours", "ahead"):
-        if stage in found and found[stage]["first"]:
-            rows.append((f"first step, s: {stage}", " ".join(f"{s:.1f}" for s in found[stage]["first"])))
-    if "ahead" in found:
-        rows.append(("compiled ahead before, s", f"{found['ahead']['ahead_seconds']:.1f}"))
+        if stage in results and results[stage]["first"]:
+            rows.append((f"first step, s: {stage}", " ".join(f"{s:.1f}" for s in results[stage]["first"])))
+    if "ahead" in results:
+        rows.append(("compiled ahead before, s", f"{results['ahead']['ahead_seconds']:.1f}"))
     for stage in ("own", "ours"):
-        if stage in found:
-            warm, total = found[stage]["warm_ms"], sum(found[stage]["kernels_us"].values())
+        if stage in results:
+            warm, total = results[stage]["warm_ms"], sum(results[stage]["kernels_us"].values())
             spread = f"{median(warm):.2f} ({min(warm):.2f} to {max(warm):.2f})"
             rows.append((f"warm step: {stage}, ms; its kernels, us", f"{spread} {total:.0f}"))
-    if "own" in found and "ours" in found:
-        own, ours = found["own"]["kernels_us"], found["ours"]["kernels_us"]
+    if "own" in results and "ours" in results:
+        own, ours = results["own"]["kernels_us"], results["ours"]["kernels_us"]
         ratios = {name: ours[name] / own[name] for name in own if own[name] and name in ours}
         if ratios:
             total = sum(own.values())
@@ -159,12 +159,12 @@ def summary(runs: Runs) -> list[tuple[str, str]]:
             )
             worst = max(matter or ratios, key=lambda name: ratios[name])
             rows.append(("worst that carries over 5%", f"{ratios[worst]:.3f} {worst}"))
-        differ, searched = differing(found["own"]["timings"])
+        differ, searched = differing(results["own"]["timings"])
         rows.append(
             (f"ranks of {RANKS} differ: own (noise of {NOISE:.0%})", f"{differ} of {searched} kernels")
         )
-    if "ours" in found and "ahead" in found:
-        both = [found[stage]["configs"] for stage in ("ours", "ahead")]
+    if "ours" in results and "ahead" in results:
+        both = [results[stage]["configs"] for stage in ("ours", "ahead")]
         differ = sum(both[0][name] != both[1].get(name) for name in both[0])
         rows.append(("two processes differ: ours", f"{differ} of {len(both[0])} kernels"))
     return rows + [("", line) for line in refused]
@@ -187,18 +187,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.packages.is_dir():
             stop(f"--packages {options.packages}: no such folder; benchmarks/README.md says how to fill it")
     status = 0
-    for what in options.steps:
-        runs = Runs(what, options)
+    for name in options.steps:
+        runs = Runs(name, options)
         for stage in STAGES:
             if stage not in options.stages or runs.done(stage) is not None:
                 continue
             begun = time.monotonic()
             try:
                 runs.keep(stage, runs.stage(stage))
-                print(f"{what}: {stage}: {time.monotonic() - begun:.0f} s", flush=True)
+                print(f"{name}: {stage}: {time.monotonic() - begun:.0f} s", flush=True)
             except (subprocess.SubprocessError, OSError) as error:
                 lines = (runs.folder / "log.txt").read_text().splitlines()
-                print(f"{what}: {stage}: {type(error).__name__}: {lines[-1] if lines else ''}", flush=True)
+                print(f"{name}: {stage}: {type(error).__name__}: {lines[-1] if lines else ''}", flush=True)
                 status = 1
                 break
     for folder in sorted(path for path in options.out.glob("*") if path.name in STEPS):

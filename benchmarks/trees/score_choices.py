@@ -49,8 +49,8 @@ class TimedTable:
     def times_of(self, decisions: Decisions) -> Floats:
         """[scenarios] the time of each decision; NaN where it is untimed."""
         column = {config: i for i, config in enumerate(self.problem.configs)}
-        found = (self.times[row, column[c]] if c in column else np.nan for row, c in enumerate(decisions))
-        return np.fromiter(found, np.float64, len(decisions))
+        times = (self.times[row, column[c]] if c in column else np.nan for row, c in enumerate(decisions))
+        return np.fromiter(times, np.float64, len(decisions))
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ def single_best(table: TimedTable) -> Config:
 def chosen_by(device: str, table: TimedTable, modules: Modules) -> Decisions:
     """What a device's module chooses in each scenario of a table. Raises InputError if it has none."""
     if (KERNEL, device) not in modules:
-        known = ", ".join(key for kernel, key in modules if kernel == KERNEL)
-        raise InputError(device, f"has no module; the generated modules are {known}")
-    found = Score.of(table.problem, modules[KERNEL, device].heuristic).launches
-    return tuple(found.configs[place] for place in found.config)
+        keys = ", ".join(key for kernel, key in modules if kernel == KERNEL)
+        raise InputError(device, f"has no module; the generated modules are {keys}")
+    launches = Score.of(table.problem, modules[KERNEL, device].heuristic).launches
+    return tuple(launches.configs[place] for place in launches.config)
 
 
 def launch_config(config: Config) -> LaunchConfig:
@@ -104,11 +104,11 @@ def launch_config(config: Config) -> LaunchConfig:
 
 def summary(ratios: Floats) -> Slowdowns:
     """Sum up ratios of times; NaN is untimed."""
-    known = ratios[~np.isnan(ratios)]
-    if not len(known):
+    timed = ratios[~np.isnan(ratios)]
+    if not len(timed):
         return Slowdowns(len(ratios), len(ratios), None, None, None)
-    p95, most = float(np.percentile(known, 95)), float(known.max())
-    return Slowdowns(len(ratios), len(ratios) - len(known), geometric_mean(known.tolist()), p95, most)
+    p95, most = float(np.percentile(timed, 95)), float(timed.max())
+    return Slowdowns(len(ratios), len(ratios) - len(timed), geometric_mean(timed.tolist()), p95, most)
 
 
 def groups(problem: Problem) -> dict[str, list[int]]:

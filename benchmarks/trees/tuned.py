@@ -109,33 +109,33 @@ def lines(
 
     Raises InputError for a device without a module, and ValueError for tables that contradict each other.
     """
-    found = [
+    printed = [
         "Slowdown: time over the best time measured in a scenario. untimed: scenarios in which the choice",
         "has no time in the table; they count in no other column.",
     ]
     for one in scores:
-        found += table_lines(one, worst)
+        printed += table_lines(one, worst)
     for pair in combinations(devices, 2):
         for name in SETS:
             first, second = (tables.get((device, name)) for device in pair)
             if first and second and scenario_set(first) == scenario_set(second):
-                found += device_lines(first, second, modules)
-    return found
+                printed += device_lines(first, second, modules)
+    return printed
 
 
-def cells(found: Slowdowns) -> str:
-    mean, p95, most = figure(found.geomean, ".3f"), figure(found.p95, ".3f"), figure(found.most, ".2f")
-    return f"{mean:>7} {p95:>6} {most:>6} {found.untimed or '-':>7}"
+def cells(ratios: Slowdowns) -> str:
+    mean, p95, most = figure(ratios.geomean, ".3f"), figure(ratios.p95, ".3f"), figure(ratios.most, ".2f")
+    return f"{mean:>7} {p95:>6} {most:>6} {ratios.untimed or '-':>7}"
 
 
-def row(label: str, found: Slowdowns) -> str:
-    return f"{label:58} {cells(found)}"
+def row(label: str, ratios: Slowdowns) -> str:
+    return f"{label:58} {cells(ratios)}"
 
 
 def table_lines(scores: TableScores, worst: int) -> list[str]:
     run = scores.run
     versions = ", ".join(f"{name} {run[name]}" for name in ("torch", "triton", "driver") if name in run)
-    found = [
+    lines = [
         "",
         f"{scores.device}, {scores.set}: {scores.folder}",
         f"{run['device']['name']}, {str(run.get('date', ''))[:10]}, {versions}",
@@ -144,14 +144,14 @@ def table_lines(scores: TableScores, worst: int) -> list[str]:
     ]
     for group, figures in scores.figures.items():
         count = figures["chosen"].scenarios
-        found.append(f"{group:24}{count:6} " + " ".join(f"| {cells(figures[name])}" for name in CHOICES))
-    found.append(f"single best: {scores.single}")
+        lines.append(f"{group:24}{count:6} " + " ".join(f"| {cells(figures[name])}" for name in CHOICES))
+    lines.append(f"single best: {scores.single}")
     chosen = [(entry, *entry["choices"]["chosen"]) for entry in scores.scenarios]
     untimed = Counter(config for _, config, time in chosen if time is None)
-    found += [f"chosen but untimed: {config} ({count})" for config, count in untimed.most_common()]
+    lines += [f"chosen but untimed: {config} ({count})" for config, count in untimed.most_common()]
     timed = [(time / entry["best"][1], time, config, entry) for entry, config, time in chosen if time]
     ranked = sorted(timed, key=lambda one: -one[0])[:worst]
-    return found + (["worst choices:", *(worst_line(*one) for one in ranked)] if ranked else [])
+    return lines + (["worst choices:", *(worst_line(*one) for one in ranked)] if ranked else [])
 
 
 def worst_line(slowdown: float, time: float, config: str, entry: Mapping[str, Any]) -> str:
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--tables", type=Path, default=Path("tuning_data/unified_attention"), help="folder of the tables")
     add("--devices", default=DEVICES, help=f"device keys, with commas between (default {DEVICES})")
     add("--worst", type=int, default=5, help="how many of the worst choices of a table to list (default 5)")
-    add("--out", type=Path, help="folder for a plot a device, tuned_DEVICE.png")
+    add("--out", type=Path, help="folder for a plot of each device, tuned_DEVICE.png")
     args = parser.parse_args(arguments)
     devices = list(dict.fromkeys(name for name in args.devices.split(",") if name))
     if not devices or args.worst < 0:

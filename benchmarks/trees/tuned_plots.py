@@ -1,6 +1,6 @@
-"""Draw the scores of the generated modules, one picture a device.
+"""Draw the scores of the generated modules, one picture per device.
 
-It shows the chosen config and the single best one over the best of each scenario, and below the times.
+The upper panel shows slowdowns of the chosen and of the single best config, the lower one their times.
 """
 
 from collections.abc import Sequence

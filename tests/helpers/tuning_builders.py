@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.bench import Advance
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
-from triton_tune.search.strategies import Round, Strategy
+from triton_tune.search.rounds import Round, Strategy
 from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
 
 VARIANTS = ("qblock", "stream_k", "pod")

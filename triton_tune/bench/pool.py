@@ -99,9 +99,9 @@ class _Worker:
 class GpuBench:
     """Measures on `devices`, which are of one model.
 
-    Its processes start at once, and `begin` waits for them, so that the caller may find out meanwhile what is
-    to be measured. load: imports what measuring and compiling need; each process calls it as it starts.
-    facts: the device, known once `begin` returns. configs: by id, to be set before compiling and measuring.
+    Its processes start at once, and `begin` waits for them, so the caller can prepare its workload in the
+    meantime. load: imports what measuring and compiling need; each process calls it as it starts.
+    facts: the device, known once `begin` returns. configs: by id; set it before compiling and measuring.
     """
 
     facts: dict[str, str | int]

@@ -57,7 +57,7 @@ def elapsed_us(call: Callable[[], object]) -> float:
 
 
 def first_time(measure: Callable[[], float], count: int, best_us: float) -> tuple[float, bool]:
-    """The time of a launch, and whether it is so far above the best that no more is worth its time.
+    """The time of a launch, and whether it is so far above the best that measuring further is not worthwhile.
 
     measure: times `count` launches and returns the microseconds of one.
     """

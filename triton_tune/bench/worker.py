@@ -44,7 +44,7 @@ class Try:
 
 @dataclass(frozen=True)
 class Note:
-    """Comes before an answer: what a run should tell of the kernel."""
+    """A message about the kernel for the user, sent before an answer."""
 
     text: str
 
@@ -88,7 +88,7 @@ def serve(connection: Connection, device_name: str, load: Callable[[], object]) 
 
 
 def failure_of(error: Exception, device: torch.device) -> Failure:
-    """What an error tells of a config. Raises errors that leave the device unusable."""
+    """The failure that an error stands for. Raises errors that leave the device unusable."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # raises again if the device is lost
     if exceeds_device(error):

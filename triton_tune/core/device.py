@@ -13,7 +13,7 @@ from triton_tune.core.errors import TuningError
 
 # The GPU that rules assume where there is none.
 ASSUMED: dict[str, str | int] = {"name": "NVIDIA H100", "arch": "sm_90", "multiprocessors": 132}
-HIDDEN_CACHE_BYTES = 256 << 20  # an MI300X's behind 4 MB of L2 a die, which torch does not report
+HIDDEN_CACHE_BYTES = 256 << 20  # an MI300X's last level, behind the 4 MB of L2 per die that torch reports
 
 
 def describe_device(device: torch.device) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ class TuningError(Exception):
 
 
 class TuningWarning(UserWarning):
-    """What a run tells of a user's kernel, once."""
+    """A message about a user's kernel, which a run prints once."""
 
 
 def place_of(error: BaseException, files: Collection[str]) -> str | None:

@@ -71,20 +71,20 @@ def _open(value: Any) -> tuple[str, Iterable[Any]]:
 
 def _read_by(function: FunctionType) -> list[Any]:
     """Defaults, closure and globals of a function; of the modules that it names, the attributes it names."""
-    found = [function.__defaults__, function.__kwdefaults__, getattr(function, "__wrapped__", None)]
+    read = [function.__defaults__, function.__kwdefaults__, getattr(function, "__wrapped__", None)]
     for cell in function.__closure__ or ():
         try:
-            found.append(cell.cell_contents)
+            read.append(cell.cell_contents)
         except ValueError:  # nothing was assigned yet
             continue
     names = sorted(_names(function.__code__))
     for name in names:
         if name in function.__globals__ and not name.startswith("__"):
             value = function.__globals__[name]
-            found += [name, value]
+            read += [name, value]
             if isinstance(value, ModuleType) and _followed(value):
-                found += [getattr(value, each) for each in names if hasattr(value, each)]
-    return found
+                read += [getattr(value, each) for each in names if hasattr(value, each)]
+    return read
 
 
 def _followed(value: Any) -> bool:
@@ -101,19 +101,19 @@ def _names(code: CodeType) -> set[str]:
 def _source(code: CodeType) -> str:
     """A function's source without what does not count; its bytecode where there is no file."""
     text = "".join(linecache.getlines(code.co_filename))
-    found = _functions(text).get(code.co_firstlineno, ())
-    return "\n".join(map(code_text, found)) if found else code.co_code.hex()
+    nodes = _functions(text).get(code.co_firstlineno, ())
+    return "\n".join(map(code_text, nodes)) if nodes else code.co_code.hex()
 
 
 @cache
 def _functions(text: str) -> dict[int, list[ast.AST]]:
     """The functions and lambdas of a file, by the line in which they begin."""
-    found: dict[int, list[ast.AST]] = {}
+    functions: dict[int, list[ast.AST]] = {}
     for node in ast.walk(parse_code(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             node.decorator_list = []
-            found.setdefault(line, []).append(node)
+            functions.setdefault(line, []).append(node)
         elif isinstance(node, ast.Lambda):
-            found.setdefault(node.lineno, []).append(node)
-    return found
+            functions.setdefault(node.lineno, []).append(node)
+    return functions

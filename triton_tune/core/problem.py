@@ -123,7 +123,7 @@ class Times:
         return sum(map(len, self._cells.values()))
 
     def failures(self, scenarios: Iterable[str] | None = None) -> dict[str, int]:
-        """How many cells failed, by the reason; of reasons that begin alike, up to a colon, by the first."""
+        """How many cells failed, by reason. Reasons that agree up to a colon count under the first one."""
         first: dict[str, str] = {}
         counts: Counter[str] = Counter()
         for scenario in self._cells if scenarios is None else scenarios:

@@ -10,7 +10,7 @@ from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import TuningError
 from triton_tune.launch.every_autotuner import apply_rules, defaults_of, function_of, run_first
-from triton_tune.launch.known_configs import OWN
+from triton_tune.launch.own_configs import OWN
 from triton_tune.launch.tuned import Tuned
 from tuning_table.names import letters_for
 
@@ -30,7 +30,7 @@ class KernelConfig:
 
 
 class AutotunedKernel:
-    """A kernel with its autotuner. Raises TuningError where it has none, or one that no table can hold."""
+    """A kernel with its autotuner. Raises TuningError if it has none, or configs that no table can hold."""
 
     def __init__(self, kernel: Any) -> None:
         self.tuner = kernel
@@ -86,7 +86,7 @@ class AutotunedKernel:
         return {**self._defaults, **self._given(launch)}
 
     def _given(self, launch: Launch) -> dict[str, Any]:
-        """The arguments without defaults, which is what Triton gives to hooks."""
+        """The arguments without defaults, as Triton passes them to hooks."""
         return {**dict(zip(self.tuner.arg_names, launch.args, strict=False)), **launch.kwargs}
 
     def run(self, launch: Launch, config: Any, *, compile_only: bool = False) -> None:
@@ -141,15 +141,15 @@ class AutotunedKernel:
         return next((c.id for c in self.configs.values() if values.items() <= c.parameters.items()), None)
 
     def _ids(self, configs: Sequence[Any]) -> tuple[str, ...]:
-        known = {id(config.config): config.id for config in self.configs.values()}
+        own = {id(config.config): config.id for config in self.configs.values()}
         twins = {config.config: config.id for config in self.configs.values()}
-        ids = [known.get(id(config)) or twins.get(config) for config in configs]
+        ids = [own.get(id(config)) or twins.get(config) for config in configs]
         if None in ids:
             raise TuningError("prune_configs_by returns a config that @triton.autotune does not list")
         return tuple(dict.fromkeys(filter(None, ids)))
 
     def specialisation(self, launch: Launch) -> tuple[object, ...]:
-        """What a launch's arguments add to the key of a compiled kernel; finer than Triton's own."""
+        """What a launch's arguments add to a compiled kernel's key. It is finer than Triton's own key."""
         params = getattr(_jitted(self.tuner), "params", ())
         constants = {p.name for p in params if p.is_constexpr}
         plain = {p.name for p in params if p.do_not_specialize}
@@ -193,21 +193,21 @@ def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -
         own.append("maxnreg")
     names = [*dict.fromkeys(name for config in configs for name in config.kwargs), *own]
     letters = letters_for(names)
-    found: dict[str, KernelConfig] = {}
+    by_id: dict[str, KernelConfig] = {}
     for config in configs:
-        what = (
+        problem = (
             "ir_override is no launch parameter" if getattr(config, "ir_override", None) is not None else ""
         )
         values = {name: config.kwargs.get(name, getattr(config, name, defaults.get(name))) for name in names}
         for name, value in values.items():
             if value is None and name not in OWN:
-                what = f"lacks {name}, which other configs have"
+                problem = f"lacks {name}, which other configs have"
             elif not isinstance(value, int | None):
-                what = f"{name} is {value!r:.40}, but tables hold integers"
-        if what:
-            raise TuningError(f"{kernel}: config {config}: {what}")
+                problem = f"{name} is {value!r:.40}, but tables hold integers"
+        if problem:
+            raise TuningError(f"{kernel}: config {config}: {problem}")
         parameters = {name: int(value or 0) for name, value in values.items()}
         key = "_".join(f"{letters[name]}{value}" for name, value in parameters.items())
-        if found.setdefault(key, KernelConfig(key, parameters, config)).config.pre_hook != config.pre_hook:
+        if by_id.setdefault(key, KernelConfig(key, parameters, config)).config.pre_hook != config.pre_hook:
             raise TuningError(f"{kernel}: two configs {config} have different pre_hooks")
-    return found
+    return by_id

@@ -45,7 +45,7 @@ class Arguments:
 
 
 def make(tuning: Tuning, shape: Mapping[str, Any], device: torch.device, seed: int = 0) -> Arguments:
-    """The arguments for a shape; the same for the same seed, where they come from seeded generators."""
+    """The arguments for a shape. The same seed gives the same ones if they come from seeded generators."""
     torch.manual_seed(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
@@ -63,7 +63,7 @@ def described_alone(kernel: AutotunedKernel) -> Iterator[None]:
     """
     mode, log = FakeTensorMode(allow_non_fake_inputs=True), logging.getLogger(fake_tensor.__name__)
     mode._allow_unsafe_data_ptr_access = False
-    disabled, log.disabled = log.disabled, True  # it would tell of errors before they are raised
+    disabled, log.disabled = log.disabled, True  # it would log errors that are raised anyway
     try:
         with kernel.launching_nothing(), mode:
             yield
@@ -72,26 +72,26 @@ def described_alone(kernel: AutotunedKernel) -> Iterator[None]:
 
 
 class _Enough(BaseException):
-    """Ends a call at its first launch; no `except Exception` of the user's keeps it."""
+    """Ends a call at its first launch; the user's code cannot catch it with `except Exception`."""
 
 
 def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) -> Launch | None:
     """The first launch of a call, which ends there; None if the call launches nothing."""
-    found: list[Launch] = []
+    launches: list[Launch] = []
 
     def note(launch: Launch) -> None:
-        found.append(launch)
+        launches.append(launch)
         raise _Enough
 
     with kernel.launched_by(note), contextlib.suppress(_Enough):
         tuning.call(*arguments.args, **arguments.kwargs)
-    return found[0] if found else None
+    return launches[0] if launches else None
 
 
 class _WithoutMemory(pickle.Pickler):
-    """Pickles tensors, wherever they are, as ones of the same shape without memory.
+    """Pickles tensors of any device as meta tensors of the same shape.
 
-    Raises ValueError for an address that Triton compiles another kernel for.
+    Raises ValueError for an unaligned address, for which Triton compiles another kernel.
     """
 
     def reducer_override(self, value: Any) -> Any:
@@ -104,7 +104,7 @@ class _WithoutMemory(pickle.Pickler):
 
 
 def without_memory(launch: Launch) -> bytes | None:
-    """A launch by which another process can compile the kernel, pickled; None where it can only make its own.
+    """A pickled launch with which another process can compile the kernel; None if it cannot be pickled.
 
     It has no grid, which is often a function and is not needed.
     """
@@ -120,19 +120,19 @@ def launches_of(
     kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any
 ) -> tuple[Launch, ...]:
     """All launches of a call, each of which is made with `config`."""
-    found: list[Launch] = []
+    launches: list[Launch] = []
 
     def run(launch: Launch) -> None:
-        found.append(launch)
+        launches.append(launch)
         kernel.run(launch, config)
 
     with kernel.launched_by(run):
         tuning.call(*arguments.args, **arguments.kwargs)
-    return tuple(found)
+    return tuple(launches)
 
 
 def result_of(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any) -> Any:
-    """What a call returns with `config`. Memory that nothing wrote holds NaN, or the largest integer."""
+    """What a call returns with `config`. Unwritten memory holds NaN, or the largest integer."""
     with kernel.launched_by(lambda launch: kernel.run(launch, config)), _poisoned_memory():
         return arguments.pass_to(tuning.call)
 
@@ -146,26 +146,28 @@ def untouched_result(kernel: AutotunedKernel, tuning: Tuning, arguments: Argumen
 def agreed_result(
     kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, judges: Sequence[str], untouched: Any
 ) -> Any:
-    """The result that two of these configs agree on, or the only one that can be launched has.
+    """The result on which two of these configs agree, or that of the only one that can be launched.
 
     Raises RuntimeError if no two agree, and the last error if none can be launched.
     """
     results: list[Any] = []
-    what, failed = "", None
+    difference, failed = "", None
     for judge in judges:
         try:
             result = result_of(kernel, tuning, arguments, kernel.configs[judge].config)
         except DOES_NOT_FIT as error:
             failed = error
             continue
-        found = [disagreement(result, other, tuning.tolerance, untouched) for other in results]
-        if None in found:
+        differences = [disagreement(result, other, tuning.tolerance, untouched) for other in results]
+        if None in differences:
             return result
-        what = next((each for each in found if each), what)
+        difference = next((each for each in differences if each), difference)
         results.append(result)
     if len(results) == 1:
         return results[0]
-    raise failed if failed and not results else RuntimeError(f"the results of its configs differ: {what}")
+    if failed and not results:
+        raise failed
+    raise RuntimeError(f"the results of its configs differ: {difference}")
 
 
 def disagreement(result: Any, expected: Any, tolerance: float | None, untouched: Any = None) -> str | None:
@@ -178,12 +180,12 @@ def disagreement(result: Any, expected: Any, tolerance: float | None, untouched:
     if not ours or len(ours) != len(theirs):
         return f"{len(ours)} tensors instead of {len(theirs)}"
     before = _tensors(untouched) if untouched is not None else [None] * len(ours)
-    for (place, one), (_, other), known in zip(ours, theirs, before, strict=True):
-        if known is not None:
-            one, other = _changed(one, other, known[1])
-        what = _difference(one, other, tolerance)
-        if what is not None:
-            return what if len(ours) == 1 else f"output{place}: {what}"
+    for (place, one), (_, other), initial in zip(ours, theirs, before, strict=True):
+        if initial is not None:
+            one, other = _changed(one, other, initial[1])
+        difference = _difference(one, other, tolerance)
+        if difference is not None:
+            return difference if len(ours) == 1 else f"output{place}: {difference}"
     return None
 
 

@@ -54,7 +54,7 @@ EXCLUDED = "left out by early_config_prune"
 
 @dataclass(frozen=True)
 class Shape:
-    """A scenario's shape by its position in its file's list; it is pickled for processes."""
+    """A scenario's shape, named by its position in its file's list, so that it can be pickled."""
 
     id: str
     file: "KernelFile"
@@ -67,7 +67,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class KernelFile:
-    """A `Tuning` by its file, or the folder of a record, and its name; it is pickled for processes."""
+    """A `Tuning`, named by its file (or the folder of a record) and its name, so that it can be pickled."""
 
     path: Path
     name: str
@@ -123,7 +123,7 @@ class KernelFile:
         return measure
 
     def _look_where_it_writes(self, shape: Shape, expected: Any, untouched: Any) -> None:
-        """Warn where launches write far less than the recorded one did, so that their times mislead.
+        """Warn if launches write far less than the recorded one did, which makes their times misleading.
 
         Raises RuntimeError if they write outside of their arguments.
         """
@@ -199,11 +199,11 @@ class Loaded(NamedTuple):
 
 @cache
 def loaded(file: KernelFile) -> Loaded:
-    found = tunings_in(file.path)
-    if file.name not in found:
-        known = ", ".join(found)
-        raise TuningError(f"{file.path}: defines no Tuning called {file.name!r:.60}; it has {known}")
-    tuning = found[file.name]
+    tunings = tunings_in(file.path)
+    if file.name not in tunings:
+        names = ", ".join(tunings)
+        raise TuningError(f"{file.path}: defines no Tuning called {file.name!r:.60}; it has {names}")
+    tuning = tunings[file.name]
     kernel = AutotunedKernel(tuning.kernel)
     # Now, as calls may change what functions refer to, such as caches.
     source = (kernel.function, tuning.call, tuning.arguments, tuning.reference, tuning.tolerance)
@@ -223,11 +223,12 @@ def _with_drawn_shapes(tuning: Tuning, kernel: AutotunedKernel, untuned: bool) -
 
 
 class Sets:
-    """The launches of enough calls that no launch finds what it reads in the last-level cache.
+    """The launches of enough calls on different tensors to keep their inputs out of the last-level cache.
 
-    A launch reads no more than its tensors, nor than memory yields in its time: of experts' weights, a few.
+    A launch cannot read more than its tensors hold, nor more than memory delivers while it runs: a kernel
+    over experts' weights, for example, reads only a few of them.
 
-    launches: of each call. warm: whether memory suffices for fewer calls than are needed.
+    launches: of each call. warm: whether memory has room for fewer calls than needed.
     """
 
     def __init__(self, launches_of: Callable[[int, Any], tuple[Launch, ...]]) -> None:
@@ -236,7 +237,7 @@ class Sets:
         self._launches_of = launches_of  # of the call with a seed, each made with a config
 
     def grow(self, config: Any, device: torch.device, taken_us: float = math.inf) -> bool:
-        """Add the calls that are missing where those of one take so long; return whether any were."""
+        """Add the calls still missing, given the time of one call's launches; return whether any were."""
         before = len(self.launches)
         if not before:
             self.launches.append(self._launches_of(0, config))

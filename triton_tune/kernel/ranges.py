@@ -86,13 +86,13 @@ def _size(least: int, most: int, at: float, tiles: Collection[int], rng: random.
 
 def _halton(index: int, base: int) -> float:
     """Number `index` of the van der Corput sequence of a base: Halton, Numerische Mathematik 2, 1960."""
-    found, part = 0.0, 1.0 / base
+    value, part = 0.0, 1.0 / base
     index += 1
     while index:
         index, digit = divmod(index, base)
-        found += digit * part
+        value += digit * part
         part /= base
-    return found
+    return value
 
 
 def _check(name: Any, values: Any) -> None:
@@ -105,5 +105,5 @@ def _check(name: Any, values: Any) -> None:
     else:
         fine = isinstance(values, list)
     if not fine or not values or not isinstance(name, str | tuple):
-        what = "a name takes integers from 1, as (1, 16384), or a list; a tuple of names a list of tuples"
-        raise TuningError(f"shapes: {name!r:.60} is {values!r:.60}, but {what}")
+        expected = "a name takes integers from 1, as (1, 16384), or a list; a tuple of names a list of tuples"
+        raise TuningError(f"shapes: {name!r:.60} is {values!r:.60}, but {expected}")

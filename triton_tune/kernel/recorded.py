@@ -79,8 +79,8 @@ def load_recorded(folder: Path) -> Recorded:
 
 
 def _names(functions: Mapping[str, Any]) -> dict[str, str]:
-    """A name for each function's table: its own, after so much of its module as tells it from others."""
-    found: dict[str, str] = {}
+    """A name for each function's table: its own, prefixed by as much of its module as makes it unique."""
+    names: dict[str, str] = {}
     parts = {f: [*f.partition(":")[0].split("."), kernel_name(f.rpartition(":")[2])] for f in functions}
     for function, words in parts.items():
         for length in range(1, len(words) + 1):
@@ -88,14 +88,14 @@ def _names(functions: Mapping[str, Any]) -> dict[str, str]:
             alike = (o for o, w in parts.items() if o != function and w[-length:] == words[-length:])
             if not any(alike):
                 break
-        while name in found.values():
+        while name in names.values():
             name = f"{name}_"
-        found[function] = name
-    return found
+        names[function] = name
+    return names
 
 
 class Replay:
-    """A recorded kernel: makes its launches' arguments, and launches it. Raises Unusable if it cannot be."""
+    """A recorded kernel, whose launches it repeats. Raises Unusable if that is impossible."""
 
     def __init__(self, record: Record, kernel: RecordedKernel) -> None:
         self._record, self._recorded = record, kernel
@@ -135,7 +135,7 @@ class Replay:
     def call(self, launch: int, buffers: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Launch the kernel, and return all its tensors; OUTSIDE: what then lies around them."""
         recorded = self._recorded.launches[launch]
-        values = {n: _value(known, buffers) for n, known in recorded.arguments.items()}
+        values = {n: _value(described, buffers) for n, described in recorded.arguments.items()}
         positional = []
         for name in self.tuner.arg_names:  # hooks and rules expect arguments where launches have them
             if name not in values:
@@ -173,10 +173,10 @@ class Replay:
 
     @cached_property
     def _features(self) -> tuple[dict[str, str], list[dict[str, Any]]]:
-        """What a tree may ask about, with its expression, and the values in each launch.
+        """The features that a tree may ask about, by name with their expressions; their values per launch.
 
-        Of features that tell the launches apart alike, the first is kept: the autotuner's key, then other
-        integers, then sizes of tensors.
+        Of several features that divide the launches in the same way, the first is kept. The autotuner's key
+        comes first, then other integers, then sizes of tensors.
         """
         names = self.tuner.arg_names
         rows = []
@@ -200,12 +200,12 @@ class Replay:
                 continue
             numbers: dict[Any, int] = {}
             pattern = tuple(numbers.setdefault(value, len(numbers)) for value in column)
-            known = known_feature(name, names)
+            expression = known_feature(name, names)
             is_new = pattern not in seen or name in self.tuner.keys
-            if known is not None and is_new and not problem_with_name(name):
+            if expression is not None and is_new and not problem_with_name(name):
                 seen.add(pattern)
-                kept[name] = known
-        if len(kept) > 1:  # what never changes tells nothing
+                kept[name] = expression
+        if len(kept) > 1:  # constant features distinguish nothing
             changing = {n: e for n, e in kept.items() if len({row.get(n, 0) for row in rows}) > 1}
             kept = changing or dict([next(iter(kept.items()))])
         if not kept:
@@ -215,11 +215,11 @@ class Replay:
     def _is_constant(self, feature: str) -> bool:
         """Whether no process had two values of it, and two processes had different ones."""
         _, rows = self._features
-        found: dict[str, set[Any]] = {}
+        values_by_run: dict[str, set[Any]] = {}
         for launch, row in zip(self._recorded.launches, rows, strict=True):
             for run in launch.runs:
-                found.setdefault(run, set()).add(row[feature])
-        return all(len(values) == 1 for values in found.values())
+                values_by_run.setdefault(run, set()).add(row[feature])
+        return all(len(values) == 1 for values in values_by_run.values())
 
 
 class _Grid:

@@ -28,11 +28,12 @@ class Tuning:
             or `@triton.heuristics`. It may be another package's.
         call: launches the kernel as the program does, and returns its result: a tensor, or several in a
             tuple, list or dict. It may be a function of the kernel's package.
-        shapes: keyword arguments of `arguments`, one mapping a shape: `[dict(M=16, N=4096), ...]`. Or one
-            mapping to ranges and lists, from which `num_shapes` shapes are drawn (docs/shapes.md):
+        shapes: a list of keyword arguments for `arguments`, one mapping per shape:
+            `[dict(M=16, N=4096), ...]`. Or a single mapping to ranges and lists, from which `num_shapes`
+            shapes are drawn (docs/shapes.md):
             `{"M": (1, 16384), ("N", "K"): [(4096, 1024), ...]}`.
         arguments: makes the arguments of `call` for a shape: one tensor, a tuple or list of positional
-            arguments, or a dict of keyword arguments. Tensors get the measured device without being told.
+            arguments, or a dict of keyword arguments. Tensors are created on the measured device by default.
         reference: from the same arguments to what `call` must return. Several tensors are compared in order;
             they may have other element types than the results. None: what most configs agree on is right.
         name: of the table and the generated package: small letters, digits and underscores. None: the kernel
@@ -42,10 +43,10 @@ class Tuning:
         features: what a tree may ask about besides the arguments in `key` and tensors' element types. By
             name, an expression in the kernel's arguments such as `"x_ptr.shape[0]"`, or a function from the
             arguments by name; to an integer, boolean, element type or word. None: those of `@tuned`.
-        num_shapes: to draw from ranges, with those that are kept aside.
-        constants: the arguments in `shapes` that are fixed for a running program, as a layer's sizes are.
-            `treegen init` holds out by them, so that figures say what a new model gets. None: those that
-            have lists, where `shapes` has ranges and lists.
+        num_shapes: how many shapes to draw from ranges, including those kept aside for judging.
+        constants: the arguments in `shapes` that are fixed for a running program, such as a layer's sizes.
+            `treegen init` holds out groups of equal constants, so that figures say what a new model gets.
+            None: the arguments with lists, if `shapes` has ranges and lists.
 
     Raises:
         TuningError: a field has no valid value.
@@ -68,9 +69,9 @@ class Tuning:
         features = {} if self.features is None else self.features
         read = features.values() if isinstance(features, Mapping) else [None]
 
-        def check(fine: object, field: str, what: str) -> None:
+        def check(fine: object, field: str, expected: str) -> None:
             if not fine:
-                raise TuningError(f"Tuning: {field} must be {what}, not {getattr(self, field)!r:.60}")
+                raise TuningError(f"Tuning: {field} must be {expected}, not {getattr(self, field)!r:.60}")
 
         for function in ("call", "arguments", "reference"):
             given = getattr(self, function)
@@ -99,8 +100,8 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
 
     path = path.resolve()
     if not path.is_file() or path.suffix != ".py":
-        what = "expected a Python file that defines a Tuning" if path.exists() else "no such file"
-        raise TuningError(f"{path}: {what}")
+        problem = "expected a Python file that defines a Tuning" if path.exists() else "no such file"
+        raise TuningError(f"{path}: {problem}")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(MODULE, path)
@@ -110,18 +111,18 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
     try:
         spec.loader.exec_module(module)
     except SystemExit as end:
-        what = f"ends by itself, with exit code {end.code}, before its Tunings can be read"
-        raise TuningError(f"{path}: {what}") from None
+        problem = f"ends by itself, with exit code {end.code}, before its Tunings can be read"
+        raise TuningError(f"{path}: {problem}") from None
     except Exception as error:
         kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
         raise TuningError(f"{place_of(error, {str(path)}) or path}: {kind}{in_one_line(error)}") from error
-    found: dict[str, Tuning] = {}
+    tunings: dict[str, Tuning] = {}
     for value in vars(module).values():
         if isinstance(value, Tuning):
             function = getattr(function_of(value.kernel), "__name__", "kernel")
             name = value.name or kernel_name(function)
-            if found.setdefault(name, value) is not value:
+            if tunings.setdefault(name, value) is not value:
                 raise TuningError(f"{path}: two Tunings are called {name}: give one of them another name")
-    if not found:
+    if not tunings:
         raise TuningError(f"{path}: defines no Tuning at its top level")
-    return found
+    return tunings

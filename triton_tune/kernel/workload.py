@@ -1,4 +1,4 @@
-"""A user's `Tuning` as what a run measures: its shapes are scenarios, with features read from a launch."""
+"""A user's `Tuning` as a workload: its shapes are the scenarios, and their features come from a launch."""
 
 import contextlib
 import math
@@ -19,7 +19,7 @@ from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, job_for, jud
 from triton_tune.kernel.recorded import function_in, tunings_in
 from triton_tune.kernel.tuning import Tuning
 from triton_tune.launch.features import value_of
-from triton_tune.launch.known_configs import OWN
+from triton_tune.launch.own_configs import OWN
 from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
 from triton_tune.run.workload import Space, Workload
 
@@ -35,10 +35,10 @@ def file_of(path: Path, name: str | None = None, *, untuned: bool = False) -> Ke
     name: of the Tuning, if the file defines several. untuned: of the shapes, those kept aside. Raises
     TuningError.
     """
-    found = tunings_in(path.resolve())
-    if name is None and len(found) > 1:
-        raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(found)}")
-    file = KernelFile(path.resolve(), name or next(iter(found)), untuned)
+    tunings = tunings_in(path.resolve())
+    if name is None and len(tunings) > 1:
+        raise TuningError(f"{path}: defines several: choose one with --kernel: {', '.join(tunings)}")
+    file = KernelFile(path.resolve(), name or next(iter(tunings)), untuned)
     loaded(file)
     return file
 
@@ -46,10 +46,10 @@ def file_of(path: Path, name: str | None = None, *, untuned: bool = False) -> Ke
 def workload_on(
     file: KernelFile, device: torch.device, *, ask_module: bool = False, without_tensors: bool = False
 ) -> Workload:
-    """What a file's `Tuning` asks to measure; its shapes are looked at on the device.
+    """The workload of a file's `Tuning`, from a first launch of each shape on the device.
 
-    ask_module: look at what `@tuned` chooses for them, too. without_tensors: allocate none, and measure
-    nothing; only code that reads values of tensors gets some. Raises TuningError.
+    ask_module: also find what `@tuned` chooses for them. without_tensors: allocate no tensors and measure
+    nothing; only code that reads values of tensors gets real ones. Raises TuningError.
     """
     name, kernel, tuning = file.name, loaded(file).kernel, loaded(file).tuning
     looks = _look_at_shapes(file, device, ask_module=ask_module, without_tensors=without_tensors)
@@ -58,8 +58,8 @@ def workload_on(
     chosen = {shape.id: look.chosen for shape, look in looks.items() if look.chosen is not None}
     left_out = {s: tuple(c for c in kernel.configs if c in shape.excluded) for s, shape in shapes.items()}
     names = tuple(next(iter(values.values())))
-    words = {n: found for n in names if (found := _words([row[n] for row in values.values()]))}
-    integers = {n: {word: place for place, word in enumerate(found)} for n, found in words.items()}
+    words = {n: listed for n in names if (listed := _words([row[n] for row in values.values()]))}
+    integers = {n: {word: place for place, word in enumerate(listed)} for n, listed in words.items()}
     worded = tuple(words)
     problem = SearchProblem(
         features={
@@ -95,14 +95,14 @@ def workload_on(
         chosen=lambda device: chosen,
         provenance={
             **({"function": f} if (f := function_in(file.path, name)) else {}),
-            **({"values": {n: list(found) for n, found in words.items()}} if words else {}),
+            **({"values": {n: list(listed) for n, listed in words.items()}} if words else {}),
             **({"constants": constants} if (constants := _constants(tuning, values)) else {}),
         },
     )
 
 
 class _Look(NamedTuple):
-    """What the first launch of a shape's call tells."""
+    """What the first launch of a shape's call shows."""
 
     values: dict[str, Any]  # of the features
     kept: tuple[str, ...]  # the configs to time
@@ -130,15 +130,15 @@ def _look_at(
 def _look_at_shapes(
     file: KernelFile, device: torch.device, *, ask_module: bool, without_tensors: bool
 ) -> dict[Shape, _Look]:
-    """What a launch of each shape tells; its arguments are made once.
+    """Look at the first launch of each shape, whose arguments are made once.
 
     Raises TuningError, which names the shape, for whatever the user's functions raise.
     """
     tuning, kernel, _ = loaded(file)
-    found: dict[str, tuple[Shape, _Look]] = {}
+    looks: dict[str, tuple[Shape, _Look]] = {}
     for position, shape in enumerate(tuning.shapes):
         name = _scenario_id(shape, position)
-        if name in found:
+        if name in looks:
             raise TuningError(f"the shape {dict(shape)} is listed twice")
         try:
             look = None
@@ -150,14 +150,14 @@ def _look_at_shapes(
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
         judges = () if tuning.reference else _judges(kernel, look.kept)
-        found[name] = Shape(name, file, position, look.key, look.launch, look.excluded, judges), look
+        looks[name] = Shape(name, file, position, look.key, look.launch, look.excluded, judges), look
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
-    return dict(found.values())
+    return dict(looks.values())
 
 
 def _judges(kernel: AutotunedKernel, kept: Sequence[str]) -> tuple[str, ...]:
-    """Three configs that differ in more than warps and stages; fewer if no more do, unless all are alike."""
+    """Up to three configs, which differ in more than warps and stages if any do."""
     kinds: dict[tuple[int, ...], str] = {}
     for config in kept:
         parameters = kernel.configs[config].parameters.items()
@@ -181,10 +181,11 @@ def _picture(problem: SearchProblem, names: Sequence[str]) -> list[str]:
 
 
 def _constants(tuning: Tuning, values: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The features that are fixed for a running program, as they follow from ``Tuning.constants``.
+    """The features that are fixed for a running program, derived from ``Tuning.constants``.
 
-    A feature is an argument of the shapes, by its name or its values; or else it follows from the constants
-    if it is the same in all shapes that share these, and several do.
+    A feature that equals an argument of the shapes, by name or by values, is constant if that argument is.
+    Any other feature is constant if shapes with equal constants always agree on it, and some do have equal
+    constants.
     """
     fixed, shapes = tuple(tuning.constants or ()), tuning.shapes
     arguments = {name: repr([shape.get(name) for shape in shapes]) for shape in shapes for name in shape}
@@ -195,7 +196,7 @@ def _constants(tuning: Tuning, values: Mapping[str, Mapping[str, Any]]) -> list[
 
     def follows(name: str) -> bool:
         column = repr([row[name] for row in values.values()])
-        same = {name} & arguments.keys() or {a for a, known in arguments.items() if known == column}
+        same = {name} & arguments.keys() or {a for a, listed in arguments.items() if listed == column}
         alike = bool(repeated) and all(len({row[name] for row in rows}) == 1 for rows in repeated)
         return bool(same & set(fixed)) if same else alike
 
@@ -222,14 +223,12 @@ def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> l
         if len(values) == 1 < len(shapes)
     ]
     if not tuning.constants and sum(len(column) > 1 for column in columns.values()) > 1:
-        what = (
-            "nothing says which sizes are a layer's or a model's, so no figure will say what a new one gets"
-        )
-        lines.append(f"warning: {what}: name them in Tuning(constants=[...])")
+        why = "nothing says which sizes are a layer's or a model's, so no figure will say what a new one gets"
+        lines.append(f"warning: {why}: name them in Tuning(constants=[...])")
     sizes = {value for column in columns.values() if len(column) > 1 for value in column if value >= 16}
     if len(sizes) > 1 and all(size % 16 == 0 for size in sizes):
-        what = "all sizes from 16 on are multiples of 16, so a tree learns round sizes"
-        lines.append(f"warning: {what}: add others, or draw shapes from ranges")
+        why = "all sizes from 16 on are multiples of 16, so a tree learns round sizes"
+        lines.append(f"warning: {why}: add others, or draw shapes from ranges")
     return lines
 
 
@@ -243,19 +242,19 @@ def _values(
     keys = [name for name in kernel.tuner.keys if name in arguments]
     if recorded:
         keys = [name for name in keys if not isinstance(arguments[name], float)]
-    found = {name: arguments[name] for name in keys}
+    values = {name: arguments[name] for name in keys}
     features = kernel.tuned_features if tuning.features is None else tuning.features
-    found.update({name: value_of(feature, arguments) for name, feature in features.items()})
+    values.update({name: value_of(feature, arguments) for name, feature in features.items()})
     for name, argument in arguments.items():
         if isinstance(argument, torch.Tensor):
-            found.setdefault(f"{name}{OF_DTYPE}", argument.dtype)
-    found = {name: plain(value) for name, value in found.items()}
-    for name, value in found.items():
+            values.setdefault(f"{name}{OF_DTYPE}", argument.dtype)
+    values = {name: plain(value) for name, value in values.items()}
+    for name, value in values.items():
         try:
             word_of(value)
         except NotAFeature as error:
             raise TuningError(f"feature {name}: {error}") from None
-    return found
+    return values
 
 
 def _without_constant_types(values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -287,7 +286,7 @@ def _words(column: list[Any]) -> tuple[str, ...]:
 
 
 def _scenario_id(shape: Mapping[str, Any], position: int) -> str:
-    """`M16_N32` of the shape's values, where these are short and plain; else its number."""
+    """An id such as `M16_N32` from the shape's values, or `s<number>` if these are long or no features."""
     try:
         parts = [f"{name}{word_of(value) or int(value)}" for name, value in shape.items()]
     except NotAFeature:

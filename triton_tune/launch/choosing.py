@@ -1,4 +1,4 @@
-"""What chooses on one device: a module of the generated package, or the config that a variable forces."""
+"""How configs are chosen on one device: by a module of the generated package, or forced by a variable."""
 
 import sys
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from triton_tune.launch.environment import DEVICE, Overrides, current_device
-from triton_tune.launch.known_configs import ConfigLaunch
+from triton_tune.launch.own_configs import ConfigLaunch
 
 Choose = Callable[..., Any]
 
@@ -31,7 +31,7 @@ def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallba
         raise ValueError(f"an earlier treegen wrote {package.__name__}: run `treegen build` again")
     key, not_tuned = overrides.device_key, None
     if forced is not None:
-        found = Choosing(lambda **features: forced, None, None, False)
+        choosing = Choosing(lambda **features: forced, None, None, False)
     elif key is not None and key not in modules:
         raise ValueError(f"{DEVICE} is {key!r}, but the modules are: {', '.join(sorted(modules))}")
     else:
@@ -43,12 +43,12 @@ def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallba
             # A vendor has many GPUs, but Triton has one interpreter.
             if package.key_for(name, arch, "") == "default" and vendor != "cpu":
                 not_tuned = f"{name or arch} was not tuned"
-        found = Choosing(
+        choosing = Choosing(
             module.choose, module, not_tuned, key is None and fallback not in _configs_of_rows(module)
         )
     if overrides.log:
-        found.choose = _logged(package.__name__.rpartition(".")[2], found.choose)
-    return found
+        choosing.choose = _logged(package.__name__.rpartition(".")[2], choosing.choose)
+    return choosing
 
 
 def _configs_of_rows(module: Any) -> set[Any]:

@@ -62,10 +62,10 @@ def read_overrides(kernel: str) -> Overrides:
     text = os.environ.get(CONFIG, "")
     for entry in filter(None, map(str.strip, text.split(";"))):
         name, colon, choice = (part.strip() for part in entry.partition(":"))
-        found = [_PARAMETER.fullmatch(part.strip()) for part in choice.split(",")]
-        if not colon or not name or (name == kernel and choice != AUTOTUNE and not all(found)):
+        parameters = [_PARAMETER.fullmatch(part.strip()) for part in choice.split(",")]
+        if not colon or not name or (name == kernel and choice != AUTOTUNE and not all(parameters)):
             raise ValueError(f"{CONFIG} is {text!r}: {_FORM}")
         if name == kernel:
             autotune = choice == AUTOTUNE
-            config = None if autotune else {match[1]: int(match[2]) for match in found if match}
+            config = None if autotune else {match[1]: int(match[2]) for match in parameters if match}
     return Overrides(os.environ.get(DEVICE) or None, config, autotune, log == "1")

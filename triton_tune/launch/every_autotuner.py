@@ -15,9 +15,10 @@ Run = Callable[..., Any]
 
 
 def wrap_every(wrap: Callable[[Autotuner], Run]) -> None:
-    """Let each autotuner launch through what `wrap` returns for it, whatever its class makes of `run`.
+    """Make each autotuner launch through what `wrap` returns for it, even if its class overrides `run`.
 
-    It is wrapped as an object, so nobody who has imported it keeps another. `own_run` launches as before.
+    The object itself is wrapped, so code that has already imported it is affected too. `own_run` launches as
+    before.
     """
     begin = Autotuner.__init__
 
@@ -26,10 +27,10 @@ def wrap_every(wrap: Callable[[Autotuner], Run]) -> None:
         tuner.run = wrap(tuner)
 
     Autotuner.__init__ = begin_wrapped
-    for found in gc.get_objects():
+    for existing in gc.get_objects():
         # A `Tuned` kernel has been given a module already.
-        if issubclass(type(found), Autotuner) and not hasattr(type(found), "chosen"):
-            found.run = wrap(found)
+        if issubclass(type(existing), Autotuner) and not hasattr(type(existing), "chosen"):
+            existing.run = wrap(existing)
 
 
 def own_run(tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
@@ -57,7 +58,7 @@ class _WouldSearch(Exception):
 
 
 def run_without_search(tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
-    """Launch what the autotuner has found before for such arguments, or else its first config that fits."""
+    """Launch what the autotuner found earlier for such arguments, or else the first config that works."""
 
     def refuse(*_: Any) -> Any:
         raise _WouldSearch
@@ -93,13 +94,13 @@ def defaults_of(function: Any) -> dict[str, Any]:
 
 def apply_rules(tuner: Autotuner, arguments: dict[str, Any]) -> list[Any]:
     """Add what `@triton.heuristics` below the autotuner computes to the arguments; returns it in order."""
-    found, kernel = [], tuner.fn
+    computed, kernel = [], tuner.fn
     while isinstance(kernel, Heuristics):
         for name, rule in kernel.values.items():
             arguments[name] = rule(arguments)
-            found.append(arguments[name])
+            computed.append(arguments[name])
         kernel = kernel.fn
-    return found
+    return computed
 
 
 def capturing() -> bool:

@@ -18,11 +18,11 @@ class Missing:
 
     dtype = None  # an optional tensor that is left out has the word `none`
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
 
     def __getattr__(self, name: str) -> Any:
-        raise TypeError(self.what)
+        raise TypeError(self.problem)
 
 
 def parse_feature(name: str, text: str, arguments: Collection[str]) -> ast.expr:
@@ -74,11 +74,11 @@ def reader(
     for name in names:
         if name in functions:
             continue
-        known = known_feature(name, arguments)
+        expression = known_feature(name, arguments)
         if name in features:
             texts[name] = ast.unparse(parse_feature(name, str(features[name]), arguments))
-        elif known is not None:
-            texts[name] = known
+        elif expression is not None:
+            texts[name] = expression
         else:
             raise ValueError(
                 f"{kernel} has no argument {name!r}, which its generated package needs as a feature: "

@@ -25,10 +25,10 @@ _installed: list[str] = []
 def install(package: str) -> None:
     """Let the modules of a generated package choose for the kernels that they were tuned for.
 
-    It serves kernels that are imported already and later, wherever they are launched, and whatever their
-    class makes of `run`. A kernel without a module keeps its own autotuner, and says so once; so do element
-    types and GPUs that were not tuned. While a CUDA graph is captured, nothing searches: such a kernel
-    launches what it found before for equal arguments, or its first config.
+    This covers kernels imported before and after the call, wherever they are launched, even if their class
+    overrides `run`. A kernel without a module keeps its own autotuner, with one warning; so do launches with
+    element types or on GPUs that were not tuned. While a CUDA graph is captured, nothing searches: such a
+    kernel launches what it found earlier for equal arguments, or its first config.
 
     Args:
         package: the output of `treegen build` with tables of a record (docs/your_package.md).
@@ -50,11 +50,11 @@ def packages_in(package: str) -> dict[str, ModuleType]:
     """The generated packages of kernels, by `module:function`. Raises as `install` does."""
     top = importlib.import_module(package)
     names = [f"{package}.{each.name}" for each in pkgutil.iter_modules(getattr(top, "__path__", ()))]
-    found = {getattr(module, "FUNCTION", None): module for module in map(importlib.import_module, names)}
-    found.pop(None, None)
-    if not found:
+    packages = {getattr(module, "FUNCTION", None): module for module in map(importlib.import_module, names)}
+    packages.pop(None, None)
+    if not packages:
         raise ValueError(f"{package}: no module in it has a FUNCTION, as modules of recorded kernels have")
-    return found  # type: ignore[return-value]
+    return packages  # type: ignore[return-value]
 
 
 def tuned_kernel(tuner: Autotuner, module: ModuleType) -> Tuned:
@@ -66,7 +66,7 @@ def tuned_kernel(tuner: Autotuner, module: ModuleType) -> Tuned:
 
 def serve(tuner: Autotuner, modules: Mapping[str, ModuleType]) -> Callable[..., Any]:
     """What launches an autotuner's kernel."""
-    served: Any = None  # once it is launched, as its class may not have finished making it
+    served: Any = None  # made at the first launch: until then, the autotuner may not be fully constructed
 
     def run(*args: Any, **kwargs: Any) -> Any:
         nonlocal served
@@ -74,8 +74,8 @@ def serve(tuner: Autotuner, modules: Mapping[str, ModuleType]) -> Callable[..., 
             module = modules.get(function_name(tuner))
             served = own_run if module is None else tuned_kernel(tuner, module)
             if module is None and len(tuner.configs) > 1:
-                what = "was not recorded, so its own autotuner chooses"
-                warnings.warn(f"{function_name(tuner)} {what}", stacklevel=2)
+                problem = "was not recorded, so its own autotuner chooses"
+                warnings.warn(f"{function_name(tuner)} {problem}", stacklevel=2)
         if served is own_run:
             launch = run_without_search if capturing() else own_run
             return launch(tuner, *args, **kwargs)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
@@ -16,10 +16,10 @@ from triton_tune.launch.choosing import Choosing, choosing_here
 from triton_tune.launch.environment import AUTOTUNE, CONFIG, DOES_NOT_FIT, device_number, read_overrides
 from triton_tune.launch.every_autotuner import capturing, defaults_of, function_of
 from triton_tune.launch.features import Feature, Missing, Read, parse_feature, reader
-from triton_tune.launch.known_configs import ConfigLaunch, KnownConfigs
+from triton_tune.launch.own_configs import ConfigLaunch, OwnConfigs
 from triton_tune.launch.words import integer_of, plain
 
-_MOST_KEPT = 4096  # different features of launches that a kernel remembers
+_MOST_KEPT = 4096  # launches with different features that a kernel remembers
 _MOST_TRIED = 64  # configs, where one does not fit the device
 FALLBACK = "fallback"
 
@@ -112,8 +112,8 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self.best_config: Any = None  # the triton.Config of the last launch, as the autotuner has it
         self._package, self._most, self._leaves_unknown = package, autotune, leaves_unknown
         self._defaults = defaults_of(function_of(fn))
-        self._known = KnownConfigs(self.__name__, self.autotuner, self._defaults)
-        self._launch_of = cache(self._known.launch_of)
+        self._own_configs = OwnConfigs(self.__name__, self.autotuner, self._defaults)
+        self._launch_of = cache(self._own_configs.launch_of)
         self._choosing: dict[int, Choosing] = {}  # by device
         self._devices = 0  # how many there are; 0 before the first launch
         self._names: tuple[str, ...] = ()  # of the features, in the order in which they are read
@@ -126,7 +126,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self._autotunes = False  # the package cannot be imported, or a variable says so
 
     def __getitem__(self, grid: Any) -> Any:
-        """What launches on a grid; without the Python frame that Triton's has."""
+        """A function that launches on a grid, without the extra Python frame of Triton's own."""
         return partial(self.run, grid=grid, warmup=False)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
@@ -139,7 +139,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         choosing = self._choosing.get(0 if self._devices == 1 else device_number()) or self._choosing_here()
         launch = choosing.launches.get(features)
         if launch is None:
-            launch = self._choose(choosing, features, args, kwargs)
+            launch = self._choose(_Request(choosing, features, args, kwargs))
         if launch.autotuner is not None and not warmup and not capturing():
             result = launch.autotuner.run(*args, grid=grid, warmup=warmup, **kwargs)
             best = self.best_config = launch.autotuner.best_config
@@ -154,33 +154,24 @@ class Tuned(Autotuner):  # type: ignore[misc]
                 )
             return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **launch.keywords)
         except DOES_NOT_FIT as error:
-            return self._step_down(error, choosing, features, args, grid, warmup, kwargs)
+            return self._step_down(error, _Request(choosing, features, args, kwargs), grid, warmup)
 
-    def _step_down(
-        self,
-        error: Exception,
-        choosing: Choosing,
-        features: tuple[Any, ...],
-        args: tuple[Any, ...],
-        grid: Any,
-        warmup: bool,
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def _step_down(self, error: Exception, request: "_Request", grid: Any, warmup: bool) -> Any:
         """Launch the next config, which these features get from now on. Raises the error if none is left."""
         failed = self.best_config
-        tried = choosing.failed.setdefault(features, [])
+        tried = request.choosing.failed.setdefault(request.features, [])
         tried.append(failed.all_kwargs())
-        configs, _ = self._configs(choosing, features, args, kwargs, _MOST_TRIED)
+        configs, _ = self._configs(request, _MOST_TRIED)
         launches = map(self._launch_of, [*configs, self._fallback])
         following = next((one for one in launches if one.config.all_kwargs() not in tried), None)
         if following is None or self._forced is not None:
             raise error
-        choosing.launches[features] = following
+        request.choosing.launches[request.features] = following
         if str(failed) not in self._warned:
             self._warned.add(str(failed))
-            what = f"{self.__name__} cannot be launched with {failed}, so the next config is: {error}"
-            warnings.warn(what, stacklevel=3)
-        return self.run(*args, grid=grid, warmup=warmup, **kwargs)
+            warning = f"{self.__name__} cannot be launched with {failed}, so the next config is: {error}"
+            warnings.warn(warning, stacklevel=3)
+        return self.run(*request.args, grid=grid, warmup=warmup, **request.kwargs)
 
     warmup = KernelInterface.warmup  # of the chosen config alone
 
@@ -190,65 +181,64 @@ class Tuned(Autotuner):  # type: ignore[misc]
             self._prepare()
         if self._autotunes:
             return None
-        configs, _ = self._configs(self._choosing_here(), self._read(*args, **kwargs), args, kwargs, 1)
-        return configs[0]
+        request = _Request(self._choosing_here(), self._read(*args, **kwargs), args, kwargs)
+        return self._configs(request, 1)[0][0]
 
-    def _choose(
-        self, choosing: Choosing, features: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> ConfigLaunch:
+    def _choose(self, request: "_Request") -> ConfigLaunch:
         """What to launch for these features; it is kept."""
-        configs, not_tuned = self._configs(choosing, features, args, kwargs, self._most)
+        choosing = request.choosing
+        configs, not_tuned = self._configs(request, self._most)
         launch = self._launch_of(configs[0])
         if not_tuned is not None:
             if self._leaves_unknown:
                 launch = replace(launch, autotuner=self.autotuner)
             if not_tuned not in self._warned:
                 self._warned.add(not_tuned)
-                what = "is left to Triton's autotuner" if self._leaves_unknown else "launches the fallback"
-                warnings.warn(f"{self.__name__} {what}: {not_tuned}", stacklevel=3)
+                outcome = "is left to Triton's autotuner" if self._leaves_unknown else "launches the fallback"
+                warnings.warn(f"{self.__name__} {outcome}: {not_tuned}", stacklevel=3)
         if len(configs) > 1 and launch.autotuner is None:
             tried = [self._launch_of(config).config for config in configs]
             launch = replace(launch, autotuner=self._autotuner_of(tried))
         if len(choosing.launches) >= _MOST_KEPT:
             choosing.launches.clear()
             choosing.failed.clear()
-        choosing.launches[features] = launch
+        choosing.launches[request.features] = launch
         return launch
 
-    def _configs(
-        self,
-        choosing: Choosing,
-        features: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        most: int,
-    ) -> tuple[list[Any], str | None]:
-        """What to launch or to try, best first; and what was not tuned, where that matters."""
-        values: dict[str, Any] = dict(zip(self._names, features, strict=False))  # element types may follow
+    def _configs(self, request: "_Request", most: int) -> tuple[list[Any], str | None]:
+        """The configs to launch or to try, best first; and what was not tuned, if anything."""
+        choosing = request.choosing
+        values, unknown = self._integers(request.features)
         not_tuned = choosing.not_tuned
-        for name, value in values.items():
-            if type(value) is int:
-                continue
-            if isinstance(value, Missing):
-                raise TypeError(value.what)
-            try:
-                values[name] = integer_of(plain(value), self._values.get(name, {}))
-            except KeyError:
-                configs = [self._fallback if self._forced is None else self._forced]
-                if self._forced is None:
-                    known = ", ".join(self._values.get(name, {})) or "none"
-                    not_tuned = f"{name} is {plain(value)}, but was tuned for: {known}"
-                break
-        else:
+        if unknown is None:
             configs = [choosing.choose(**values)]
             if most > 1 and choosing.module is not None:
                 configs = list(choosing.module.candidates(most, **values))
             if choosing.fallback_is_untuned and configs[0] == self._fallback:
                 not_tuned = not_tuned or "some launches have no config of their own"
+        elif self._forced is None:
+            configs, not_tuned = [self._fallback], unknown
+        else:
+            configs = [self._forced]
         if self._prunes:
-            kept = [self._known.kept(config, self._fallback, args, kwargs) for config in configs]
+            kept = [self._own_configs.kept(c, self._fallback, request.args, request.kwargs) for c in configs]
             configs = list(dict.fromkeys(kept))
         return configs, not_tuned
+
+    def _integers(self, features: tuple[Any, ...]) -> tuple[dict[str, Any], str | None]:
+        """The features by name as integers; and a text about a word that was not tuned, if there is one."""
+        values: dict[str, Any] = dict(zip(self._names, features, strict=False))  # element types may follow
+        for name, value in values.items():
+            if type(value) is int:
+                continue
+            if isinstance(value, Missing):
+                raise TypeError(value.problem)
+            words = self._values.get(name, {})
+            try:
+                values[name] = integer_of(plain(value), words)
+            except KeyError:
+                return values, f"{name} is {plain(value)}, but was tuned for: {', '.join(words) or 'none'}"
+        return values, None
 
     def _autotuner_of(self, configs: list[Any]) -> Autotuner:
         """The kernel's autotuner, but with these configs alone, which no rule leaves out."""
@@ -283,16 +273,18 @@ class Tuned(Autotuner):  # type: ignore[misc]
         default = package.MODULES["default"].choose
         names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
         self._values = getattr(package, "VALUES", {})
-        self._known = replace(self._known, literals=getattr(package, "LITERALS", {}))
-        self._launch_of = cache(self._known.launch_of)
+        self._own_configs = replace(self._own_configs, literals=getattr(package, "LITERALS", {}))
+        self._launch_of = cache(self._own_configs.launch_of)
         self._names, self._read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
         self._fallback = default(**dict.fromkeys(names, 0))
         forced = self._overrides.config
         if forced is not None:
-            known = [name for name in self._fallback._fields if name != "variant"]
+            parameters = [name for name in self._fallback._fields if name != "variant"]
             for name in forced:
-                if name not in known:
-                    raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(known)}")
+                if name not in parameters:
+                    raise ValueError(
+                        f"{CONFIG} names {name!r}, but the parameters are: {', '.join(parameters)}"
+                    )
             self._forced = self._fallback._replace(**forced)
         rule = getattr(self.autotuner, "early_config_prune", None)
         self._prunes = rule is not None and self._forced is None
@@ -312,8 +304,17 @@ class Tuned(Autotuner):  # type: ignore[misc]
         return self._choosing[number]
 
 
+class _Request(NamedTuple):
+    """A launch for which a config is chosen."""
+
+    choosing: Choosing
+    features: tuple[Any, ...]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 def _with_types(read: Read) -> Read:
-    """What reads also the element types of all arguments, on which a rule of the autotuner's may depend."""
+    """Also read the element types of all arguments, on which the autotuner's pruning rule may depend."""
 
     def read_all(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         types = (getattr(value, "dtype", None) for value in (*args, *kwargs.values()))

@@ -19,8 +19,8 @@ from triton_tune.processes.host_lock import compile_lock
 class CacheFiller:
     """Compiles each ``NeededKernel`` that it is given for a device, in a process started for the first.
 
-    While another process compiles into the cache, this one waits and compiles nothing: much the same kernels
-    will be there then.
+    While another process compiles into the cache, this one waits and compiles nothing, because afterwards the
+    cache will hold much the same kernels.
     """
 
     def __init__(self, device: Any) -> None:
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _fill(caller: Connection, workers: int) -> None:
-    """Compile all that the caller sends, longest first, and tell it of each kernel."""
+    """Compile all kernels that the caller sends, longest first, and report each one to it."""
     import torch  # not before the lock, as it takes seconds
 
     from triton_tune.processes.compile_ahead import run_jobs

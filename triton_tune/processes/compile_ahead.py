@@ -33,8 +33,8 @@ PTXAS = "TRITON_PTXAS_PATH"
 
 def default_workers() -> int:
     """One less than the processors that this process may use, at most 30, as each needs a GPU context."""
-    known = hasattr(os, "sched_getaffinity")  # not on all systems
-    processors = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 2
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on all systems
+    processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 2
     return min(MAX_WORKERS, max(1, processors - 1))
 
 
@@ -62,9 +62,9 @@ class JobFailure:
     error: Exception
 
 
-def minimal(jobs: Iterable[AnyJob], known: frozenset[Hashable] = frozenset()) -> list[AnyJob]:
-    """Return jobs that compile all that ``jobs`` need but ``known``, nothing twice, longest first."""
-    seen = set(known)
+def minimal(jobs: Iterable[AnyJob], compiled: frozenset[Hashable] = frozenset()) -> list[AnyJob]:
+    """Return jobs that compile everything that ``jobs`` need beyond ``compiled``, once, longest first."""
+    seen = set(compiled)
     kept = []
     for job in sorted(jobs, key=lambda job: len(job.needs), reverse=True):
         if not job.needs <= seen:
@@ -153,9 +153,9 @@ def follow_parent(environment: Mapping[str, str] | None = None) -> None:
 def ptxas_differs(device: torch.device) -> bool:
     """Return whether PTXAS names a ptxas of another version than this process has in its cache keys.
 
-    A key of Triton's cache holds the version of ptxas, which a process reads once. Inductor later names
-    PyTorch's ptxas in the variable. A new process would inherit it, and this one would find nothing that the
-    new one compiles.
+    A key of Triton's cache holds the version of ptxas, which a process reads once. Inductor later sets the
+    variable to PyTorch's ptxas. A new process would inherit it and compile under other keys, so this process
+    would find none of its kernels.
     """
     path = os.environ.get(PTXAS)
     if path is None or device.type != "cuda" or torch.version.hip:
@@ -195,7 +195,7 @@ class CompileAhead:
     def __init__(self, device: torch.device, workers: int | None = None) -> None:
         self._device = device
         self.workers = default_workers() if workers is None else workers
-        self._known: frozenset[Hashable] = frozenset()
+        self._compiled: frozenset[Hashable] = frozenset()
         self._pool: ProcessPoolExecutor | None = None
         self._loading: list[Future[None]] = []
 
@@ -230,7 +230,7 @@ class CompileAhead:
 
     def has(self, job: Job) -> bool:
         """Return whether the job's kernels were compiled, or nothing is compiled ahead here."""
-        return self._idle or job.needs <= self._known
+        return self._idle or job.needs <= self._compiled
 
     @property
     def _idle(self) -> bool:
@@ -251,14 +251,14 @@ class CompileAhead:
         done = CompileCounts()
         if self._idle:
             return done
-        waiting = deque(minimal(jobs, self._known))
+        waiting = deque(minimal(jobs, self._compiled))
         total = len(waiting)
         suspects: deque[Job] = deque()  # a process died while these ran; each runs again alone
         running: dict[Future[int], Job] = {}
 
         def finish(job: Job) -> None:
             done.jobs += 1
-            self._known |= job.needs
+            self._compiled |= job.needs
             progress(done.jobs, total)
 
         # Submit no more jobs than run at once: each submitted job is waited for, so nothing compiles later.

@@ -23,7 +23,7 @@ from triton.runtime import driver
 from triton.runtime.cache import get_cache_manager
 from triton.runtime.jit import JITFunction
 
-_found: ContextVar[dict[str, "NeededKernel"] | None] = ContextVar("found", default=None)
+_needed_here: ContextVar[dict[str, "NeededKernel"] | None] = ContextVar("found", default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class NeededKernel:
         return file in (get_cache_manager(self.key).get_group(file) or {})
 
     def prepare(self) -> ASTSource:
-        """Return what ``triton.compile`` takes. What its key took half a second to compute, forks share."""
+        """Return what ``triton.compile`` takes. Forks inherit its key, which takes half a second to make."""
         kernel = getattr(importlib.import_module(self.module), self.name)
         source, backend = (
             source_of(kernel, self.signature, self.constants, self.attributes),
@@ -81,35 +81,35 @@ def source_of(kernel: Any, signature: Any, constants: Any, attributes: Any) -> A
 
 
 @contextlib.contextmanager
-def only_found() -> Iterator[dict[str, NeededKernel]]:
-    """Let ``launch`` find, in this thread, the kernels that are not loaded, by key, and launch nothing."""
-    found: dict[str, NeededKernel] = {}
-    token, compile_now = _found.set(found), JITFunction._do_compile
+def collect_needed() -> Iterator[dict[str, NeededKernel]]:
+    """Make ``launch`` in this thread collect the kernels that are not loaded, by key, and launch nothing."""
+    needed: dict[str, NeededKernel] = {}
+    token, compile_now = _needed_here.set(needed), JITFunction._do_compile
 
     def note(
         function: Any, key: Any, signature: Any, device: Any, constants: Any, options: Any, *rest: Any
     ) -> Any:
-        found_here = _found.get()
-        if found_here is None:  # another thread's launch
+        collected = _needed_here.get()
+        if collected is None:  # another thread's launch
             return compile_now(function, key, signature, device, constants, options, *rest)
         kernel = _needed(function, device, (signature, constants, rest[0]), options)
-        found_here.setdefault(kernel.key, kernel)
+        collected.setdefault(kernel.key, kernel)
         return None
 
     JITFunction._do_compile = note
     try:
-        yield found
+        yield needed
     finally:
         JITFunction._do_compile = compile_now
-        _found.reset(token)
+        _needed_here.reset(token)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Mapping[str, Any]) -> Any:
     """Launch by Triton's dispatch; return the compiled kernel.
 
-    None from the interpreter, and where ``only_found`` notes a kernel.
+    None from the interpreter, and where ``collect_needed`` notes a kernel.
     """
-    if _found.get() is None:
+    if _needed_here.get() is None:
         return kernel[grid](*arguments, **options)
     return kernel.warmup(*arguments, grid=grid, **options)
 

@@ -1,4 +1,4 @@
-"""Read a folder of recorded launches: `*.jsonl`, one file a process, whose lines are appended whole."""
+"""Read a folder of recorded launches: one `*.jsonl` file per process, to which whole lines are appended."""
 
 import base64
 import json
@@ -34,8 +34,8 @@ class RecordedKernel:
     source_hash: str
     launches: list[RecordedLaunch] = field(default_factory=list)
 
-    def known(self, launch: RecordedLaunch) -> RecordedLaunch:
-        """The launch that equals this one but for what tensors hold; or else this one, which is added."""
+    def find_or_add(self, launch: RecordedLaunch) -> RecordedLaunch:
+        """The noted launch that differs from this one only in tensors' contents; else this one, now noted."""
         for other in self.launches:
             if _shape_of(other) == _shape_of(launch):
                 return other
@@ -44,7 +44,7 @@ class RecordedKernel:
 
     @property
     def us(self) -> float:
-        """The time of all launches, where those that nobody timed count as the others on average."""
+        """The time of all launches. Those that were not timed count with the mean of the timed ones."""
         timed = [launch for launch in self.launches if launch.us is not None]
         total = sum(launch.count * (launch.us or 0) for launch in timed)
         counted = sum(launch.count for launch in timed)
@@ -66,10 +66,9 @@ def values_of(data: bytes) -> bytes:
 
 
 def read_record(folder: Path) -> Record:
-    """All that the processes of a record noted. A line at the end of a file that was cut does not count.
+    """Read what all processes of a record noted. An incomplete line at the end of a file is ignored.
 
-    Raises TuningError for a folder without launches, lines that nothing of ours wrote, or two versions of a
-    kernel.
+    Raises TuningError for a folder without launches, lines in another format, or two versions of a kernel.
     """
     kernels: dict[str, RecordedKernel] = {}
     data: dict[str, bytes] = {}
@@ -77,8 +76,8 @@ def read_record(folder: Path) -> Record:
         try:
             _read_file(file, kernels, data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = f"{type(error).__name__}: {error}"
-            raise TuningError(f"{file}: is damaged, or no record of this version: {what:.150}") from None
+            problem = f"{type(error).__name__}: {error}"
+            raise TuningError(f"{file}: is damaged, or no record of this version: {problem:.150}") from None
         except OSError as error:
             raise TuningError(f"{file}: {error.strerror}") from None
     ranked = sorted((k for k in kernels.values() if k.launches), key=lambda kernel: -kernel.us)
@@ -112,7 +111,7 @@ def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, b
         elif "launch" in line:
             fields = {key: line[key] for key in ("arguments", "grids", "wrote")}
             launch = RecordedLaunch(storages=tuple(line["storages"]), **fields)
-            launches[line["launch"]] = kernels[line["kernel"]].known(launch)
+            launches[line["launch"]] = kernels[line["kernel"]].find_or_add(launch)
         else:
             counts = line["counts"]
     for number, launch in launches.items():

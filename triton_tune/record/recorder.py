@@ -34,11 +34,11 @@ from triton_tune.launch.every_autotuner import (
     run_first,
     wrap_every,
 )
-from triton_tune.launch.known_configs import OWN
+from triton_tune.launch.own_configs import OWN
 from triton_tune.launch.words import plain
 from triton_tune.record.lines import FORMAT, SUFFIX
 
-VALUES_BYTES = 1 << 20  # of integers, whose values kernels follow: up to here, all are kept
+VALUES_BYTES = 1 << 20  # integer tensors up to this size are kept whole: kernels use them as indices
 SAMPLE = 1 << 14  # elements of other tensors that are kept
 MOST_LAUNCHES = 200  # different ones of a kernel; a process counts further ones with the last
 FLUSH_S = 5.0
@@ -46,7 +46,7 @@ TIMED = range(2, 5)  # the launches, among equal ones, that are timed; the first
 
 
 def record(folder: Path) -> None:
-    """Record this process's launches from now on; each takes the first config that can be launched."""
+    """Record this process's launches from now on. Each one uses the first config that works."""
     recorder = Recorder(folder)
     wrap_every(recorder.wrap)
     os.register_at_fork(after_in_child=recorder.begin)
@@ -92,7 +92,7 @@ class Recorder:
         below, run_below = tuner.fn, getattr(tuner.fn, "run", None)
 
         def run_directly(*args: Any, **kwargs: Any) -> Any:
-            """Of `kernel.fn[grid]`, with which programs launch the config that a search has found."""
+            """The `run` of `kernel.fn`, which programs use to launch the config that a search has found."""
             assert run_below is not None
             if getattr(self._inside, "depth", 0) or kwargs.get("warmup") or "grid" not in kwargs:
                 return run_below(*args, **kwargs)
@@ -163,11 +163,11 @@ class Recorder:
                 line["grids"] = grids(tuner, kwargs["grid"], values)
             except Exception as error:  # the program needs no record
                 self._refused.add(name)
-                what = f"{type(error).__name__}: {in_one_line(error)}"
-                warnings.warn(f"{name}: no new launch is recorded: {what}", stacklevel=2)
+                problem = f"{type(error).__name__}: {in_one_line(error)}"
+                warnings.warn(f"{name}: no new launch is recorded: {problem}", stacklevel=2)
                 return launch(tuner, None, args, kwargs)
             result = launch(tuner, None, args, kwargs)
-            wrote = {n: changed_share(values[n], known) for n, known in before.items()}
+            wrote = {n: changed_share(values[n], sample) for n, sample in before.items()}
             line["wrote"] = {n: round(share, 4) for n, share in wrote.items() if share}
             self._kernels[name] += 1
             noted = _Noted(len(self._noted), getattr(tuner, "best_config", None), 1)
@@ -205,7 +205,7 @@ class Recorder:
         return described, [ends[s] - begins[s] for s in places], samples
 
     def _content(self, tensor: torch.Tensor, sample: torch.Tensor) -> dict[str, Any]:
-        """What a tensor holds: values that all were zero, all values, or a part of them."""
+        """Describe what a tensor holds: only zeros, all of its values, or a sample of them."""
         wide = is_wide(tensor.dtype)
         if not wide and tensor.numel() * tensor.element_size() <= VALUES_BYTES:
             sample = tensor.detach().cpu().contiguous()
@@ -256,7 +256,7 @@ def extent(tensor: torch.Tensor) -> int:
 
 
 def is_wide(dtype: torch.dtype) -> bool:
-    """Whether values are numbers to compute with, not ones that kernels may follow as addresses."""
+    """Whether the values are floating-point, so that no kernel can use them as indices."""
     return dtype.is_floating_point or dtype.is_complex
 
 
@@ -294,7 +294,7 @@ def changed_share(tensor: torch.Tensor, before: torch.Tensor) -> float:
 
 
 def _key(value: Any) -> Any:
-    """What makes a launch another one: neither floats nor what tensors hold."""
+    """The part of an argument that tells launches apart. Floats and tensors' contents do not."""
     if isinstance(value, torch.Tensor):
         return value.dtype, value.shape, value.stride(), value.data_ptr() % 16
     kind = type(value)
@@ -315,19 +315,19 @@ def _plain(value: Any) -> Any:
 
 
 def grids(tuner: Autotuner, grid: Any, values: Mapping[str, Any]) -> list[Any]:
-    """The grid of each config, in order: `[{parameters}, [x, y, z]]`; one with no parameters serves all."""
+    """The grid of each config, in order: `[{parameters}, [x, y, z]]`; just `[{}, [x, y, z]]` if all agree."""
     if not callable(grid):
         return [[{}, list(grid)]]
-    found: list[Any] = []
+    entries: list[Any] = []
     for config in tuner.configs:
-        known = {**defaults_of(function_of(tuner)), **values, **config.all_kwargs()}
-        apply_rules(tuner, known)
-        size = grid(known)
+        arguments = {**defaults_of(function_of(tuner)), **values, **config.all_kwargs()}
+        apply_rules(tuner, arguments)
+        size = grid(arguments)
         size = list(size) if isinstance(size, tuple | list) else [size]
         entry = [{name: _plain(value) for name, value in config.kwargs.items()}, [int(n) for n in size]]
-        if entry not in found:
-            found.append(entry)
-    return [[{}, found[0][1]]] if len({tuple(size) for _, size in found}) == 1 else found
+        if entry not in entries:
+            entries.append(entry)
+    return [[{}, entries[0][1]]] if len({tuple(size) for _, size in entries}) == 1 else entries
 
 
 def _synchronise() -> None:

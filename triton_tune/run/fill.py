@@ -14,7 +14,8 @@ from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.run.progress import Progress
 from triton_tune.search.check import CheckFirst
 from triton_tune.search.loop import tune
-from triton_tune.search.strategies import STRATEGIES, Strategy
+from triton_tune.search.rounds import Strategy
+from triton_tune.search.strategies import STRATEGIES
 from triton_tune.search.worth import ASKED, compared, worth
 from tuning_table import TableError, TableWriter, read_run
 from tuning_table.command_line import INTERRUPTED
@@ -49,7 +50,7 @@ class Filling:
         return [s for s in self.problem.scenarios if times.measured(s) and not times.medians(s)]
 
     def fails(self) -> bool:
-        """Whether these are more than MOST_WITHOUT of those that were measured."""
+        """Whether more than MOST_WITHOUT of the measured scenarios have no config with a time."""
         seen = sum(bool(self.times.measured(s)) for s in self.problem.scenarios)
         return len(self.without()) > MOST_WITHOUT * seen
 
@@ -203,7 +204,7 @@ def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -
 def lines_about_failing(
     scenarios: Sequence[str], summary: Mapping[str, Any], problem: SearchProblem, times: Times
 ) -> list[str]:
-    """Say in which scenarios no config has a time, and why, where that was not said before."""
+    """Say in which scenarios no config has a time, and why unless the summary has said so already."""
     (reason, _), *_ = Counter(times.failures(scenarios)).most_common()
     of_all = f"of {summary['scenarios']} scenarios"
     untried = [s for s in scenarios if len(times.measured(s)) < len(problem.candidates[s])]
@@ -226,14 +227,14 @@ def lines_about_worth(summary: Mapping[str, Any], problem: SearchProblem, times:
         lines.append(f"{len(alone)} scenarios have one config only, so a build leaves them out: {named}")
     if summary["finished"]:
         return lines
-    if (found := worth(problem, times)) is None:
+    if (value := worth(problem, times)) is None:
         return [*lines, "too few scenarios compare configs to tell what a module would be worth"]
     measured, seconds = summary["cells_measured"], summary["seconds"]
     more = (problem.possible - measured) * seconds / measured
     return [
         *lines,
-        f"expect {found.choice:.2f}x the best times of a module, and {found.single:.2f}x of the best single "
-        f"config: so do choices in each of {found.compared} scenarios by the {ASKED} nearest others",
-        f"half of these scenarios would give {found.by_half:.2f}x; at the rate so far, all other cells would "
+        f"expect {value.choice:.2f}x the best times of a module, and {value.single:.2f}x of the best single "
+        f"config: so do choices in each of {value.compared} scenarios by the {ASKED} nearest others",
+        f"half of these scenarios would give {value.by_half:.2f}x; at the rate so far, all other cells would "
         f"take {more:.0f} s more at most",
     ]

@@ -22,12 +22,12 @@ DUE = 0.1  # of the time: a full run is due for stale choices that carry more, a
 
 @dataclass(frozen=True)
 class Answer:
-    """What the repeats of a scenario tell of the choice there."""
+    """What the repeats of a scenario say about the choice there."""
 
     chosen: str
     drift: float  # its time now over that in the table
     lost: tuple[float, ...]  # by repeat: how much further it is behind its best rival than in the table
-    why: str  # it is stale, if it is
+    why: str  # a line that explains why it is stale, if it is
 
 
 def recheck(
@@ -44,8 +44,8 @@ def recheck(
     noise = float(recorded.header.provenance.get("summary", {}).get("noise_p90", 0.0))
     margin = max(LEAST_MARGIN, 2 * noise)
     if margin > MOST_MARGIN:
-        what = f"the noise_p90 of {noise:.0%} in its run.yaml hides differences up to {margin:.0%}"
-        raise TuningError(f"nothing can be said about the table: {what}; measure it again")
+        why = f"the noise_p90 of {noise:.0%} in its run.yaml hides differences up to {margin:.0%}"
+        raise TuningError(f"nothing can be said about the table: {why}; measure it again")
     times = Times(recorded.visits)
     medians = {
         s: {config: time for config, time in times.medians(s).items() if config in problem.configs}
@@ -71,8 +71,8 @@ def recheck(
     ]
     if drifts := [answer.drift for answer in answers if answer.drift < math.inf]:
         lines.append(f"choices take {geometric_mean(drifts):.2f}x the table's times (geometric mean)")
-    found, stale = _report(carried, answers, margin)
-    return [*lines, *found], stale
+    verdicts, stale = _report(carried, answers, margin)
+    return [*lines, *verdicts], stale
 
 
 def _visits(
@@ -81,9 +81,9 @@ def _visits(
     rows: Mapping[str, list[str]],
     carried: Mapping[str, float],
 ) -> list[PlannedVisit]:
-    """Where to look: at each choice, more often if it carries more time, in scenarios near other choices.
+    """The visits to make: more for choices that carry more time, in scenarios near other choices.
 
-    The first config of a visit is the choice, the others were the fastest beside it.
+    The first config of a visit is the choice; the others were its fastest rivals.
     """
     counts = dict.fromkeys(rows, 0)
     for _ in range(SCENARIOS):
@@ -105,7 +105,7 @@ def _visits(
 
 
 def _ask(
-    bench: Bench, asked: Sequence[PlannedVisit], then: Mapping[str, Mapping[str, float]]
+    bench: Bench, asked: Sequence[PlannedVisit], medians: Mapping[str, Mapping[str, float]]
 ) -> list[Answer]:
     """Time choices and rivals again. Visits for which there was no time have no answer."""
     start = bench.clock()
@@ -118,12 +118,12 @@ def _ask(
         for done, visit in enumerate(bench.measure(compiled, start + SECONDS), start=1):
             now.setdefault(visit.scenario, []).append(visit.cells)
             progress.advance(done)
-    answers = (_answer(visit, now.get(visit.scenario, []), then[visit.scenario]) for visit in asked)
+    answers = (_answer(visit, now.get(visit.scenario, []), medians[visit.scenario]) for visit in asked)
     return [answer for answer in answers if answer is not None]
 
 
 def _answer(
-    asked: PlannedVisit, repeats: Sequence[Mapping[str, Cell]], then: Mapping[str, float]
+    asked: PlannedVisit, repeats: Sequence[Mapping[str, Cell]], medians: Mapping[str, float]
 ) -> Answer | None:
     (chosen, *rivals), place = asked.configs, f"in {asked.scenario}"
     lost, drifts = [], []
@@ -137,14 +137,14 @@ def _answer(
         working = {c: time for c in tried if isinstance(time := cells[c], float)}
         for config, time in working.items():
             ratios.setdefault(config, []).append(cell / time)
-        before = max(1.0, then[chosen] / min(then[c] for c in tried))
+        before = max(1.0, medians[chosen] / min(medians[c] for c in tried))
         lost.append(max(1.0, cell / min(working.values(), default=cell)) / before)
-        drifts.append(cell / then[chosen])
+        drifts.append(cell / medians[chosen])
     if not lost:
         return None
     best = max(ratios, key=lambda c: median(ratios[c]), default=chosen)
-    now = median(ratios.get(best, [1.0]))
-    why = f"{place} {best} is {now:.2f}x as fast now, and was {then[chosen] / then[best]:.2f}x"
+    ratio = median(ratios.get(best, [1.0]))
+    why = f"{place} {best} is {ratio:.2f}x as fast now, and was {medians[chosen] / medians[best]:.2f}x"
     return Answer(chosen, median(drifts), tuple(lost), why)
 
 
@@ -157,12 +157,12 @@ def _report(carried: Mapping[str, float], answers: Sequence[Answer], margin: flo
     lines = []
     shares: dict[str, list[float]] = {"stale": [], "unsure": [], "sure": []}
     for config in sorted(of_config, key=share.__getitem__, reverse=True):
-        found = of_config[config]
-        whys = [f"       {answer.why}" for answer in found if min(answer.lost) > 1 + margin]
-        sure = all(max(answer.lost) <= 1 + margin for answer in found)
+        of_choice = of_config[config]
+        whys = [f"       {answer.why}" for answer in of_choice if min(answer.lost) > 1 + margin]
+        sure = all(max(answer.lost) <= 1 + margin for answer in of_choice)
         word = "stale" if whys else "sure" if sure else "unsure"
         shares[word].append(share[config])
-        lines += [f"{word:7}{config}, {share[config]:.0%} of the time, {len(found)} checked", *whys]
+        lines += [f"{word:7}{config}, {share[config]:.0%} of the time, {len(of_choice)} checked", *whys]
     left = [share[config] for config in share if config not in of_config]
     if left:
         lines.append(f"{len(left)} more configs, {sum(left):.0%} of the time, not checked")

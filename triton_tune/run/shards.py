@@ -33,16 +33,16 @@ def shard_from(text: str) -> Shard:
     match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
     shard = Shard(int(match[1]), int(match[2])) if match else Shard(0, 0)
     if not 1 <= shard.index <= shard.count:
-        what = f"{text!r:.40} is no shard: write 1/8 for the first of eight, up to 8/8"
-        raise argparse.ArgumentTypeError(what)
+        problem = f"{text!r:.40} is no shard: write 1/8 for the first of eight, up to 8/8"
+        raise argparse.ArgumentTypeError(problem)
     return shard
 
 
 def problem_of_shard(problem: SearchProblem, shard: Shard | None) -> SearchProblem:
-    """The problem with this shard's scenarios alone, None the whole of it; shards take about equally long.
+    """The problem reduced to this shard's scenarios (None: unchanged). Shards take about equally long.
 
-    Scenarios of a shape stay together where they can, so that few hosts compile the same kernels. All shards
-    of a problem have each scenario once. Raises TuningError for more shards than scenarios.
+    Scenarios of one shape stay together where possible, so that few hosts compile the same kernels. Each
+    scenario is in exactly one shard. Raises TuningError for more shards than scenarios.
     """
     if shard is None:
         return problem

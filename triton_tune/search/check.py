@@ -2,7 +2,7 @@
 
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.search.neighbours import Distances
-from triton_tune.search.strategies import CHECKED_CONFIGS, Round, Strategy
+from triton_tune.search.rounds import CHECKED_CONFIGS, Round, Strategy
 
 CHECKED = 2  # scenarios
 CHECK_SHARE = 0.25  # checking ends at this share of the budget

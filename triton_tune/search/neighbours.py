@@ -22,29 +22,29 @@ class Distances:
 
     def matrix(self, scenarios: Sequence[str], others: Sequence[str]) -> Floats:
         columns = self._columns(others)
-        found = np.empty((len(scenarios), len(others)))
+        distances = np.empty((len(scenarios), len(others)))
         for row, scenario in enumerate(scenarios):
-            found[row] = self._row(scenario)[columns]
-        return found
+            distances[row] = self._row(scenario)[columns]
+        return distances
 
-    def representatives(self, scenarios: Sequence[str], count: int, known: Sequence[str] = ()) -> list[str]:
-        """Choose `count` scenarios so that each of `scenarios` has one of them, or of `known`, near it.
+    def representatives(self, scenarios: Sequence[str], count: int, preset: Sequence[str] = ()) -> list[str]:
+        """Choose `count` scenarios so that each of `scenarios` is near one of them or of `preset`.
 
-        If none is known, the first is the one nearest to the mean. Each other one is that which most shortens
-        the distances to the nearest chosen one, summed over all scenarios: a greedy k-median. As a saving
-        only shrinks while others are chosen, few are computed again: Minoux, Accelerated greedy algorithms,
-        1978.
+        If `preset` is empty, the first is the scenario nearest to the mean. Each further one is the scenario
+        that most reduces the distances to the nearest chosen one, summed over all scenarios: a greedy
+        k-median. A candidate's saving can only shrink as others are chosen, so few are computed again
+        (Minoux, Accelerated greedy algorithms, 1978).
         """
-        without = set(known)
+        without = set(preset)
         left = [scenario for scenario in scenarios if scenario not in without]
         columns = self._columns(left)
         chosen: list[str] = []
-        if left and not known and count:
+        if left and not preset and count:
             points = self._points[columns]
             chosen.append(left.pop(int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())))
             columns = self._columns(left)
         gaps = np.full(len(left), math.inf)
-        for scenario in (*known, *chosen):
+        for scenario in (*preset, *chosen):
             np.minimum(gaps, self._row(scenario)[columns], out=gaps)
 
         def minus_saving(place: int) -> tuple[float, int]:
@@ -72,6 +72,6 @@ class Distances:
 
 
 def _point(features: Mapping[str, int], likeness: Likeness) -> tuple[float, ...]:
-    known = likeness.derive(features)
-    weights = dict.fromkeys(known, 1.0) if likeness.weights is None else likeness.weights
-    return tuple(weight * math.log2(max(1, known.get(name, 1))) for name, weight in weights.items())
+    derived = likeness.derive(features)
+    weights = dict.fromkeys(derived, 1.0) if likeness.weights is None else likeness.weights
+    return tuple(weight * math.log2(max(1, derived.get(name, 1))) for name, weight in weights.items())

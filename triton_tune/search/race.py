@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey, Times
 from triton_tune.search.neighbours import Distances
-from triton_tune.search.strategies import CHECKED_CONFIGS, Round
+from triton_tune.search.rounds import CHECKED_CONFIGS, Round
 
 REPEATS = 2
 FIRST_ROUND = 2  # scenarios that are swept; few, as all their configs are compiled first
@@ -49,9 +49,9 @@ FULL = RaceRules(explore=(sys.maxsize, sys.maxsize), hopeless=math.inf, again=1.
 class Race:
     """Sweeps a few scenarios that stand for all, and times a portfolio of configs chosen there everywhere.
 
-    With the time that is left, it sweeps those of the other scenarios that stand for most, and the portfolio
-    grows. It ends early if no config is left that might win. Whenever a budget ends, what was measured
-    compares configs: a scenario has all those that are not hopeless, or the portfolio, or no time at all.
+    With the remaining time, it sweeps the other scenarios that represent most of the rest, and the portfolio
+    grows. It ends early if no config is left that might win. Whenever the budget ends, the table compares
+    configs: each scenario has times of all configs that are not hopeless, of the portfolio, or none at all.
     """
 
     def __init__(self, problem: SearchProblem, rules: RaceRules | None = None) -> None:
@@ -137,11 +137,11 @@ class Race:
         families: dict[ShapeKey, list[int]] = {}
         for number, scenario in enumerate(self._scenarios):
             families.setdefault(self._problem.family(scenario), []).append(number)
-        found = []
+        nearest = []
         for members in map(np.array, families.values()):
             between = self._between[np.ix_(members, members)]
-            found.append((members, members[between.argsort(axis=1, kind="stable")]))
-        return found
+            nearest.append((members, members[between.argsort(axis=1, kind="stable")]))
+        return nearest
 
     def _hopeless(self, untried: Mask) -> Mask:
         """Which untried configs were slow or failed wherever this family's nearest scenarios tried them."""
@@ -153,16 +153,16 @@ class Race:
         for members, everyone in self._families:
             nearest = everyone[visited[everyone]].reshape(len(members), -1)
             rows, configs = np.nonzero(untried[members])  # the cells that ask the neighbours
-            found = np.zeros(len(rows), dtype=np.intp)  # neighbours that tried the config
+            num_tried = np.zeros(len(rows), dtype=np.intp)  # neighbours that tried the config
             for rank in range(0, nearest.shape[1], ASKED_AT_ONCE):
                 asked = nearest[rows, rank : rank + ASKED_AT_ONCE], configs[:, None]
-                order = found[:, None] + tried[asked].cumsum(axis=1)
+                order = num_tried[:, None] + tried[asked].cumsum(axis=1)
                 promising = (fast[asked] & (order <= enough)).any(axis=1)
-                found = order[:, -1]
-                slow = ~promising & (found >= enough)
+                num_tried = order[:, -1]
+                slow = ~promising & (num_tried >= enough)
                 hopeless[members[rows[slow]], configs[slow]] = True
                 left = ~promising & ~slow
-                rows, configs, found = rows[left], configs[left], found[left]
+                rows, configs, num_tried = rows[left], configs[left], num_tried[left]
         return hopeless
 
     def _weights(self, swept: Rows) -> npt.NDArray[np.float64]:
@@ -192,7 +192,7 @@ class Seen:
         shape = len(self.scenarios), len(self.configs)
         self.candidates = np.zeros(shape, dtype=bool)
         for row, scenario in enumerate(self.scenarios):
-            self.candidates[row, self._known(problem.candidates[scenario])] = True
+            self.candidates[row, self._columns_of(problem.candidates[scenario])] = True
         self.repeats = np.zeros(shape, dtype=np.int32)
         self.slowdowns = np.full(shape, ABSENT)  # ABSENT also for configs that failed
         self.has_time = np.zeros(len(self.scenarios), dtype=bool)
@@ -207,12 +207,12 @@ class Seen:
             self.has_time[row] = bool(slowdowns)
             self.repeats[row], self.slowdowns[row] = 0, ABSENT
             measured = times.measured(scenario)
-            columns = self._known(measured)
+            columns = self._columns_of(measured)
             tried = [self.configs[column] for column in columns]
             self.repeats[row, columns] = [len(measured[config]) for config in tried]
             self.slowdowns[row, columns] = [slowdowns.get(config, ABSENT) for config in tried]
 
-    def _known(self, configs: Iterable[str]) -> list[int]:
+    def _columns_of(self, configs: Iterable[str]) -> list[int]:
         return [self._columns[config] for config in configs if config in self._columns]
 
 

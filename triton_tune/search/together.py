@@ -1,19 +1,20 @@
-"""One search of many kernels, in rounds of visits to those that have had least for the time they take."""
+"""One search for many kernels, in rounds that favour those measured least for the time that they take."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.search.check import CheckFirst
-from triton_tune.search.strategies import STRATEGIES, Round
+from triton_tune.search.rounds import Round
+from triton_tune.search.strategies import STRATEGIES
 from tuning_table.table import Visit
 
-CELLS_A_ROUND = 256  # or fewer, if what was measured so far tells that time ends before
+CELLS_PER_ROUND = 256  # or fewer, if the budget would end earlier at this run's pace
 BETWEEN = ":"  # a kernel's name and a scenario's id, neither of which has one
 
 
 class Together:
-    """Follows a strategy for each kernel, in rounds of the kernels that have had least for their weight.
+    """Follows a strategy for each kernel, in rounds that favour kernels measured least for their weight.
 
     times: by kernel. weights: shares of the launches' time. spent: the used share of the budget. gave_up: why
     kernels ended early, by kernel.
@@ -79,8 +80,8 @@ class Together:
         """
         cells = self._measured() - self._cells
         if not cells:
-            return CELLS_A_ROUND
-        return min(CELLS_A_ROUND, cells * (1 - spent) / max(spent - self._spent, 1e-9))
+            return CELLS_PER_ROUND
+        return min(CELLS_PER_ROUND, cells * (1 - spent) / max(spent - self._spent, 1e-9))
 
     def _had(self, name: str) -> tuple[bool, float]:
         """How much was measured of a kernel for its weight; those that have nothing yet come first."""

@@ -1,4 +1,4 @@
-"""What a table's times are worth: how well they tell what to launch where nothing was timed."""
+"""What a table's times are worth: how well they predict what to launch where nothing was timed."""
 
 import math
 import random

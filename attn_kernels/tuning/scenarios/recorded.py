@@ -67,7 +67,7 @@ def read_counted(path: Path, in_parts: bool = False) -> dict[Scenario, int]:
             counts[kept] = counts.get(kept, 0) + record.get("count", 1)
     if not counts:
         only = " but those of captured graphs" if lines else ""
-        raise TuningError(f"{path}: holds no batch{only}; write one JSON object a line")
+        raise TuningError(f"{path}: holds no batch{only}; write one JSON object per line")
     return counts
 
 
@@ -88,31 +88,31 @@ def outside(
 ) -> list[str]:
     """Lines about the batches outside of a table, the most frequent first.
 
-    A batch lies outside if no scenario of the table has its shape: heads, head size, page size, size of a
-    cache's element. It also does if a length is below or above those of all scenarios of its shape.
-    Raises TuningError for a table of other features than `features_of`, and TableError.
+    A batch lies outside if no scenario of the table has its shape (heads, head size, page size, bytes of a
+    cache element), or if one of its lengths is below or above those of all scenarios of its shape.
+    Raises TuningError for a table with other features than `features_of` gives, and TableError.
     """
     run = read_run(table)
     shapes: dict[tuple[int, ...], list[dict[str, int]]] = {}
     for values in run.scenarios.values():
         row = dict(zip(run.header.features, values, strict=True))
         shapes.setdefault(_shape_key(row), []).append(row)
-    found: list[tuple[int, str]] = []
+    beyond: list[tuple[int, str]] = []
     for scenario, count in counts.items():
         features = features_of(scenario.batch)
         if tuple(features) != tuple(run.header.features):
             raise TuningError(f"{table}: a table of another kernel than --kernel names")
         why = _why_outside(features, shapes.get(_shape_key(features), []))
         if why:
-            found.append((count, f"{scenario.id}: {why}"))
-    found.sort(key=lambda entry: -entry[0])
-    total, lost = sum(counts.values()), sum(count for count, _ in found)
+            beyond.append((count, f"{scenario.id}: {why}"))
+    beyond.sort(key=lambda entry: -entry[0])
+    total, lost = sum(counts.values()), sum(count for count, _ in beyond)
     lines = [
-        f"{lost} of {total} plans ({100 * lost / total:.1f}%), {len(found)} of {len(counts)} recorded "
+        f"{lost} of {total} plans ({100 * lost / total:.1f}%), {len(beyond)} of {len(counts)} recorded "
         f"batches, lie outside of {table}",
-        *(f"{count:10} plans  {text}" for count, text in found[:MOST_LINES]),
+        *(f"{count:10} plans  {text}" for count, text in beyond[:MOST_LINES]),
     ]
-    return lines if len(found) <= MOST_LINES else [*lines, f"and {len(found) - MOST_LINES} batches more"]
+    return lines if len(beyond) <= MOST_LINES else [*lines, f"and {len(beyond) - MOST_LINES} batches more"]
 
 
 def _shape_key(features: Mapping[str, int]) -> tuple[int, ...]:
@@ -157,7 +157,7 @@ def _parse(raw: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text (byte {error.start + 1} of the line)") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at column {error.colno}; write one object a line") from None
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}; one object per line") from None
     if not isinstance(record, dict):
         raise TypeError('not a JSON object; write {"query_lens": [...], "context_lens": [...], ...}')
     for key in record:

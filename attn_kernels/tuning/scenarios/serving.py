@@ -74,7 +74,7 @@ SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(32, 8, 128), scores=ScoreOptions(window=4 * K)): 20,  # Mistral
     Shape(HeadLayout(16, 8, 256), scores=ScoreOptions(window=4 * K, softcap=50.0)): 20,  # Gemma-2-9B
 }
-# These, too, but drawn by themselves: the scenarios of the shapes above stay as tables know them.
+# Also of `serving`, but drawn separately, so that the scenarios of the shapes above stay as tables have them.
 WIDE_SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(16, 2, 512)): 24,  # global layers of Gemma-4-26B-A4B
     Shape(HeadLayout(32, 4, 512), cache_dtype=FP8): 16,  # of Gemma-4-31B
@@ -287,7 +287,7 @@ def draw(
 
 
 def drawn_from(name: str, *groups: Mapping[Shape, int]) -> Callable[[int], tuple[Scenario, ...]]:
-    """A set that has each shape's number of scenarios, by its seed. No group changes what others draw."""
+    """A function that draws each shape's number of scenarios from a seed. Groups are drawn separately."""
 
     def drawn(seed: int) -> tuple[Scenario, ...]:
         sets = (draw(name, seed, sum(shapes.values()), shapes) for shapes in groups)

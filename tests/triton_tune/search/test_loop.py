@@ -7,7 +7,8 @@ from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, Times
 from triton_tune.search.loop import COMPILE_SHARE, tune
 from triton_tune.search.race import Race
-from triton_tune.search.strategies import Round, Strategy, full
+from triton_tune.search.rounds import Round, Strategy
+from triton_tune.search.strategies import full
 from tuning_table.table import Visit
 
 THERE = surface(noise=0.05)

@@ -12,7 +12,8 @@ from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.search.loop import tune
 from triton_tune.search.neighbours import Distances
 from triton_tune.search.race import FULL, REPEATS, Race, RaceRules
-from triton_tune.search.strategies import Strategy, full
+from triton_tune.search.rounds import Strategy
+from triton_tune.search.strategies import full
 from tuning_table.table import Visit
 
 QUICK = RaceRules(explore=(2, 8), refine=2, neighbours=2, portfolio_size=(2, 4))

@@ -1,4 +1,4 @@
-"""A kernel's own configs: what a generated config adds to a launch, and which ones a rule leaves out."""
+"""A kernel's own configs: how a generated config is launched, and which configs a pruning rule excludes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class ConfigLaunch:
 
 
 @dataclass(frozen=True)
-class KnownConfigs:
+class OwnConfigs:
     """The configs of a kernel's `@triton.autotune`; none without it."""
 
     kernel: str
@@ -38,9 +38,9 @@ class KnownConfigs:
         """
         set_values = {n: self.literals.get(n, {}).get(v, v) for n, v in _numbers(config).items()}
         keywords = {name: value for name, value in set_values.items() if value is not ...}
-        known = self._equal(config)
-        if known is not None:
-            return ConfigLaunch(known.all_kwargs(), known.pre_hook, known)
+        equal = self._equal(config)
+        if equal is not None:
+            return ConfigLaunch(equal.all_kwargs(), equal.pre_hook, equal)
         if self.autotuner is not None and any(other.pre_hook for other in self.autotuner.configs):
             raise ValueError(
                 f"{self.kernel}: {config} is no config of @triton.autotune, whose configs have a pre_hook: "
@@ -59,27 +59,27 @@ class KnownConfigs:
         given = dict(zip(self.autotuner.arg_names, args, strict=False))
         kept = list(self.autotuner.early_config_prune(list(self.autotuner.configs), given, **kwargs))
         for config in (chosen, fallback):
-            known = self._equal(config)
-            if known is None or not kept or known in kept:
+            own_config = self._equal(config)
+            if own_config is None or not kept or own_config in kept:
                 return config
         names = [name for name in fallback._fields if name != "variant"]
-        for known in kept:
-            numbers = {name: self._number(known, name) for name in names}
+        for own_config in kept:
+            numbers = {name: self._number(own_config, name) for name in names}
             if None not in numbers.values():
                 return fallback._replace(**numbers)
         return chosen
 
     def _equal(self, config: Any) -> Any:
-        for known in self.autotuner.configs if self.autotuner is not None else ():
-            if all(self._number(known, name) == value for name, value in _numbers(config).items()):
-                return known
+        for own_config in self.autotuner.configs if self.autotuner is not None else ():
+            if all(self._number(own_config, name) == value for name, value in _numbers(config).items()):
+                return own_config
         return None
 
-    def _number(self, known: Any, name: str) -> int | None:
+    def _number(self, config: Any, name: str) -> int | None:
         """The integer that a generated config has for a parameter of the autotuner's; None if it has none."""
         literals = self.literals.get(name, {})
         default = ... if ... in literals.values() else self.defaults.get(name, ...)
-        value = known.all_kwargs().get(name, default)
+        value = config.all_kwargs().get(name, default)
         for number, literal in literals.items():
             if type(literal) is type(value) and literal == value:
                 return number
