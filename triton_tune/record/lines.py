@@ -36,8 +36,9 @@ class RecordedKernel:
 
     def find_or_add(self, launch: RecordedLaunch) -> RecordedLaunch:
         """The noted launch that differs from this one only in tensors' contents; else this one, now noted."""
+        shape = _shape_of(launch)
         for other in self.launches:
-            if _shape_of(other) == _shape_of(launch):
+            if _shape_of(other) == shape:
                 return other
         self.launches.append(launch)
         return launch
