@@ -91,16 +91,17 @@ def compile_heuristic(
     """One problem's heuristic: fitted from the previous one, and cross-validated."""
     previous = None if fresh else lock.previous(problem)
     kept = previous if isinstance(previous, Heuristic) else None
-    folds = (*folds_of(problem), *group_folds(problem))
-    tasks = [(problem, kept), *((problem.rows(fold.train), None) for fold in folds)]
+    folds, groups = folds_of(problem), group_folds(problem)
+    tasks = [(problem, kept), *((problem.rows(fold.train), None) for fold in (*folds, *groups))]
     (fitted, origin), *others = parallel_map(
         f"rows of {problem}", call, [partial(refit, part, before) for part, before in tasks]
     )
-    if failing := Score.of(problem, fitted).quality.failed:  # no rows within the budget avoid it
+    score = Score.of(problem, fitted)
+    if failing := score.quality.failed:  # no rows within the budget avoid it
         what = f"{failing} scenarios would get a config that failed: too few rows"
         raise InputError(problem.table.folder, f"{problem.kernel.name}: {what}")
-    evaluation = evaluate(problem, [heuristic for heuristic, _ in others])
+    evaluation = evaluate(problem, folds, groups, [heuristic for heuristic, _ in others])
     why = previous if isinstance(previous, str) else None
     if kept is not None and origin is Origin.FRESH:
         why = "a fresh fit is more than 0.5% faster by this table"
-    return DeviceHeuristic(problem, with_comments(fitted, problem), origin, evaluation, why)
+    return DeviceHeuristic(problem, with_comments(fitted, score), score, origin, evaluation, why)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.crossval.folds import Evaluation
+from treegen.crossval.score import Score
 from treegen.fit.fit import Origin
 
 
@@ -17,6 +18,7 @@ class DeviceHeuristic:
 
     problem: Problem
     heuristic: Heuristic
+    score: Score
     origin: Origin
     evaluation: Evaluation | None  # held-out figures of fresh fits; None for a small table
     why_fresh: str | None = None  # why there were rows that could not be kept

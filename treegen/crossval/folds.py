@@ -106,20 +106,21 @@ def standard_error(cost: Ints, group: Ints) -> float:
 
 def cross_validate(problem: Problem, fit: Callable[[Problem], Heuristic]) -> Evaluation | None:
     """Held-out figures of a way to fit; None for fewer than ten scenarios, or copies of one."""
-    folds = (*folds_of(problem), *group_folds(problem))
-    return evaluate(problem, [fit(problem.rows(fold.train)) for fold in folds])
+    folds, groups = folds_of(problem), group_folds(problem)
+    return evaluate(problem, folds, groups, [fit(problem.rows(fold.train)) for fold in (*folds, *groups)])
 
 
-def evaluate(problem: Problem, fits: Sequence[Heuristic]) -> Evaluation | None:
+def evaluate(
+    problem: Problem, folds: Sequence[Fold], groups: Sequence[Fold], fits: Sequence[Heuristic]
+) -> Evaluation | None:
     """Held-out figures of our fits and of a classifier; None where `cross_validate` has none.
 
-    fits: to the training scenarios of the folds of scenarios, then to those of the folds of groups.
+    folds, groups: as of `folds_of` and `group_folds`. fits: to the training scenarios of both, in this order.
 
     The classifier is scikit-learn's DecisionTreeClassifier, trained on the winners. It may ask about the same
     features, and has as many leaves as our fit of that fold has cells. It breaks ties at random, so its
     figures are means over seeds.
     """
-    folds, groups = folds_of(problem), group_folds(problem)
     if not folds or len(problem.cost) < 2 * FOLDS:
         return None
     tests = [problem.rows(fold.test) for fold in (*folds, *groups)]

@@ -188,9 +188,9 @@ class Score:
             yield tuple(place), np.flatnonzero(which.ravel() == number)
 
 
-def with_comments(heuristic: Heuristic, problem: Problem) -> Heuristic:
-    """The heuristic with a comment at each row: how good it is by the table."""
-    found = Score.of(problem, heuristic).rows()
+def with_comments(heuristic: Heuristic, score: Score) -> Heuristic:
+    """The heuristic with a comment at each row: its score there."""
+    found = score.rows()
     return Heuristic(
         tuple(
             replace(

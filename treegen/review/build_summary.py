@@ -11,7 +11,7 @@ from treegen.core.problem import Problem
 from treegen.core.table import Cells, needless
 from treegen.crossval.built import DeviceHeuristic
 from treegen.crossval.folds import HeldOut
-from treegen.crossval.score import Quality, Score
+from treegen.crossval.score import Quality
 from treegen.review.printing import counted, grid, left_out_words, plain_console
 
 _LEFT = ("device", "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
@@ -40,9 +40,9 @@ def show_heuristics(heuristics: Sequence[DeviceHeuristic]) -> None:
 
 def _qualities(found: DeviceHeuristic) -> list[Quality]:
     """Fitted, held-out, and held-out groups, as far as there are any."""
-    evaluation, fitted = found.evaluation, Score.of(found.problem, found.heuristic).quality
+    evaluation = found.evaluation
     held_out = [evaluation.folds, evaluation.groups] if evaluation else []
-    return [fitted, *(each.quality for each in held_out if each)]
+    return [found.score.quality, *(each.quality for each in held_out if each)]
 
 
 def _is_weak(found: DeviceHeuristic) -> bool:
@@ -55,7 +55,7 @@ def _of_all(heuristics: Sequence[DeviceHeuristic]) -> str:
     rows = sum(len(regime.rows) for found in heuristics for regime in found.heuristic.regimes)
     scenarios = sum(len(found.problem.table.scenarios) for found in heuristics)
     words = f"{modules}, {counted(scenarios, 'scenario')}, {counted(rows, 'row')}"
-    timed = [each.slowdown for found in heuristics for each in _qualities(found)[:1] if each.slowdown]
+    timed = [slowdown for found in heuristics if (slowdown := found.score.quality.slowdown)]
     fitted = f"; fitted {geometric_mean(timed):.3f} on average, at worst {max(timed):.3f}" if timed else ""
     weak = sum(map(_is_weak, heuristics))
     above = f"{weak} above {WEAK}, or with untimed choices, are shown" if weak else f"none above {WEAK}"
@@ -72,7 +72,7 @@ def _row(found: DeviceHeuristic) -> dict[str, str]:
         "rows": str(sum(len(regime.rows) for regime in found.heuristic.regimes)),
         "configs": str(len(found.heuristic.configs)),
         "origin": found.origin,
-        "fitted": _figure(Score.of(problem, found.heuristic).quality),
+        "fitted": _figure(found.score.quality),
         "held-out": held_out_words(evaluation.folds) if evaluation else "few scenarios",
         "groups held-out": held_out_words(groups) if groups else "one group" if evaluation else "",
         "scikit-learn": _figure(evaluation.classifier) if evaluation else "",

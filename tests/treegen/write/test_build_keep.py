@@ -28,7 +28,6 @@ from treegen_builders import (
 from treegen_strategies import examples
 
 import treegen.build
-import treegen.crossval.folds
 from treegen.core.problem import Problem
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
@@ -43,8 +42,7 @@ MUCH, LITTLE = 0.03, 0.01
 @pytest.fixture(autouse=True)
 def _without_held_out_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit no folds: they give figures to print, and change no row."""
-    for module in (treegen.build, treegen.crossval.folds):
-        monkeypatch.setattr(module, "folds_of", lambda problem: ())
+    monkeypatch.setattr(treegen.build, "folds_of", lambda problem: ())
 
 
 def _times(shape: Row) -> list[float]:
