@@ -42,6 +42,13 @@ def device_from(name: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
+def parser_of(doc: str | None, prog: str) -> argparse.ArgumentParser:
+    """The parser of a command that its module's text describes."""
+    return argparse.ArgumentParser(
+        prog=prog, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def add_device_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command that compiles and launches kernels."""
     parser.add_argument("--device", default="cuda", help=DEVICE_HELP)
