@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import triton
@@ -26,6 +26,18 @@ def stop(message: str) -> NoReturn:
     """Print one line to stderr and exit with code 2, for wrong use."""
     print(message, file=sys.stderr)
     raise SystemExit(2)
+
+
+def pyplot_or_stop() -> Any:
+    """Matplotlib's pyplot, which draws into files alone."""
+    try:
+        import matplotlib
+    except ImportError:
+        stop("matplotlib is not installed: pip install '.[report]'")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
 
 
 def device_from(name: str) -> torch.device:

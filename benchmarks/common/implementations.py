@@ -2,7 +2,8 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +14,8 @@ from torch.nn.attention.bias import causal_lower_right
 
 from attn_kernels import Config, Plan
 from attn_kernels.core.errors import brief
-from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for
+from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for, stand_in
 from triton_tune.bench.timing import Launch
 
 PEERS_FOLDER = Path(__file__).resolve().parents[2] / ".peers"
@@ -177,6 +179,51 @@ def load_peers(
         except Exception as error:
             problems.append(f"{name} left out: {brief(error)}")
     return loaded, problems
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """A launch of ours over one page, which compiles what the batch needs. Only `plan` knows the kernels."""
+
+    batch: Batch
+    ours: Ours
+    cost: int = 1 << 59
+
+    @property
+    def needs(self) -> frozenset[Hashable]:
+        return frozenset({self})
+
+    def run(self, device: torch.device) -> None:
+        self.ours.prepare(stand_in(self.batch, device)).launches[0]()
+
+
+@dataclass(frozen=True)
+class PeerJob:
+    """Launches of a peer's Triton kernel over one page, for batches that share most of what it compiles for."""
+
+    batches: tuple[Batch, ...]
+    folder: Path  # holds peers.py
+    peer: str  # its function
+    cost: int = 1 << 60
+
+    @property
+    def needs(self) -> frozenset[Hashable]:
+        return frozenset((batch, self.peer) for batch in self.batches)
+
+    def run(self, device: torch.device) -> None:
+        (loaded,), _ = load_peers(self.folder, (self.peer,))
+        for batch in self.batches:
+            with suppress(NotApplicable):
+                loaded.prepare(stand_in(batch, device)).launches[0]()
+
+
+def peer_jobs(batches: Iterable[Batch], folder: Path, peer: str) -> list[PeerJob]:
+    """One job for batches that are alike, so that no two processes compile the same kernel."""
+    alike: dict[Hashable, list[Batch]] = {}
+    for batch in batches:
+        key = (batch.layout, batch.dtype, batch.cache_dtype, batch.block_size, batch.max_query_len > 1)
+        alike.setdefault(key, []).append(batch)
+    return [PeerJob(tuple(group), folder, peer) for group in alike.values()]
 
 
 FA3_UNUSED = (

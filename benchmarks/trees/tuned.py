@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common.environment import parser_of, stop
+from benchmarks.common.environment import parser_of, pyplot_or_stop, stop
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
@@ -171,12 +171,8 @@ def device_lines(first: TimedTable, second: TimedTable, modules: dict[ModuleKey,
 
 
 def draw(tables: Sequence[TimedTable], path: Path) -> None:
-    """The slowdowns in a device's tables, and below them the times; raises ImportError without matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    """The slowdowns in a device's tables, and below them the times."""
+    pyplot = pyplot_or_stop()
     kinds = np.concatenate([table.kinds for table in tables])
     best = np.concatenate([table.best for table in tables])
     is_other = np.concatenate([[table.set != "tuned"] * len(table.best) for table in tables])
@@ -247,13 +243,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in SETS:
         print(*device_lines(*(tables[device, name] for device in DEVICES), modules), sep="\n")
     if args.out:
-        try:
-            for device in DEVICES:
-                path = args.out / f"tuned_{device}.png"
-                draw([tables[device, name] for name in SETS], path)
-                print("wrote", path)
-        except ImportError:
-            stop("matplotlib is not installed: pip install '.[report]'")
+        for device in DEVICES:
+            path = args.out / f"tuned_{device}.png"
+            draw([tables[device, name] for name in SETS], path)
+            print("wrote", path)
     return 0
 
 
