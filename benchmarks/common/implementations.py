@@ -199,7 +199,7 @@ class CompileJob:
 
 @dataclass(frozen=True)
 class PeerJob:
-    """Launches of a peer's Triton kernel over one page, for batches that share most of what it compiles for."""
+    """Launches of a peer's Triton kernel over one page, for batches that share most of its kernels."""
 
     batches: tuple[Batch, ...]
     folder: Path  # holds peers.py

@@ -36,12 +36,6 @@ class GraphMaxima:
             Lengths(chunks, self.num_query_tokens, self.max_query_len, longest, chunks * longest),
         )
 
-    def largest(self, layout: HeadLayout) -> Batch:
-        """Return a batch that reaches every maximum."""
-        decodes = self.num_seqs - self.mixed
-        queries = (1,) * decodes + (self.num_query_tokens - decodes,) * self.mixed
-        return Batch(str(self), "", queries, (self.max_seq_len,) * self.num_seqs, layout)
-
     def __str__(self) -> str:
         tokens = f"+{short(self.num_query_tokens)}" if self.mixed else ""
         return f"{self.num_seqs}x{short(self.max_seq_len)}{tokens}"

@@ -176,7 +176,7 @@ def draw(tables: Sequence[TimedTable], path: Path) -> None:
     kinds = np.concatenate([table.kinds for table in tables])
     best = np.concatenate([table.best for table in tables])
     is_other = np.concatenate([[table.set != "tuned"] * len(table.best) for table in tables])
-    order = np.lexsort((best, [KINDS.index(kind) for kind in kinds]))
+    order = np.lexsort((best, np.array([KINDS.index(kind) for kind in kinds])))
     figure, (above, below) = pyplot.subplots(
         2, 1, figsize=(12.3, 9.2), sharex=True, gridspec_kw={"height_ratios": (3, 2), "hspace": 0.06}
     )
@@ -241,7 +241,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for table in tables.values():
         print(*table_lines(table), sep="\n")
     for name in SETS:
-        print(*device_lines(*(tables[device, name] for device in DEVICES), modules), sep="\n")
+        first, second = (tables[device, name] for device in DEVICES)
+        print(*device_lines(first, second, modules), sep="\n")
     if args.out:
         for device in DEVICES:
             path = args.out / f"tuned_{device}.png"
