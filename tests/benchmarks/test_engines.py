@@ -101,7 +101,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_each_engine_runs_in_its_process(tmp_path: Path, capsys, command: list[str]) -> None:
-    backends = ["--backends", "CUSTOM,BROKEN,HANGS", "--modes", "graphs", "--process-seconds", "8"]
+    backends = ["--backends", "CUSTOM,BROKEN,HANGS", "--modes", "graphs", "--process-seconds", "5"]
     assert latency.main([*command, *backends]) == 1
     printed = capsys.readouterr().out
     assert "CUSTOM_graphs: exit 0" in printed and "ValueError: no such backend" in printed
