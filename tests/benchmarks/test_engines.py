@@ -142,7 +142,6 @@ def test_engines_that_share_a_gpu_take_turns(tmp_path: Path, capsys, command: li
     ],
 )
 def test_verdict_on_tokens(case: str, margins: list[float], problems: list[str], right: bool) -> None:
-    found = {"case": case, "margins": [margins], "notes": [], "problems": problems}
-    line, fine = check_vllm.verdict(found)
+    line, fine = check_vllm.verdict(case, {"margins": [margins], "notes": [], "problems": problems})
     assert fine is right
     assert all(problem in line for problem in problems)
