@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import re
 import shlex
 import subprocess
@@ -25,7 +24,9 @@ def run(line: str, folder: Path) -> str:
     """Run a line of a shell and return what it prints. Our commands, and Python, need no new process."""
     command, _, otherwise = line.partition(" || ")
     name, *words = shlex.split(command)
-    arguments = [found for word in words for found in sorted(glob.glob(word, root_dir=folder)) or [word]]
+    arguments: list[str] = []
+    for word in words:
+        arguments += [str(path.relative_to(folder)) for path in folder.glob(word)] if "*" in word else [word]
     calls = {"triton-tune": partial(triton_tune, arguments), "treegen": partial(treegen, arguments)}
     if name == "python":
         calls[name] = code(arguments[1] if arguments[0] == "-c" else (folder / arguments[0]).read_text())

@@ -12,6 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import sklearn.ensemble
+import sklearn.model_selection  # noqa: F401
+
 
 def forked(
     call: Callable[[], Any],
@@ -37,7 +40,7 @@ def forked(
             try:
                 for descriptor in (1, 2):
                     os.dup2(output.fileno(), descriptor)
-                sys.stdout = sys.stderr = open(1, "w", closefd=False)
+                sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115
                 os.chdir(folder)
                 os.environ.update(variables or {})
                 sys.path[:0] = [str(Path().resolve()), *path]
