@@ -60,7 +60,7 @@ class LaunchBench:
         return min(timeit.repeat(call, number=number, repeat=5)) / number * 1e9
 
     def direct_and_public(self, call: Call) -> list[float]:
-        """Microseconds of direct launches, of the first after a wait, and of launches by Triton's dispatch."""
+        """Microseconds of direct launches, of the first after a wait, and by Triton's dispatch."""
         with launching("direct"):
             microseconds = [self.cpu_us(call), self.first_us(call)]
         with launching("public"):
