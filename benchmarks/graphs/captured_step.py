@@ -30,8 +30,8 @@ class ServerBuffers:
     def __init__(self, server: CaptureServer, device: torch.device, dtype: torch.dtype) -> None:
         self.server, self.device = server, device
         self.model = server.layout.model(BLOCK_SIZE, dtype)
-        layout, layers = server.layout, server.num_layers
-        self.pages = server.max_tokens // BLOCK_SIZE + server.most_seqs + 1
+        layout, layers, largest = server.layout, server.num_layers, server.largest
+        self.pages = server.max_tokens // BLOCK_SIZE + largest.num_seqs + 1
         page = (BLOCK_SIZE, layout.num_kv_heads, layout.head_size)
         affordable = POOL_BYTES // (torch.Size(page).numel() * dtype.itemsize)
         pool = max(self.pages, min(affordable, self.pages * layers))
@@ -41,18 +41,18 @@ class ServerBuffers:
             return torch.empty(shape, dtype=dtype, device=device).normal_(generator=generator)
 
         k, v = normal(pool, *page), normal(pool, *page)
-        rows = (layers, server.most_query_tokens, layout.num_query_heads, layout.head_size)
+        rows = (layers, largest.num_query_tokens, layout.num_query_heads, layout.head_size)
         q, self.out = normal(*rows), normal(*rows)
         step = (pool - self.pages) // max(1, layers - 1)
         windows = [slice(i * step, i * step + self.pages) for i in range(layers)]
         self.layers = [KVSet(q[i], k[pages], v[pages], self.out[i]) for i, pages in enumerate(windows)]
-        most = server.most_seqs
+        most = largest.num_seqs
 
         def indices(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
         self.cu_seqlens_q, self.seqused_k = indices(most + 1), indices(most)
-        self.block_table = indices(most, -(-server.longest // BLOCK_SIZE))
+        self.block_table = indices(most, -(-largest.max_seq_len // BLOCK_SIZE))
 
     def fill(self, batch: Batch, seed: int) -> None:
         """Write a batch into the index tensors; padding sequences have no query tokens and no keys."""

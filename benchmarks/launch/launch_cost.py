@@ -27,7 +27,7 @@ from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
 from attn_kernels.measure.tensors import BatchTensors, launches_of, materialise, plan_for, stand_in
 from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load_peers
-from benchmarks.launch.timing import cpu_us, first_us, launching
+from benchmarks.launch.timing import cpu_us, launching
 
 CONFIGS = {
     "qblock": Config("qblock", 16, 64),
@@ -48,7 +48,7 @@ class LaunchBench:
         full = [decode(8, 2048), decode(64, 8192), prefill(1, 2048)]
         self.batches = [self.batch(batch) for batch in ([decode(1, 16), prefill(1, 16)] if smoke else full)]
         self.cpu_us = partial(cpu_us, device=device, bursts=bursts)
-        self.first_us = partial(first_us, device=device, repeats=bursts)
+        self.first_us = partial(self.cpu_us, burst=1, lead=0)  # after the CPU waited for the GPU
 
     def batch(self, batch: Batch) -> Batch:
         """The batch, or a small layout of it for the interpreter."""
