@@ -19,7 +19,6 @@ from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_
 from triton_tune.bench.timing import Launch
 
 PEERS_FOLDER = Path(__file__).resolve().parents[2] / ".peers"
-DENSE_MEMORY_SHARE = 0.6  # of the free memory, for sdpa's dense copies
 
 
 class NotApplicable(Exception):
@@ -113,10 +112,6 @@ class Sdpa:
         n, query_len, context = batch.num_seqs, batch.query_lens[0], batch.context_lens[0]
         if batch.query_lens != (query_len,) * n or batch.context_lens != (context,) * n:
             raise NotApplicable("lengths differ")
-        if tensors.device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(tensors.device)
-            if 2 * batch.kv_bytes * len(tensors.sets) > DENSE_MEMORY_SHARE * free:
-                raise NotApplicable("no memory for dense copies")
 
         def dense(cache: torch.Tensor) -> torch.Tensor:
             pages = cache[tensors.block_table.long()].reshape(n, -1, layout.num_kv_heads, layout.head_size)

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from benchmarks.common.environment import parser_of
-from benchmarks.engines.plugins import SMALL
+from benchmarks.engines.plugins import SMALL, start_vllm
 from benchmarks.engines.vllm_folder import (
     LLAMA_3_8B,
     OURS,
@@ -143,8 +143,6 @@ def prompts_of(case: Case) -> list[list[int]]:
 
 def start(case: Case, model: Path, backend: str, **options: Any) -> Any:
     """Start an engine."""
-    from vllm import LLM
-
     arguments: dict[str, Any] = {
         "max_num_seqs": 32,
         "max_num_batched_tokens": 512,  # so that long prompts are served in parts, beside decodes
@@ -153,17 +151,7 @@ def start(case: Case, model: Path, backend: str, **options: Any) -> Any:
         "tensor_parallel_size": case.gpus,
         "disable_custom_all_reduce": case.gpus > 1,  # NCCL's is on every machine
     }
-    return LLM(
-        model=str(model),
-        load_format=SMALL,
-        skip_tokenizer_init=True,
-        generation_config="vllm",
-        dtype="bfloat16",
-        seed=0,
-        attention_config={"backend": backend},
-        max_model_len=MAX_LEN,
-        **(arguments | options),
-    )
+    return start_vllm(model, SMALL, backend, max_model_len=MAX_LEN, **(arguments | options))
 
 
 def serve(case: Case, model: Path) -> dict[str, Any]:

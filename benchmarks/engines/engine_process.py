@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.engines.plugins import LARGE
+from benchmarks.engines.plugins import LARGE, start_vllm
 
 WARM_UP_TOKENS = 2
 LIKELIEST = 5  # first tokens of a prompt that are compared
@@ -31,24 +31,6 @@ class Job:
     @property
     def name(self) -> str:
         return f"{self.backend}_{self.mode}"
-
-
-def start(job: Job) -> Any:
-    """vLLM's engine."""
-    from vllm import LLM
-
-    return LLM(
-        model=job.model,
-        load_format=LARGE,
-        skip_tokenizer_init=True,
-        dtype="bfloat16",
-        generation_config="vllm",
-        seed=0,
-        attention_config={"backend": job.backend},
-        enable_prefix_caching=False,
-        enforce_eager=job.mode == "eager",
-        **job.engine,
-    )
 
 
 def generate(
@@ -82,7 +64,8 @@ def serve(job: Job, parent: Connection) -> None:
     probabilities.
     """
     begun = time.perf_counter()
-    llm, warm = start(job), set[tuple[int, int]]()
+    options = {"enable_prefix_caching": False, "enforce_eager": job.mode == "eager", **job.engine}
+    llm, warm = start_vllm(job.model, LARGE, job.backend, **options), set[tuple[int, int]]()
     parent.send({"seconds": time.perf_counter() - begun})
     while (task := parent.recv()) is not None:
         batch, prompt = task["batch"], task["prompt"]

@@ -20,21 +20,13 @@ def likeliest_of(backend: str) -> list[list[list[float]]]:
 
 
 def rows_of(backend: str, mode: str, factor: float) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": "latency",
-            "backend": backend,
-            "mode": mode,
-            "batch": batch,
-            "prompt": prompt,
-            "output": output,
-            "seconds": [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0],
-            **({"likeliest": likeliest_of(backend)[:batch]} if output == 1 else {}),
-        }
-        for batch in (1, 2)
-        for prompt in (500, 8000)
-        for output in (1, 128, 512)
-    ]
+    head, rows = {"kind": "latency", "backend": backend, "mode": mode}, []
+    for batch, prompt, output in itertools.product((1, 2), (500, 8000), (1, 128, 512)):
+        seconds = [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0]
+        tokens = {"likeliest": likeliest_of(backend)[:batch]} if output == 1 else {}
+        sizes = {"batch": batch, "prompt": prompt, "output": output}
+        rows.append({**head, **sizes, "seconds": seconds, **tokens})
+    return rows
 
 
 def test_latency_table_has_ratios_decode_steps_and_tokens() -> None:

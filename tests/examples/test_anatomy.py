@@ -75,11 +75,8 @@ def test_the_picture_and_its_table_count_batches_that_all_computed_right(
     record = {"layout": "32/8/128", "block_size": 16, "dtype": "bfloat16", "ok": True}
     results = [
         {**record, "batch": batch, "kind": kind, "implementation": name, "time_us": time}
-        for batch, kind, scale in (
-            ("a", "decode", 1),
-            ("b", "decode", 4),
-            ("c", "mixed", 1),
-            ("d", "mixed", 1),
+        for batch, kind, scale in zip(
+            "abcd", ("decode", "decode", "mixed", "mixed"), (1, 4, 1, 1), strict=True
         )
         for name in measure.KERNELS
         for time in [{"fa3": 10.0, "ours": 10.0 * scale}.get(name, 40.0)]
