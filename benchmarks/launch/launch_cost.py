@@ -115,7 +115,8 @@ def recording(bench: LaunchBench) -> None:
         nothing = bench.ns(lambda: next(steps))
         seen = bench.ns(lambda: recorder.record(model, next(steps))) - nothing
         mixed = bench.ns(lambda: recorder.record(model, whole, parts))
-        drawn = [Lengths(*(int(2 ** draw.uniform(0, 20)) for _ in range(5))) for _ in range(200_000)]
+        many = range(1000 if bench.smoke else 200_000)
+        drawn = [Lengths(*(int(2 ** draw.uniform(0, 20)) for _ in range(5))) for _ in many]
         fresh = itertools.cycle(drawn)
         new = bench.ns(lambda: recorder.record(model, next(fresh))) - nothing
         recorder.write()
