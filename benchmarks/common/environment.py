@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 import triton
 
-from triton_tune.core.device import cache_bytes, driver_version
+from triton_tune.core.device import device_facts, driver_version
 from triton_tune.core.source import hash_of
 from tuning_table.files import replace_file
 
@@ -95,26 +95,17 @@ def source_hash() -> str:
 
 def describe(device: torch.device) -> EnvironmentFacts:
     """Return the device, driver, versions, source hash and date, for a table's head and for JSON."""
-    versions: EnvironmentFacts = {
+    facts, hip = device_facts(device), torch.version.hip
+    return {
+        "device": facts.pop("name"),
+        **facts,
+        "driver": driver_version(),
+        "runtime": f"rocm {hip}" if hip else f"cuda {torch.version.cuda}",
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "torch": torch.__version__,
         "triton": triton.__version__,
         "python": platform.python_version(),
         "source": source_hash(),
-    }
-    if device.type != "cuda":
-        return {"device": "cpu (Triton interpreter)", **versions}
-    card = torch.cuda.get_device_properties(device)
-    hip = torch.version.hip
-    return {
-        "device": card.name,
-        "arch": card.gcnArchName if hip else f"sm_{card.major}{card.minor}",
-        "multiprocessors": card.multi_processor_count,
-        "memory_gib": round(card.total_memory / 2**30, 1),
-        "cache_mib": cache_bytes(device) >> 20,
-        "driver": driver_version(),
-        "runtime": f"rocm {hip}" if hip else f"cuda {torch.version.cuda}",
-        **versions,
     }
 
 
