@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import pickle
 import sys
 from itertools import chain, repeat
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from attn_kernels import Config
 from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
 from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.roofline import Ceilings
@@ -19,7 +21,15 @@ from attn_kernels.measure.tensors import BatchTensors, materialise
 from benchmarks.attention import compare
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import Record, Records, measure_batch, ours_failed, time_ratio
-from benchmarks.common.implementations import NotApplicable, Ours, Peer, PreparedLaunches, load_peers
+from benchmarks.common.implementations import (
+    CompileJob,
+    NotApplicable,
+    Ours,
+    Peer,
+    PreparedLaunches,
+    load_peers,
+)
+from triton_tune.processes.compile_ahead import minimal, run_jobs
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
@@ -113,6 +123,9 @@ def test_both_parts_of_a_batch_are_written() -> None:
     prepared.launches[0]()
     assert check(prepared.output(0), expect(tensors)).ok
     assert prepared.config.count(" + ") == 1
+    jobs = [CompileJob(MIXED, Ours(in_parts=True)), CompileJob(MIXED, Ours(Config("qblock", 16, 16)))]
+    assert minimal(jobs) == jobs
+    assert run_jobs(pickle.loads(pickle.dumps(jobs)), CPU) == []  # as other processes get them
 
 
 def test_rivals_that_do_not_load_are_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_the_pages_state_the_figures_of_the_committed_modules(
     assert {path.name for path in tmp_path.iterdir()} == {"tuned_nvidia_h100.png", "tuned_nvidia_h200.png"}
     lines = [line for line in printed.splitlines() if line.startswith("all ")]
     found = [[float(line.split()[place]) for place in (3, 4, 5, 8, 9, 10)] for line in lines]
-    for page, rows in (("docs/tuning.md", found), ("README.md", found[1::2])):  # those of other models
+    for page, rows in (("README.md", found[1::2]), ("docs/tuning.md", found)):  # those of other models, all
         stated = re.findall(
             r"^\| \**H[12]00.* \| \**(.*?, .*?, .*?) \| (.*?, .*?, .*?) \|$",
             (REPOSITORY / page).read_text(),
@@ -49,5 +49,10 @@ def test_the_pages_state_the_figures_of_the_committed_modules(
         )
         figures = [[*map(float, ", ".join(row).replace("*", "").split(", "))] for row in stated]
         assert figures[: len(rows)] == [pytest.approx(row, abs=0.006) for row in rows]
+    best_on_other = re.findall(r"^best of .* on \S+ +(\S+)", printed, re.M)[2:]  # of other models
+    stated = re.search(
+        r"best configs take (\S+) of the best.*\n.*take (\S+) on", (REPOSITORY / page).read_text()
+    )
+    assert stated and best_on_other == [*stated.groups()]
     ids = (scenario.id for name in SETS for scenario in SETS[name](0))
     assert {id.split("-")[1].split("_")[0] for id in ids} == set(tuned.KINDS)
