@@ -75,7 +75,9 @@ def summary(cells_of_ways: Mapping[str, Sequence[Figures | str]]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    argparse.ArgumentParser(prog="benchmarks.choosers", description=__doc__).parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="benchmarks.choosers", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.parse_args(arguments)
     ways = [*WAYS, AUTOTUNER]
     try:
         with processes(2) as parallel_map:
