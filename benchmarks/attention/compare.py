@@ -21,45 +21,44 @@ from attn_kernels import Config
 from attn_kernels.core.errors import brief
 from attn_kernels.kernels.registry import check_config
 from attn_kernels.measure.batches import HeadLayout
-from attn_kernels.tuning.measuring import CompileJob
-from attn_kernels.tuning.scenarios.scenario import shape_of
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import (
     ONE_SPLIT,
     RIVALS,
     Record,
     Records,
-    Settings,
     measure_batch,
     measure_ceilings,
     ours_failed,
     time_ratio,
 )
 from benchmarks.common import environment
-from benchmarks.common.compile_jobs import TRITON_PEERS, PlanJob, chosen, vllm_jobs
 from benchmarks.common.implementations import (
     PEERS,
     PEERS_FOLDER,
+    CompileJob,
     Implementation,
     Ours,
     Peer,
     Sdpa,
     load_peers,
+    peer_jobs,
     run_fa3,
 )
 from benchmarks.common.table import figure
 from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 
+TRITON_PEERS = {"vllm": "vllm_triton", "vllm33": "vllm_triton_33"}  # of vLLM 0.24 and 0.33, in PEERS
+
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.attention.compare", description=__doc__)
+    parser = environment.parser_of(__doc__, "benchmarks.attention.compare")
     add = parser.add_argument
     add("--batches", choices=list(BATCH_SETS), help="named set (default: core; tiny on cpu)")
     add("--only", default="", help="keep batches whose text contains this, e.g. 'decode 64x8K heads 32/8'")
     add("--layouts", default="", help="replace the set's head layouts: 32/8,28/4/128,...")
     add("--page-size", type=int, help="tokens that a KV page holds (default 16)")
     add("--dtype", choices=("bfloat16", "float16"), help="element type (default bfloat16; float16 on cpu)")
-    add("--repeats", type=int, help="graph replays that time an implementation (default 16; 2 on cpu)")
     add("--config", action="append", default=[], help="also time this config: qblock_M16_T64_W4_S3")
     invariant = "also time ours with batch_invariant, and fa3 with one split, as vLLM has it in that mode"
     add("--invariant", action="store_true", help=invariant)
@@ -72,24 +71,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def load_rivals(args: argparse.Namespace, device: torch.device) -> tuple[list[Implementation], list[str]]:
-    """Each rival that loads, and a line for each that does not."""
-    skipped = [name for name in args.skip.split(",") if name]
-    for name in skipped:
-        if name not in RIVALS:
-            environment.stop(f"--skip {name}: the rivals are {', '.join(RIVALS)}")
-    on_gpu = device.type == "cuda"
-    peers, problems = load_peers(args.peers, tuple(PEERS) if on_gpu else TRITON_PEERS)
-    return [peer for peer in (*peers, Sdpa()) if peer.name not in skipped], problems
-
-
-def invariant_of(rivals: Sequence[Implementation]) -> list[Implementation]:
-    """The implementations that give a sequence the same bits in every batch."""
-    one_split = Peer(ONE_SPLIT, partial(run_fa3, num_splits=1), fp8_caches=True)
-    ours = Ours(name="ours invariant", in_parts=True, batch_invariant=True)
-    return [ours, *([one_split] if any(rival.name == "fa3" for rival in rivals) else [])]
-
-
 def time_text(record: Record | None) -> str:
     """The time, such as 22.8, 466.1 or 7346; `!` marks a wrong result."""
     if record is None or record.time_us is None:
@@ -100,7 +81,7 @@ def time_text(record: Record | None) -> str:
 
 def rate_text(record: Record) -> str:
     """Operations per second for prefill, otherwise bytes per second."""
-    if record.kind in ("prefill", "chunk"):
+    if record.batch.kind in ("prefill", "chunk"):
         return f"{figure(record.tflops, '.0f')} TF/s"
     return f"{figure(record.gbps, '.0f')} GB/s"
 
@@ -115,11 +96,11 @@ def header(rivals: Sequence[str]) -> str:
 def batch_line(records: Records, rivals: Sequence[str], tried: Sequence[str]) -> str:
     """The line of a batch, and notes on what its figures do not show."""
     ours = records["ours"]
-    text = f"{ours.batch:23} {ours.layout:8} {time_text(ours):>8} {ours.config:31}"
+    text = f"{ours.batch.name:23} {ours.batch.layout!s:8} {time_text(ours):>8} {ours.config:31}"
     text += f" {rate_text(ours):>9} {figure(ours.roofline_share, '.0%'):>5}"
     text += "".join(f" {time_text(records.get(rival)):>8}" for rival in rivals) + " |"
     text += "".join(f" {figure(time_ratio(records, 'ours', rival), '.2f'):>8}" for rival in rivals)
-    notes = [] if ours.block_size == 16 else [f"pages of {ours.block_size}"]
+    notes = [] if ours.batch.block_size == 16 else [f"pages of {ours.batch.block_size}"]
     notes += ["one KV set: cache not cold"] if ours.kv_sets < 2 else []
     notes += [
         f"{name}: {time_text(records[name])} us, {figure(time_ratio(records, name, 'ours'), '.3f')} of ours"
@@ -137,9 +118,9 @@ def mean_table(batches: Sequence[Records], rivals: Sequence[str], tried: Sequenc
     """Geometric means of our time over each rival's and of others' over ours, with the number of batches."""
     groups: dict[str, list[Records]] = defaultdict(list)
     for records in batches:
-        groups[f"kind {records['ours'].kind}"].append(records)
+        groups[f"kind {records['ours'].batch.kind}"].append(records)
     for records in batches:
-        groups[f"heads {records['ours'].layout}"].append(records)
+        groups[f"heads {records['ours'].batch.layout}"].append(records)
     pairs = [*(("ours", rival) for rival in rivals), *((name, "ours") for name in tried)]
     rows = {"": ["/".join(pair) for pair in pairs]}
     for group, members in (groups | {"all": list(batches)}).items():
@@ -157,7 +138,7 @@ def mean_table(batches: Sequence[Records], rivals: Sequence[str], tried: Sequenc
 
 def document(head: dict[str, object], batches: Sequence[Records]) -> str:
     """compare.json: the head, and all records."""
-    rows = [dataclasses.asdict(record) for records in batches for record in records.values()]
+    rows = [record.entry() for records in batches for record in records.values()]
     return json.dumps({**head, "results": rows}, indent=1) + "\n"
 
 
@@ -179,26 +160,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         environment.stop(str(error))
     if not batches:
         environment.stop(f"--only {args.only!r}: no batch of {name} has this in its text")
-    rivals, problems = load_rivals(args, device)
+    skipped = [rival for rival in args.skip.split(",") if rival]
+    for rival in skipped:
+        if rival not in RIVALS:
+            environment.stop(f"--skip {rival}: the rivals are {', '.join(RIVALS)}")
     facts = environment.describe(device)
     print(environment.headline(facts), flush=True)
+    peers, problems = load_peers(args.peers, tuple(PEERS if on_gpu else TRITON_PEERS.values()))
     print("\n".join(problems), end="\n" if problems else "")
+    rivals: list[Implementation] = [peer for peer in (*peers, Sdpa()) if peer.name not in skipped]
     names = [rival for rival in RIVALS if any(rival == entry.name for entry in rivals)]
-    triton_peers = zip(("vllm", "vllm33"), TRITON_PEERS, strict=True)
-    jobs: list[Job] = [
-        CompileJob(shape_of(batch), config)
-        for batch in batches
-        for config in (chosen(batch, device), *tried.values())
-    ]
-    if args.invariant:
-        jobs += (
-            CompileJob(shape_of(batch), chosen(batch, device, batch_invariant=True)) for batch in batches
-        )
+    more = [Ours(config, name) for name, config in tried.items()]
     if args.parts:
-        jobs += (PlanJob(batch, in_parts=True) for batch in batches)
-    jobs += (
-        job for rival, peer in triton_peers if rival in names for job in vllm_jobs(batches, args.peers, peer)
-    )
+        more.append(Ours(name="ours in parts", in_parts=True))
+    if args.invariant:  # implementations that give a sequence the same bits in every batch
+        more.append(Ours(name="ours invariant", in_parts=True, batch_invariant=True))
+        if "fa3" in names:
+            rivals.append(Peer(ONE_SPLIT, partial(run_fa3, num_splits=1), fp8_caches=True))
+    beside = [*(one.name for one in more), *(one.name for one in rivals if one.name == ONE_SPLIT)]
+    implementations: list[Implementation] = [Ours(), *more, *rivals]
+    jobs: list[Job] = [CompileJob(batch, one) for batch in batches for one in (Ours(), *more)]
+    for rival, peer in TRITON_PEERS.items():
+        if rival in names:
+            jobs += peer_jobs(batches, args.peers, peer)
     print(compile_in_parallel(jobs, device, args.compile_workers), flush=True)
     ceilings = measure_ceilings(device)
     giga, tera = ceilings.bytes_per_s / 1e9, ceilings.flops_per_s / 1e12
@@ -208,18 +192,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("times in us per launch; o/R: our time over rival R's")
     print(header(names), flush=True)
 
-    ours = [Ours(), *(Ours(config, name) for name, config in tried.items())]
-    more: list[Implementation] = [Ours(name="ours in parts", in_parts=True)] if args.parts else []
-    more += invariant_of(rivals) if args.invariant else []
-    beside = [*tried, *(one.name for one in more)]
-    settings = Settings(device, [*ours, *more, *rivals], ceilings, args.repeats or (16 if on_gpu else 2))
     head = {"environment": facts, "ceilings": dataclasses.asdict(ceilings), "batches": name}
     deadline = started + (args.seconds_budget or float("inf"))
     done: list[Records] = []
     broken = 0
     for batch in environment.within_deadline(batches, deadline):
         try:
-            done.append(measure_batch(batch, settings))
+            done.append(measure_batch(batch, device, implementations, ceilings, 16 if on_gpu else 2))
         except Exception as error:
             print(f"{batch}: BROKE OFF: {brief(error)}", flush=True)
             environment.raise_if_lost(device)

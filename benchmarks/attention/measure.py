@@ -1,6 +1,5 @@
 """Check implementations on one batch against float64, time them together, and keep a record of each."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Expected, check, expect
 from attn_kernels.measure.roofline import Ceilings, work
-from attn_kernels.measure.tensors import BatchTensors, materialise, rotation
+from attn_kernels.measure.tensors import materialise, rotation
 from attn_kernels.measure.timing import Timed, Timing, prepare, time_together
 from benchmarks.common.environment import raise_if_lost
 from benchmarks.common.implementations import Implementation, NotApplicable, PreparedLaunches
@@ -21,18 +20,11 @@ RIVALS = ("vllm", "vllm33", "fa3", "sdpa")
 ONE_SPLIT = "fa3 one split"  # as vLLM launches FlashAttention-3 if VLLM_BATCH_INVARIANT is 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class Record:
     """One implementation on one batch; figures are None where `note` gives the reason."""
 
-    batch: str
-    kind: str
-    layout: str
-    block_size: int
-    dtype: str
-    num_seqs: int
-    num_query_tokens: int
-    num_kv_tokens: int
+    batch: Batch
     kv_sets: int
     implementation: str  # a rival, `ours` (the generated module's choice), or a config of ours
     config: str = ""
@@ -47,37 +39,36 @@ class Record:
     ok: bool = False
     note: str = ""
 
-    @classmethod
-    def of(cls, batch: Batch, kv_sets: int, implementation: str) -> "Record":
-        """A record without figures."""
-        return cls(
-            batch=batch.name,
-            kind=batch.kind,
-            layout=str(batch.layout),
-            block_size=batch.block_size,
-            dtype=batch.dtype_name,
-            num_seqs=batch.num_seqs,
-            num_query_tokens=batch.num_query_tokens,
-            num_kv_tokens=batch.num_kv_tokens,
-            kv_sets=kv_sets,
-            implementation=implementation,
-        )
-
-    def timed(self, batch: Batch, timing: Timing, ceilings: Ceilings) -> "Record":
-        """The record with times, rates and the share of the roofline."""
-        least = work(batch)
-        return dataclasses.replace(
-            self,
-            time_us=timing.median_us,
-            noise_us=timing.noise_us,
-            tflops=least.tflops(timing.median_us),
-            gbps=least.gbps(timing.median_us),
-            roofline_share=least.floor_us(ceilings) / timing.median_us,
-        )
-
     @property
     def failed(self) -> bool:
         return self.note.startswith(("WRONG", "FAILED"))
+
+    def check(self, prepared: PreparedLaunches, expected: Expected) -> None:
+        """Note the error of KV set 0's output."""
+        found = check(prepared.output(0), expected)
+        self.error, self.worst_head, self.rows_checked = found.error, found.worst_head, found.rows
+        self.ok, self.note = found.ok, "" if found.ok else f"WRONG: {found}"
+
+    def time(self, timing: Timing, ceilings: Ceilings) -> None:
+        """Note times, rates and the share of the roofline."""
+        least, us = work(self.batch), timing.median_us
+        self.time_us, self.noise_us = us, timing.noise_us
+        self.tflops, self.gbps = least.tflops(us), least.gbps(us)
+        self.roofline_share = least.floor_us(ceilings) / us
+
+    def entry(self) -> dict[str, object]:
+        """The record in compare.json."""
+        batch = self.batch
+        return vars(self) | {
+            "batch": batch.name,
+            "kind": batch.kind,
+            "layout": str(batch.layout),
+            "block_size": batch.block_size,
+            "dtype": batch.dtype_name,
+            "num_seqs": batch.num_seqs,
+            "num_query_tokens": batch.num_query_tokens,
+            "num_kv_tokens": batch.num_kv_tokens,
+        }
 
 
 Records = dict[str, Record]  # of one batch, by implementation
@@ -97,67 +88,45 @@ def ours_failed(records: Records) -> bool:
     return any(record.failed for record in ours) or not records["ours"].ok
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings that all batches of a run share."""
+def measure_batch(
+    batch: Batch,
+    device: torch.device,
+    implementations: Sequence[Implementation],
+    ceilings: Ceilings,
+    repeats: int,
+) -> Records:
+    """Check every implementation on a batch, time all together, and check the output of each once more.
 
-    device: torch.device
-    implementations: Sequence[Implementation]
-    ceilings: Ceilings
-    repeats: int  # graph replays that time an implementation
-
-
-def launch_and_capture(
-    implementation: Implementation, tensors: BatchTensors, expected: Expected
-) -> tuple[Record, tuple[PreparedLaunches, Timed] | None]:
-    """Check one launch onto an output of NaN and capture the launches; the record says what failed."""
-    record = Record.of(tensors.batch, len(tensors.sets), implementation.name)
-    try:
-        prepared = implementation.prepare(tensors)
-        record = dataclasses.replace(record, config=prepared.config)
-        tensors.sets[0].out.fill_(torch.nan)
-        prepared.launches[0]()
-        record = with_check(record, prepared, expected)
-        return record, (prepared, prepare(prepared.launches, tensors.device))
-    except NotApplicable as error:
-        return dataclasses.replace(record, note=str(error)), None
-    except Exception as error:
-        if exceeds_device(error):
-            return dataclasses.replace(record, note=f"too large for this device: {brief(error)}"), None
-        raise_if_lost(tensors.device)
-        return dataclasses.replace(record, ok=False, note=f"FAILED: {brief(error)}"), None
-
-
-def with_check(record: Record, prepared: PreparedLaunches, expected: Expected) -> Record:
-    """The record with the error of KV set 0's output."""
-    verdict = check(prepared.output(0), expected)
-    return dataclasses.replace(
-        record,
-        error=verdict.error,
-        worst_head=verdict.worst_head,
-        rows_checked=verdict.rows,
-        ok=verdict.ok,
-        note="" if verdict.ok else f"WRONG: {verdict}",
-    )
-
-
-def measure_batch(batch: Batch, settings: Settings) -> Records:
-    """Check every implementation on a batch, time all together, and check the output of each once more."""
-    tensors = materialise(batch, settings.device, num_sets=rotation(batch, settings.device))
-    expected = expect(tensors)
+    repeats: graph replays that time an implementation.
+    """
+    tensors = materialise(batch, device, num_sets=rotation(batch, device))
+    expected, out = expect(tensors), tensors.sets[0].out
     records, captured = Records(), dict[str, tuple[PreparedLaunches, Timed]]()
-    for implementation in settings.implementations:
+    for implementation in implementations:
         name = implementation.name
-        records[name], launches = launch_and_capture(implementation, tensors, expected)
-        if launches is not None:
-            captured[name] = launches
-    timings = time_together({name: timed for name, (_, timed) in captured.items()}, settings.repeats)
+        record = records[name] = Record(batch, len(tensors.sets), name)
+        try:
+            prepared = implementation.prepare(tensors)
+            record.config = prepared.config
+            out.fill_(torch.nan)
+            prepared.launches[0]()
+            record.check(prepared, expected)
+            captured[name] = prepared, prepare(prepared.launches, device)
+        except NotApplicable as error:
+            record.note = str(error)
+        except Exception as error:
+            if exceeds_device(error):
+                record.note = f"too large for this device: {brief(error)}"
+            else:
+                raise_if_lost(device)
+                record.ok, record.note = False, f"FAILED: {brief(error)}"
+    timings = time_together({name: timed for name, (_, timed) in captured.items()}, repeats)
     for name, (prepared, timed) in captured.items():
-        tensors.sets[0].out.fill_(torch.nan)
+        out.fill_(torch.nan)
         timed.sample(1)
         if records[name].ok:
-            records[name] = with_check(records[name], prepared, expected)
-        records[name] = records[name].timed(batch, timings[name], settings.ceilings)
+            records[name].check(prepared, expected)
+        records[name].time(timings[name], ceilings)
     return records
 
 

@@ -5,14 +5,13 @@ python -m benchmarks.attention.plot results/h100 results/h200 --out docs/attenti
 A bar is a geometric mean over batches, and a dot is a batch. Below 1, a kernel takes less time.
 """
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from benchmarks.common.environment import stop
+from benchmarks.common.environment import parser_of, pyplot_or_stop, stop
 
 # Colours that colour-blind readers tell apart (Okabe and Ito).
 Kernels = Mapping[str, tuple[str, str]]  # label and colour
@@ -51,22 +50,34 @@ def ratios(document: dict[str, Any], kernels: Kernels = KERNELS) -> Ratios:
     return by_group
 
 
+def read_runs(paths: Sequence[Path], kernels: Kernels = KERNELS) -> list[tuple[str, Ratios]]:
+    """The GPU and the ratios of each result; one that cannot be drawn is wrong use."""
+    runs = []
+    for path in paths:
+        try:
+            document = json.loads(path.read_text())
+            runs.append((document["environment"]["device"], ratios(document, kernels)))
+        except (OSError, ValueError) as error:
+            stop(f"{path}: {error}")
+        except (KeyError, TypeError) as error:
+            stop(f"{path}: not what this command reads: {error}")
+        if not runs[-1][1]:
+            stop(f"{path}: no batch with right times of {', '.join(label for label, _ in kernels.values())}")
+    return runs
+
+
 def draw(
     runs: Sequence[tuple[str, Ratios]],
     path: Path,
     kernels: Kernels = KERNELS,
     lines: Mapping[str, float] | None = None,
 ) -> None:
-    """Write the picture of GPUs and their ratios; without matplotlib, raises ImportError.
+    """Write the picture of GPUs and their ratios; without matplotlib, this is wrong use.
 
     lines: times over FlashAttention-3's that others state, by label; the scale is logarithmic with them.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    with matplotlib.rc_context(LOOK):
+    pyplot = pyplot_or_stop()
+    with pyplot.rc_context(LOOK):
         many = len(kernels) > 4
         size = (11.0, 3.8 * len(runs)) if many else (4.9 * len(runs), 3.4)
         shape = (len(runs), 1) if many else (1, len(runs))
@@ -104,27 +115,13 @@ def draw(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0; a run that cannot be drawn is wrong use, which exits with 2."""
-    parser = argparse.ArgumentParser(prog="benchmarks.attention.plot", description=__doc__)
+    parser = parser_of(__doc__, "benchmarks.attention.plot")
     parser.add_argument("runs", nargs="+", type=Path, help="folders that `compare --out` wrote")
     parser.add_argument("--out", type=Path, required=True, help="the picture, .svg or .png")
     args = parser.parse_args(arguments)
     if args.out.suffix not in (".svg", ".png"):
         stop(f"--out {args.out}: .svg or .png is needed")
-    runs = []
-    for run in args.runs:
-        try:
-            document = json.loads((run / "compare.json").read_text())
-            runs.append((document["environment"]["device"], ratios(document)))
-        except (OSError, ValueError) as error:
-            stop(f"{run / 'compare.json'}: {error}")
-        except (KeyError, TypeError) as error:
-            stop(f"{run / 'compare.json'}: not what `compare` writes: {error}")
-        if not runs[-1][1]:
-            stop(f"{run / 'compare.json'}: no batch with right times of {', '.join(KERNELS)}")
-    try:
-        draw(runs, args.out)
-    except ImportError:
-        stop("matplotlib is not installed: pip install '.[report]'")
+    draw(read_runs([run / "compare.json" for run in args.runs]), args.out)
     return 0
 
 

@@ -75,9 +75,8 @@ def summary(cells_of_ways: Mapping[str, Sequence[Figures | str]]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.choosers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="benchmarks.choosers", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.parse_args(arguments)
     ways = [*WAYS, AUTOTUNER]
     try:

@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import triton
 
-from triton_tune.core.device import cache_bytes, driver_version
+from triton_tune.core.device import device_facts, driver_version
 from triton_tune.core.source import hash_of
 from tuning_table.files import replace_file
 
@@ -28,6 +28,18 @@ def stop(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
+def pyplot_or_stop() -> Any:
+    """Matplotlib's pyplot, which draws into files alone."""
+    try:
+        import matplotlib
+    except ImportError:
+        stop("matplotlib is not installed: pip install '.[report]'")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
 def device_from(name: str) -> torch.device:
     """Return the device that `--device` names; exit with code 2 if kernels cannot run there."""
     if name == "cpu":
@@ -40,6 +52,13 @@ def device_from(name: str) -> torch.device:
     if device.index is not None:
         torch.cuda.set_device(device)
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def parser_of(doc: str | None, prog: str) -> argparse.ArgumentParser:
+    """The parser of a command that its module's text describes."""
+    return argparse.ArgumentParser(
+        prog=prog, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
@@ -76,26 +95,17 @@ def source_hash() -> str:
 
 def describe(device: torch.device) -> EnvironmentFacts:
     """Return the device, driver, versions, source hash and date, for a table's head and for JSON."""
-    versions: EnvironmentFacts = {
+    facts, hip = device_facts(device), torch.version.hip
+    return {
+        "device": facts.pop("name"),
+        **facts,
+        "driver": driver_version(),
+        "runtime": f"rocm {hip}" if hip else f"cuda {torch.version.cuda}",
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "torch": torch.__version__,
         "triton": triton.__version__,
         "python": platform.python_version(),
         "source": source_hash(),
-    }
-    if device.type != "cuda":
-        return {"device": "cpu (Triton interpreter)", **versions}
-    card = torch.cuda.get_device_properties(device)
-    hip = torch.version.hip
-    return {
-        "device": card.name,
-        "arch": card.gcnArchName if hip else f"sm_{card.major}{card.minor}",
-        "multiprocessors": card.multi_processor_count,
-        "memory_gib": round(card.total_memory / 2**30, 1),
-        "cache_mib": cache_bytes(device) >> 20,
-        "driver": driver_version(),
-        "runtime": f"rocm {hip}" if hip else f"cuda {torch.version.cuda}",
-        **versions,
     }
 
 

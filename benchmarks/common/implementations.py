@@ -2,7 +2,8 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,11 +14,11 @@ from torch.nn.attention.bias import causal_lower_right
 
 from attn_kernels import Config, Plan
 from attn_kernels.core.errors import brief
-from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for
+from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for, stand_in
 from triton_tune.bench.timing import Launch
 
 PEERS_FOLDER = Path(__file__).resolve().parents[2] / ".peers"
-DENSE_MEMORY_SHARE = 0.6  # of the free memory, for sdpa's dense copies
 
 
 class NotApplicable(Exception):
@@ -111,10 +112,6 @@ class Sdpa:
         n, query_len, context = batch.num_seqs, batch.query_lens[0], batch.context_lens[0]
         if batch.query_lens != (query_len,) * n or batch.context_lens != (context,) * n:
             raise NotApplicable("lengths differ")
-        if tensors.device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(tensors.device)
-            if 2 * batch.kv_bytes * len(tensors.sets) > DENSE_MEMORY_SHARE * free:
-                raise NotApplicable("no memory for dense copies")
 
         def dense(cache: torch.Tensor) -> torch.Tensor:
             pages = cache[tensors.block_table.long()].reshape(n, -1, layout.num_kv_heads, layout.head_size)
@@ -177,6 +174,51 @@ def load_peers(
         except Exception as error:
             problems.append(f"{name} left out: {brief(error)}")
     return loaded, problems
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """A launch of ours over one page, which compiles what the batch needs. Only `plan` knows the kernels."""
+
+    batch: Batch
+    ours: Ours
+    cost: int = 1 << 59
+
+    @property
+    def needs(self) -> frozenset[Hashable]:
+        return frozenset({self})
+
+    def run(self, device: torch.device) -> None:
+        self.ours.prepare(stand_in(self.batch, device)).launches[0]()
+
+
+@dataclass(frozen=True)
+class PeerJob:
+    """Launches of a peer's Triton kernel over one page, for batches that share most of its kernels."""
+
+    batches: tuple[Batch, ...]
+    folder: Path  # holds peers.py
+    peer: str  # its function
+    cost: int = 1 << 60
+
+    @property
+    def needs(self) -> frozenset[Hashable]:
+        return frozenset((batch, self.peer) for batch in self.batches)
+
+    def run(self, device: torch.device) -> None:
+        (loaded,), _ = load_peers(self.folder, (self.peer,))
+        for batch in self.batches:
+            with suppress(NotApplicable):
+                loaded.prepare(stand_in(batch, device)).launches[0]()
+
+
+def peer_jobs(batches: Iterable[Batch], folder: Path, peer: str) -> list[PeerJob]:
+    """One job for batches that are alike, so that no two processes compile the same kernel."""
+    alike: dict[Hashable, list[Batch]] = {}
+    for batch in batches:
+        key = (batch.layout, batch.dtype, batch.cache_dtype, batch.block_size, batch.max_query_len > 1)
+        alike.setdefault(key, []).append(batch)
+    return [PeerJob(tuple(group), folder, peer) for group in alike.values()]
 
 
 FA3_UNUSED = (

@@ -28,7 +28,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.engines.plugins import SMALL
+from benchmarks.common.environment import parser_of
+from benchmarks.engines.plugins import SMALL, start_vllm
 from benchmarks.engines.vllm_folder import (
     LLAMA_3_8B,
     OURS,
@@ -142,8 +143,6 @@ def prompts_of(case: Case) -> list[list[int]]:
 
 def start(case: Case, model: Path, backend: str, **options: Any) -> Any:
     """Start an engine."""
-    from vllm import LLM
-
     arguments: dict[str, Any] = {
         "max_num_seqs": 32,
         "max_num_batched_tokens": 512,  # so that long prompts are served in parts, beside decodes
@@ -152,21 +151,11 @@ def start(case: Case, model: Path, backend: str, **options: Any) -> Any:
         "tensor_parallel_size": case.gpus,
         "disable_custom_all_reduce": case.gpus > 1,  # NCCL's is on every machine
     }
-    return LLM(
-        model=str(model),
-        load_format=SMALL,
-        skip_tokenizer_init=True,
-        generation_config="vllm",
-        dtype="bfloat16",
-        seed=0,
-        attention_config={"backend": backend},
-        max_model_len=MAX_LEN,
-        **(arguments | options),
-    )
+    return start_vllm(model, SMALL, backend, max_model_len=MAX_LEN, **(arguments | options))
 
 
-def serve(case: Case, model: Path) -> Served:
-    """Greedy tokens of each prompt, of two rounds one after the other."""
+def serve(case: Case, model: Path) -> dict[str, Any]:
+    """Greedy tokens of each prompt, of two rounds one after the other; returns what was found."""
     from vllm import SamplingParams
 
     options = dict(case.engine)
@@ -178,8 +167,12 @@ def serve(case: Case, model: Path) -> Served:
     asked = [{"prompt_token_ids": prompt} for prompt in prompts]
     outputs = [output for _ in range(2) for output in llm.generate(asked, params, use_tqdm=False)]
     llm.llm_engine.engine_core.shutdown()  # ends its process, which frees the memory
-    tokens = [list(output.outputs[0].token_ids) for output in outputs]
-    return list(zip(prompts * 2, tokens, strict=True))
+    tokens, half = [list(output.outputs[0].token_ids) for output in outputs], len(prompts)
+    again = sum(one == other for one, other in zip(tokens[:half], tokens[half:], strict=True))
+    note = f"{again} of {half} prompts the same with cached prefixes"
+    problems = ["other tokens with cached prefixes"] if case.invariant and again < half else []
+    served = list(zip(prompts * 2, tokens, strict=True))
+    return {"served": served, "notes": [note], "problems": problems}
 
 
 def score(case: Case, model: Path, served: Served) -> list[list[float]]:
@@ -199,17 +192,6 @@ def score(case: Case, model: Path, served: Served) -> list[list[float]]:
         margins.append(row)
     llm.llm_engine.engine_core.shutdown()
     return margins
-
-
-def check_tokens(name: str, work: Path) -> dict[str, Any]:
-    """Serve and score one case; returns what was found."""
-    case, model = CASES[name], work / name
-    served = serve(case, model)
-    half = len(LENGTHS)
-    again = sum(a == b for (_, a), (_, b) in zip(served[:half], served[half:], strict=True))
-    note = f"{again} of {half} prompts the same with cached prefixes"
-    problems = ["other tokens with cached prefixes"] if case.invariant and again < half else []
-    return {"case": name, "margins": score(case, model, served), "notes": [note], "problems": problems}
 
 
 def allocated() -> int:
@@ -263,13 +245,13 @@ class FaultyTraffic:
         return [(prompts[key], tokens) for key, tokens in ended.items()]
 
 
-def serve_faults(name: str, model: Path, requests: int) -> dict[str, Any]:
+def serve_faults(case: Case, model: Path, requests: int) -> dict[str, Any]:
     """Serve under memory pressure and abort some; returns what was found, with all that ended."""
     llm = start(
-        CASES[name],
+        case,
         model,
         OURS,
-        enforce_eager=not CASES[name].graphs,
+        enforce_eager=not case.graphs,
         enable_prefix_caching=True,
         num_gpu_blocks_override=PAGES,
         max_num_seqs=64,
@@ -288,14 +270,14 @@ def serve_faults(name: str, model: Path, requests: int) -> dict[str, Any]:
     problems = [f"{after - before} bytes are not given back"] if abs(after - before) > LEAK else []
     problems += [] if preempted else ["nothing was preempted"]
     note = f"{len(served)} ended, {traffic.aborted} were aborted, {preempted} preemptions, {seconds:.0f} s"
-    return {"case": name, "served": served, "notes": [note], "problems": problems}
+    return {"served": served, "notes": [note], "problems": problems}
 
 
-def verdict(result: dict[str, Any]) -> tuple[str, bool]:
+def verdict(name: str, result: dict[str, Any]) -> tuple[str, bool]:
     """A line of a report, and whether no token is wrong and no problem was found."""
-    if "error" in result:
-        return f"{result['case']:16} {result['error']}", False
-    case = CASES[result["case"]]
+    if "margins" not in result:
+        return f"{name:16} {result.get('error', 'not finished')}", False
+    case = CASES[name]
     margins = [margin for row in result["margins"] for margin in row]
     wrong = sum(not margin <= case.margin for margin in margins)  # NaN is wrong too
     first = sum(row[0] == 0 for row in result["margins"] if row)
@@ -308,13 +290,11 @@ def verdict(result: dict[str, Any]) -> tuple[str, bool]:
         *(f"WRONG: {problem}" for problem in result["problems"]),
     ]
     right = wrong == 0 and bool(margins) and not result["problems"]
-    return f"{result['case']:16} {'; '.join(facts)}", right
+    return f"{name:16} {'; '.join(facts)}", right
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, "benchmarks.engines.check_vllm")
     add = parser.add_argument
     add("--vllm", type=Path, help=VLLM_HELP)
     here = [name for name, case in CASES.items() if case.gpus <= max(1, torch.cuda.device_count())]
@@ -322,8 +302,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--requests", type=int, default=1000, help="of `faults`; default: %(default)s")
     add("--planted", action="store_true", help="expect each case to be found wrong")
     add("--timeout", type=float, default=900, help="seconds of each process")
-    add("--out", type=Path, help="folder for logs and found.jsonl; default: in /tmp")
-    add("--child", choices=("tokens", "serve", "score"), help=argparse.SUPPRESS)
+    add("--out", type=Path, help="folder for logs and what was found; default: in /tmp")
+    add("--child", choices=("serve", "score"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     unknown = [name for name in options.cases.split(",") if name not in CASES]
     if unknown:
@@ -332,45 +312,44 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def child(options: argparse.Namespace) -> int:
-    """Check the cases one after the other, in a process of vLLM; a line of JSON each."""
-    out = options.out
-    with (out / "found.jsonl").open("a", buffering=1) as file:
-        for name in options.cases.split(","):
-            served = out / f"{name}.json"
-            if options.child == "score" and not served.exists():
-                continue  # serving failed, which is in `found.jsonl` already
-            try:
-                if options.child == "serve":
-                    served.write_text(json.dumps(serve_faults(name, out / name, options.requests)))
-                    continue
-                if options.child == "score":
-                    result = json.loads(served.read_text())
-                    result["margins"] = score(CASES[name], out / name, result.pop("served"))
-                else:
-                    result = check_tokens(name, out)
-            except Exception as error:
-                print(f"{name}: {error!r}", flush=True)
-                result = {"case": name, "error": " ".join(str(error).split())[:300]}
-            file.write(json.dumps(result) + "\n")
+    """Serve or score the cases one after the other, in a process of vLLM; a file of JSON each."""
+    for name in options.cases.split(","):
+        case, model, path = CASES[name], options.out / name, options.out / f"{name}.json"
+        try:
+            if options.child == "serve":
+                faults = name.startswith("faults")
+                found = serve_faults(case, model, options.requests) if faults else serve(case, model)
+            else:
+                found = read_found(path)
+                if "served" in found:
+                    found["margins"] = score(case, model, found["served"])
+        except Exception as error:
+            print(f"{name}: {error!r}", flush=True)
+            found = {"error": " ".join(str(error).split())[:300]}
+        path.write_text(json.dumps(found))
     return 0
 
 
+def read_found(path: Path) -> dict[str, Any]:
+    """What was found of a case; nothing if its process ended before."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
 def run_child(options: argparse.Namespace, out: Path, kind: str, names: list[str]) -> str:
-    """Check cases in a process of its own, and return its log."""
+    """Serve or score cases in a process of its own, and return its log."""
     plugins = write_plugins(out / "plugins", PLANTED if options.planted else PLUGIN)
     values = environment(options.vllm, plugins)
-    if kind == "serve":
-        values["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
-            "0"  # the engine runs in the process whose memory is compared
-        )
+    if kind == "serve" and names[0].startswith("faults"):
+        # The engine runs in the process whose memory is compared.
+        values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     if CASES[names[0]].invariant:
         values["VLLM_BATCH_INVARIANT"] = "1"
-    module = [sys.executable, "-m", "benchmarks.engines.check_vllm", "--child", kind]
-    arguments = ["--cases", ",".join(names), "--requests", str(options.requests), "--out", str(out)]
+    command = [sys.executable, "-m", "benchmarks.engines.check_vllm", "--child", kind, "--out", str(out)]
+    command += ["--cases", ",".join(names), "--requests", str(options.requests)]
     log = out / f"log_{kind}_{names[0]}.txt"
     with log.open("w") as file:
         try:
-            command = [*module, *arguments]
             subprocess.run(command, env=values, stdout=file, stderr=file, timeout=options.timeout)
         except subprocess.TimeoutExpired:
             print(f"stopped after {options.timeout:.0f} s")
@@ -383,27 +362,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.child is not None:
         return child(options)
     out = (options.out or TMP / f"check_vllm_{os.getpid()}").resolve()
-    out.mkdir(parents=True, exist_ok=True)
     names = options.cases.split(",")
     for name in names:
         write_model(out / name, MODEL | CASES[name].model)
-    (out / "found.jsonl").write_text("")
-    served = [name for name in names if name.startswith("faults")]
-    invariant = [name for name in names if CASES[name].invariant]
-    together = [name for name in names if name not in served + invariant]
-    logs = "".join(run_child(options, out, "tokens", group) for group in (together, invariant) if group)
-    for name in served:
-        logs += run_child(options, out, "serve", [name]) + run_child(options, out, "score", [name])
-    results = {row["case"]: row for row in map(json.loads, (out / "found.jsonl").read_text().splitlines())}
+        (out / f"{name}.json").unlink(missing_ok=True)
+    alone = [name for name in names if CASES[name].invariant or name.startswith("faults")]
+    groups = [[name for name in names if name not in alone], *([name] for name in alone)]
+    logs = [run_child(options, out, kind, names) for names in groups if names for kind in ("serve", "score")]
     fine = True
     for name in names:
-        row = results.get(name, {"case": name, "error": "not finished"})
-        line, right = verdict(row)
-        fine &= right is not options.planted and ("error" not in row)
+        found = read_found(out / f"{name}.json")
+        line, right = verdict(name, found)
+        fine &= right is not options.planted and "margins" in found
         print(("planted: " if options.planted else "") + line, flush=True)
-    compiled = {line.split("inference: ")[-1] for line in logs.splitlines() if "JIT compilation dur" in line}
+    printed = "\n".join(logs).splitlines()
+    compiled = {line.split("inference: ")[-1] for line in printed if "JIT compilation dur" in line}
     print("\n".join([f"{len(compiled)} kernels compiled while serving or scoring", *sorted(compiled)]))
-    print(f"logs and found.jsonl: {out}")
+    print(f"logs and what was found: {out}")
     return 0 if fine else 1
 
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.common.environment import describe, headline, stop, write_atomically
+from benchmarks.common.environment import describe, headline, parser_of, stop, write_atomically
 from benchmarks.engines.engine_process import Job
 from benchmarks.engines.tables import SIZES, latency_lines
-from benchmarks.engines.turns import Limits, Task, Turns, append, read
+from benchmarks.engines.turns import Limits, Row, append, read, take_turns
 from benchmarks.engines.vllm_folder import (
     LLAMA_3_8B,
     OURS,
@@ -42,21 +42,16 @@ MAX_SEQS = 64
 
 
 def numbers(text: str) -> list[int]:
-    """Read positive integers that commas separate."""
-    try:
-        values = [int(word) for word in text.split(",")]
-    except ValueError:
-        values = []
-    if not values or min(values) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r:.60}: positive integers, separated by commas, are needed")
+    """Read positive integers that commas separate; raises ValueError, which argparse reports."""
+    values = [int(word) for word in text.split(",")]
+    if min(values) < 1:
+        raise ValueError
     return values
 
 
 def setting(text: str) -> tuple[str, Any]:
     """Read `name=value`, where the value is JSON, or else a word."""
-    name, equals, value = text.partition("=")
-    if not name.isidentifier() or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r:.60}: name=value is needed")
+    name, value = text.split("=", 1)
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
@@ -64,11 +59,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.engines.latency",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__doc__, "benchmarks.engines.latency")
     add = parser.add_argument
     add("--vllm", type=Path, help=VLLM_HELP)
     add("--backends", default="FLASH_ATTN,TRITON_ATTN,CUSTOM", help="vLLM's names; default: %(default)s")
@@ -107,7 +98,7 @@ def jobs_of(options: argparse.Namespace, model: Path) -> Iterator[Job]:
         yield Job(backend, mode, engine | dict(options.engine_arg), str(model))
 
 
-def run_engines(options: argparse.Namespace, tasks: Sequence[Task]) -> bool:
+def run_engines(options: argparse.Namespace, tasks: Sequence[Row]) -> bool:
     """Measure the tasks with each job's engine; returns whether all went well."""
     work = TMP / f"benchmarks_engines_{os.getpid()}"
     custom = OURS in options.backends.split(",")
@@ -130,7 +121,7 @@ def run_engines(options: argparse.Namespace, tasks: Sequence[Task]) -> bool:
             print(f"{', '.join(job.name for job in members)}: left out, the time is up", flush=True)
             fine = False
             continue
-        fine &= Turns(options.out, limits).run(members, values, tasks)
+        fine &= take_turns(members, values, tasks, options.out, limits)
     return fine
 
 

@@ -1,4 +1,4 @@
-"""Plugins of vLLM, which calls them in each of its processes: random weights, and a backend with a fault.
+"""An engine of vLLM, and what it calls in each of its processes: random weights, a backend with a fault.
 
 vLLM's own dummy weights are so small that attention changes no token. Here matrices are normal, and norms are
 1. They depend on a tensor's name and the GPU's rank, so all runs have the same. Ranks with the same KV head
@@ -6,10 +6,27 @@ have the same weights of its keys and values.
 """
 
 import zlib
+from pathlib import Path
 from typing import Any
 
 LARGE, SMALL = "benchmarks_random", "benchmarks_random_small"  # load formats, by the size of the model
 DEVIATIONS = {LARGE: 0.02, SMALL: 0.04}  # of matrices
+
+
+def start_vllm(model: Path | str, load_format: str, backend: str, **options: Any) -> Any:
+    """An engine with random weights; options are further arguments of vLLM's LLM."""
+    from vllm import LLM
+
+    return LLM(
+        model=str(model),
+        load_format=load_format,
+        skip_tokenizer_init=True,
+        dtype="bfloat16",
+        generation_config="vllm",
+        seed=0,
+        attention_config={"backend": backend},
+        **options,
+    )
 
 
 def register_planted_fault() -> None:

@@ -3,10 +3,9 @@
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.common.table import figure
 from benchmarks.engines.turns import Row
 from benchmarks.engines.vllm_folder import OURS
 
@@ -24,53 +23,50 @@ def latest(rows: Iterable[Row]) -> dict[str, dict[Place, Row]]:
     return dict(sorted(rows_of.items(), key=lambda pair: pair[0] == OURS))
 
 
-def by_mode(places: Iterable[Place]) -> list[Place]:
-    """Places in order, those with graphs first."""
-    return sorted(set(places), key=lambda place: (place[0] != "graphs", place[1:]))
+def compared(heads: str, values: Mapping[str, Values], text: Callable[[str, Place], str]) -> list[str]:
+    """A table of Markdown with a column for each backend, and one for its ratio to the last backend's value.
 
-
-def ratio(theirs: float | None, mine: float | None) -> float | None:
-    """A ratio of two positive times; None if one is missing or not positive."""
-    return theirs / mine if theirs and mine and min(theirs, mine) > 0 else None
-
-
-def spread_text(times: Sequence[float]) -> str:
-    """How much longer the longest took than the shortest."""
-    return f"({100 * (max(times) / min(times) - 1):.0f}%)"
-
-
-def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table whose columns but the first are on the right."""
-    bars = [f"| {' | '.join(row)} |" for row in rows]
-    return [f"| {' | '.join(heads)} |", "| --- |" + " ---: |" * (len(heads) - 1), *bars]
-
-
-def hosts(rows: Iterable[Row]) -> list[str]:
-    return list(dict.fromkeys(row["text"] for row in rows if row["kind"] == "host"))
+    text: of a backend's value.
+    """
+    *others, ours = values
+    columns = [*heads.split(", "), *values, *(f"{name} / {ours}" for name in others)]
+    lines = [f"| {' | '.join(columns)} |", "| --- |" + " ---: |" * (len(columns) - 1)]
+    for place in sorted(
+        {place for of in values.values() for place in of}, key=lambda place: (place[0] != "graphs", place[1:])
+    ):
+        mode, batch, prompt, *output = place
+        row = [mode, f"{batch} x {prompt}", *map(str, output)]
+        row += [text(name, place) if place in of else "-" for name, of in values.items()]
+        mine = values[ours].get(place, 0.0)
+        for name in others:
+            theirs = values[name].get(place, 0.0)
+            row.append(f"{theirs / mine:.3f}" if min(theirs, mine) > 0 else "-")
+        lines.append(f"| {' | '.join(row)} |")
+    return lines
 
 
 def latency_lines(rows: Sequence[Row]) -> list[str]:
     """Seconds, decode steps and first tokens, as Markdown."""
-    latest_rows = latest(rows)
-    *others, ours = latest_rows
+    rows_of = latest(rows)
+    *_, ours = rows_of
     seconds = {
         name: {place: statistics.median(row["seconds"]) for place, row in of.items()}
-        for name, of in latest_rows.items()
+        for name, of in rows_of.items()
     }
-    lines = [*hosts(rows), "", f"Seconds, median (spread); a ratio above 1 means that {ours} is faster.", ""]
-    table = []
-    for place in by_mode(place for of in latest_rows.values() for place in of):
-        mode, batch, prompt, output = place
-        times = [
-            f"{seconds[name][place]:.4f} {spread_text(of[place]['seconds'])}" if place in of else "-"
-            for name, of in latest_rows.items()
-        ]
-        ratios = [figure(ratio(seconds[name].get(place), seconds[ours].get(place)), ".3f") for name in others]
-        table.append([mode, f"{batch} x {prompt}", str(output), *times, *ratios])
-    over = [f"{name} / {ours}" for name in others]
-    lines += markdown(["mode", "batch x prompt", "output", *latest_rows, *over], table)
-    lines += step_table({name: decode_steps(of) for name, of in seconds.items()})
-    return [*lines, "", *token_lines(latest_rows)]
+
+    def with_spread(name: str, place: Place) -> str:
+        """The median, and how much longer the longest took than the shortest."""
+        times = rows_of[name][place]["seconds"]
+        return f"{seconds[name][place]:.4f} ({100 * (max(times) / min(times) - 1):.0f}%)"
+
+    lines = list(dict.fromkeys(row["text"] for row in rows if row["kind"] == "host"))
+    lines += ["", f"Seconds, median (spread); a ratio above 1 means that {ours} is faster.", ""]
+    lines += compared("mode, batch x prompt, output", seconds, with_spread)
+    steps = {name: decode_steps(of) for name, of in seconds.items()}
+    if any(steps.values()):
+        lines += ["", "Milliseconds per decode step, from two output lengths.", ""]
+        lines += compared("mode, batch x prompt", steps, lambda name, place: f"{steps[name][place]:.2f}")
+    return [*lines, "", *token_lines(rows_of)]
 
 
 def decode_steps(seconds: Values) -> Values:
@@ -82,19 +78,6 @@ def decode_steps(seconds: Values) -> Values:
             more = seconds[*place, longer[-1]] - seconds[*place, short]
             steps[place] = 1e3 * more / (longer[-1] - short)
     return steps
-
-
-def step_table(steps: Mapping[str, Values]) -> list[str]:
-    """A table of milliseconds per step, with ratios; empty without steps."""
-    *others, ours = steps
-    table = []
-    for place in by_mode(place for of in steps.values() for place in of):
-        values = [figure(of.get(place), ".2f") for of in steps.values()]
-        ratios = [figure(ratio(steps[name].get(place), steps[ours].get(place)), ".3f") for name in others]
-        table.append([place[0], f"{place[1]} x {place[2]}", *values, *ratios])
-    heads = ["mode", "batch x prompt", *steps, *(f"{name} / {ours}" for name in others)]
-    title = "Milliseconds per decode step, from two output lengths."
-    return ["", title, "", *markdown(heads, table)] if table else []
 
 
 def token_lines(rows_of: Mapping[str, Mapping[Place, Row]]) -> list[str]:

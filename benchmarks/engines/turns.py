@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ GRACE_S = 60.0  # after the deadline, to end the measurement that runs
 SHORT_S = 0.5  # a measurement that was shorter than this is
 SHORT_REPEATS = 5  # done this many times in each later round
 RESULTS = "results.jsonl"
-Task = dict[str, Any]
 Row = dict[str, Any]
 
 
@@ -46,22 +45,31 @@ def read(folder: Path) -> list[Row]:
     return rows
 
 
-class EngineError(Exception):
-    """A process that ended, or did not answer in time."""
+@dataclass(frozen=True)
+class Limits:
+    """How often engines are measured, and for how long."""
+
+    repeats: int  # rounds; short measurements are repeated within a round too
+    process_s: float  # of a process
+    deadline: float  # `time.time()` after which nothing new begins, nor what took longer than what is left
 
 
 class EngineProcess:
     """The process of one job; stop it in any case."""
 
-    def __init__(self, job: Job, environment: Mapping[str, str], out: Path) -> None:
+    def __init__(self, job: Job, environment: Mapping[str, str], out: Path, limits: Limits) -> None:
         self.job = job
-        self.started = time.time()
+        self.failure: str | None = None  # how it ended, or why it was stopped
+        self.took: dict[int, float] = defaultdict(float)  # seconds of a task, by its number
+        self._started = time.time()
+        self._until = min(self._started + limits.process_s, limits.deadline + GRACE_S)
+        self._rows: dict[int, Row] = defaultdict(dict)
         self._log = out / f"log_{job.name}.txt"
         self._pipe, theirs = Pipe()
         module = [sys.executable, "-m", "benchmarks.engines.engine_process"]
         with self._log.open("w") as file, theirs:
             self._process = subprocess.Popen(
-                [*module, job.text(), str(theirs.fileno())],
+                [*module, json.dumps(asdict(job)), str(theirs.fileno())],
                 env=environment,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -69,31 +77,38 @@ class EngineProcess:
                 pass_fds=[theirs.fileno()],
             )
 
-    def ask(self, task: dict[str, Any], until: float) -> dict[str, Any]:
-        """Let the engine measure; raises as ``answer``."""
-        with contextlib.suppress(BrokenPipeError):  # ``answer`` says how it ended
-            self._pipe.send(task)
-        return self.answer(until)
-
-    def answer(self, until: float) -> dict[str, Any]:
-        """Wait for the next answer.
-
-        Raises EngineError if the process ended, or after `until`, as `time.time` has it.
-        """
+    def answer(self) -> Row | None:
+        """Wait for the next answer; None, with `failure`, if the process ended or its time is up."""
         with contextlib.suppress(EOFError, ConnectionResetError):
             while not self._pipe.poll(POLL_S):
                 if self._process.poll() is not None:
                     break
-                if time.time() > until:
-                    raise EngineError(f"none after {time.time() - self.started:.0f} s, so it was stopped")
+                if time.time() > self._until:
+                    self.failure = f"none after {time.time() - self._started:.0f} s, so it was stopped"
+                    return None
             else:
-                answer: dict[str, Any] = self._pipe.recv()
+                answer: Row = self._pipe.recv()
                 return answer
-        raise EngineError(str(self._process.wait(END_S)))
+        self.failure = str(self._process.wait(END_S))
+        return None
 
-    def close(self, failure: str | None = None) -> bool:
+    def measure(self, number: int, task: Row) -> Row | None:
+        """Measure once, or several times if it is short; the row of all repeats, None after a failure."""
+        row = self._rows[number]
+        for _ in range(SHORT_REPEATS if 0 < self.took[number] < SHORT_S else 1):
+            began = time.time()
+            with contextlib.suppress(BrokenPipeError):  # `answer` says how it ended
+                self._pipe.send(task)
+            if (answer := self.answer()) is None:
+                return None
+            self.took[number] = time.time() - began
+            seconds = [*row.get("seconds", ()), answer["seconds"]]
+            row |= task | answer | {"seconds": seconds}
+        return row
+
+    def close(self) -> bool:
         """End the process, and print how it ended; returns False after a failure, with its last lines."""
-        how = failure
+        how = self.failure
         if how is None:
             with contextlib.suppress(BrokenPipeError):
                 self._pipe.send(None)
@@ -102,7 +117,7 @@ class EngineProcess:
             except subprocess.TimeoutExpired:
                 how = "0, but the process was stopped"
         self.stop()
-        print(f"{self.job.name}: exit {how}; {time.time() - self.started:.0f} s", flush=True)
+        print(f"{self.job.name}: exit {how}; {time.time() - self._started:.0f} s", flush=True)
         fine = how.startswith("0")
         if not fine:
             lines = self._log.read_text(errors="replace").splitlines()
@@ -118,96 +133,43 @@ class EngineProcess:
         self._pipe.close()
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How often engines are measured, and for how long."""
+def take_turns(
+    jobs: Sequence[Job], environment: Mapping[str, str], tasks: Sequence[Row], out: Path, limits: Limits
+) -> bool:
+    """Start the engines of all jobs side by side, and measure in rounds; returns whether all went well.
 
-    repeats: int  # rounds; short measurements are repeated within a round too
-    process_s: float  # of a process
-    deadline: float  # `time.time()` after which nothing new begins, nor what took longer than what is left
+    After each measurement a row holds all repeats so far, so an early end loses nothing.
 
+    Args:
+        jobs: engines that fit into the GPU together.
+        environment: variables of the processes.
+        tasks: of each round.
+        out: the folder of the results.
+    """
+    left = 0
+    with ExitStack() as stopped:
+        engines: list[EngineProcess] = []
+        for job in jobs:
+            engines.append(EngineProcess(job, environment, out, limits))
+            stopped.callback(engines[-1].stop)
 
-class Turns:
-    """The engines of one GPU, of which one measures at a time; rows go to the results of a folder."""
+        def write(engine: EngineProcess, kind: str, row: Row | None) -> None:
+            if row is not None:
+                head = {"backend": engine.job.backend, "mode": engine.job.mode, "kind": kind}
+                append(out, head | row)
 
-    def __init__(self, out: Path, limits: Limits) -> None:
-        self._out = out
-        self._limits = limits
-        self._running: list[EngineProcess] = []
-        self._failed: dict[EngineProcess, str] = {}
-        self._took: dict[tuple[str, str], float] = defaultdict(float)
-        self._left = 0
-
-    def run(
-        self,
-        jobs: Sequence[Job],
-        environment: Mapping[str, str],
-        tasks: Sequence[Task],
-    ) -> bool:
-        """Start the engines of all jobs side by side, and measure in rounds; returns whether all went well.
-
-        After each measurement a row holds all repeats so far, so an early end loses nothing.
-
-        Args:
-            jobs: engines that fit into the GPU together.
-            environment: variables of the processes.
-            tasks: of each round.
-        """
-        kept: dict[tuple[str, int], dict[str, Any]] = defaultdict(dict)
-        with ExitStack() as stopped:
-            for job in jobs:
-                self._running.append(EngineProcess(job, environment, self._out))
-                stopped.callback(self._running[-1].stop)
-            for process in self._running:
-                self._start(process)
-            for _ in range(self._limits.repeats):
-                for number, task in enumerate(tasks):
-                    for process in self._running:
-                        row = kept[process.job.name, number]
-                        if self._measure(process, task, row):
-                            self._write(process, {"kind": "latency", **task, **row})
-            fine = [process.close(self._failed.get(process)) for process in self._running]
-        if self._left:
-            print(f"{self._left} measurements were left out, the time is up", flush=True)
-        return all(fine) and self._left == 0
-
-    def _start(self, process: EngineProcess) -> None:
-        """Wait until an engine is ready."""
-        try:
-            self._write(process, {"kind": "start", **process.answer(self._until(process))})
-        except EngineError as error:
-            self._failed[process] = str(error)
-
-    def _measure(self, process: EngineProcess, task: Task, row: dict[str, Any]) -> bool:
-        """Measure once, or several times if it is short; returns whether there was time, and no failure."""
-        key = process.job.name, str(task)
-        if process in self._failed:
-            return False
-        if time.time() + self._took[key] > self._limits.deadline:
-            self._left += 1
-            return False
-        try:
-            for _ in range(SHORT_REPEATS if 0 < self._took[key] < SHORT_S else 1):
-                began = time.time()
-                gather(row, process.ask(task, self._until(process)))
-                self._took[key] = time.time() - began
-        except EngineError as error:
-            self._failed[process] = str(error)
-            return False
-        return True
-
-    def _until(self, process: EngineProcess) -> float:
-        return min(process.started + self._limits.process_s, self._limits.deadline + GRACE_S)
-
-    def _write(self, process: EngineProcess, row: dict[str, Any]) -> None:
-        job = process.job
-        append(self._out, {"backend": job.backend, "mode": job.mode, **row})
-
-
-def gather(row: dict[str, Any], answer: dict[str, Any]) -> None:
-    """Add a repeat to a row: figures make lists of all repeats, and of all else the latest stays."""
-    for name, value in answer.items():
-        if isinstance(value, float):
-            row.setdefault(name, []).append(value)
-        else:
-            row[name] = value
+        for engine in engines:
+            write(engine, "start", engine.answer())
+        for _ in range(limits.repeats):
+            for number, task in enumerate(tasks):
+                for engine in engines:
+                    if engine.failure is not None:
+                        continue
+                    if time.time() + engine.took[number] > limits.deadline:
+                        left += 1
+                    else:
+                        write(engine, "latency", engine.measure(number, task))
+        fine = [engine.close() for engine in engines]
+    if left:
+        print(f"{left} measurements were left out, the time is up", flush=True)
+    return all(fine) and left == 0

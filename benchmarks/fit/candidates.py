@@ -21,20 +21,18 @@ from treegen.core.problem import UNIT, UNTIMED_PENALTY, Problem
 from treegen.crossval.folds import Fold, folds_of, group_folds
 from treegen.crossval.score import penalised
 from treegen.emit.module import device_module
-from treegen.emit.package import kernel_package
 from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
+from treegen.review.modules import Module, loaded
 
 COUNTS = (1, 2, 3, 4, 8)
 
 
 def printed(problem: Problem) -> tuple[str, dict[str, Any]]:
     """The text of the module that a fit of this problem prints, and its names."""
-    names: dict[str, Any] = {"__name__": "printed"}
-    exec(kernel_package(problem.kernel, {})["config.py"], names)
-    text = device_module(problem.kernel, problem.device.key, problem.device.limits, fit(problem))
-    exec("\n".join(line for line in text.splitlines() if not line.startswith("from .config ")), names)
-    return text, names
+    kernel, device, found = problem.kernel, problem.device, fit(problem)
+    text = device_module(kernel, device.key, device.limits, found)
+    return text, loaded(Module(kernel, device, Path("printed"), text, found))
 
 
 def slowdowns(problem: Problem, folds: Sequence[Fold]) -> list[float]:

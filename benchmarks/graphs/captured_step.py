@@ -1,7 +1,6 @@
 """A server's persistent buffers, and a step that is captured over them as a graph."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 import attn_kernels
-from attn_kernels import Parts, Plan
+from attn_kernels import Plan
 from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
@@ -29,9 +28,10 @@ class ServerBuffers:
     """
 
     def __init__(self, server: CaptureServer, device: torch.device, dtype: torch.dtype) -> None:
-        self.server, self.device, self.dtype = server, device, dtype
-        layout, layers = server.layout, server.num_layers
-        self.pages = server.max_tokens // BLOCK_SIZE + server.most_seqs + 1
+        self.server, self.device = server, device
+        self.model = server.layout.model(BLOCK_SIZE, dtype)
+        layout, layers, largest = server.layout, server.num_layers, server.largest
+        self.pages = server.max_tokens // BLOCK_SIZE + largest.num_seqs + 1
         page = (BLOCK_SIZE, layout.num_kv_heads, layout.head_size)
         affordable = POOL_BYTES // (torch.Size(page).numel() * dtype.itemsize)
         pool = max(self.pages, min(affordable, self.pages * layers))
@@ -41,18 +41,18 @@ class ServerBuffers:
             return torch.empty(shape, dtype=dtype, device=device).normal_(generator=generator)
 
         k, v = normal(pool, *page), normal(pool, *page)
-        rows = (layers, server.most_query_tokens, layout.num_query_heads, layout.head_size)
+        rows = (layers, largest.num_query_tokens, layout.num_query_heads, layout.head_size)
         q, self.out = normal(*rows), normal(*rows)
         step = (pool - self.pages) // max(1, layers - 1)
         windows = [slice(i * step, i * step + self.pages) for i in range(layers)]
         self.layers = [KVSet(q[i], k[pages], v[pages], self.out[i]) for i, pages in enumerate(windows)]
-        most = server.most_seqs
+        most = largest.num_seqs
 
         def indices(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
 
         self.cu_seqlens_q, self.seqused_k = indices(most + 1), indices(most)
-        self.block_table = indices(most, -(-server.longest // BLOCK_SIZE))
+        self.block_table = indices(most, -(-largest.max_seq_len // BLOCK_SIZE))
 
     def fill(self, batch: Batch, seed: int) -> None:
         """Write a batch into the index tensors; padding sequences have no query tokens and no keys."""
@@ -87,45 +87,35 @@ class ServerBuffers:
         )
 
 
-@dataclass(frozen=True)
-class CaptureCandidate:
-    """A way to compute attention in a graph: with a plan of ours, or by another project's kernel."""
-
-    name: str
-    for_capture: bool = False  # the argument of `plan`
-    parts: bool = False  # of a mixed graph: plan the decodes and the prompts apart
-    peer: Callable[..., None] | None = None
-
-
 class CapturedStep:
     """One step of every layer as a graph; on a CPU every replay launches it again.
 
-    `sizes` is what the graph is captured for: maxima, or one batch exactly.
+    sizes: what the graph is captured for: maxima, or one batch exactly. in_parts: plan the decodes and the
+    prompts apart. peer: another project's kernel, in place of ours.
     """
 
     def __init__(
-        self, buffers: ServerBuffers, candidate: CaptureCandidate, sizes: GraphMaxima | Batch
+        self,
+        buffers: ServerBuffers,
+        sizes: GraphMaxima | Batch,
+        in_parts: bool = False,
+        peer: Callable[..., None] | None = None,
     ) -> None:
         self._index = buffers.index(sizes.num_seqs)
         self._layers = buffers.layers_of(sizes.num_query_tokens)
-        self._device, self._candidate = buffers.device, candidate
-        layout = buffers.server.layout
-        self._limits = (sizes.max_query_len, sizes.max_seq_len, layout.head_size**-0.5)
+        self._device, self._peer = buffers.device, peer
+        self._limits = (sizes.max_query_len, sizes.max_seq_len, buffers.server.layout.head_size**-0.5)
         self._options: dict[str, Any] = {
             "num_query_tokens": sizes.num_query_tokens,
             "num_kv_tokens": sizes.num_kv_tokens if isinstance(sizes, Batch) else None,
             "max_query_len": sizes.max_query_len,
             "max_seq_len": sizes.max_seq_len,
-            "model": layout.model(BLOCK_SIZE, buffers.dtype),
+            "model": buffers.model,
             "check": False,
-            "for_capture": candidate.for_capture,
+            "for_capture": isinstance(sizes, GraphMaxima),
         }
-        if candidate.parts:
-            self._options["parts"] = (
-                sizes.parts
-                if isinstance(sizes, GraphMaxima)
-                else Parts.of(sizes.query_lens, sizes.context_lens)
-            )
+        if in_parts:
+            self._options["parts"] = sizes.parts
         self._plan: Plan | None = None
         self.replay_us = 0.0
         if self._device.type == "cuda":
@@ -139,14 +129,12 @@ class CapturedStep:
 
     def _go(self) -> None:
         """Plan and launch one step."""
-        if self._candidate.peer is not None:
+        if self._peer is not None:
             for kv in self._layers:
-                self._candidate.peer(kv.q, kv.k_cache, kv.v_cache, kv.out, *self._index, *self._limits)
-            return
-        self._plan = attn_kernels.plan(
-            *self._index, **self._options
-        )  # kept, because the graph uses its memory
-        self._run(self._plan)
+                self._peer(kv.q, kv.k_cache, kv.v_cache, kv.out, *self._index, *self._limits)
+        else:  # the plan is kept, because the graph uses its memory
+            self._plan = attn_kernels.plan(*self._index, **self._options)
+            self._run(self._plan)
 
     def _run(self, plan: Plan) -> None:
         for kv in self._layers:

@@ -36,12 +36,6 @@ class GraphMaxima:
             Lengths(chunks, self.num_query_tokens, self.max_query_len, longest, chunks * longest),
         )
 
-    def largest(self, layout: HeadLayout) -> Batch:
-        """Return a batch that reaches every maximum."""
-        decodes = self.num_seqs - self.mixed
-        queries = (1,) * decodes + (self.num_query_tokens - decodes,) * self.mixed
-        return Batch(str(self), "", queries, (self.max_seq_len,) * self.num_seqs, layout)
-
     def __str__(self) -> str:
         tokens = f"+{short(self.num_query_tokens)}" if self.mixed else ""
         return f"{self.num_seqs}x{short(self.max_seq_len)}{tokens}"
@@ -91,16 +85,13 @@ class CaptureServer:
         ]
 
     @property
-    def most_seqs(self) -> int:
-        return max(*self.sizes, *self.mixed_sizes)
-
-    @property
-    def most_query_tokens(self) -> int:
-        return max(*self.sizes, *self.mixed_tokens)
-
-    @property
-    def longest(self) -> int:
-        return max(*self.contexts, self.mixed_context)
+    def largest(self) -> GraphMaxima:
+        """Every maximum of all graphs."""
+        graphs = [*self.decode_graphs, *self.mixed_graphs]
+        fields = zip(
+            *((graph.num_seqs, graph.max_seq_len, graph.num_query_tokens) for graph in graphs), strict=True
+        )
+        return GraphMaxima(*map(max, fields))
 
 
 # 32 layers of Llama-3-8B's heads; half a million tokens are 64 GiB of keys and values in bf16.
@@ -134,37 +125,13 @@ def draw(server: CaptureServer, kind: str, count: int, seed: int) -> Iterator[Se
         graphs = [maxima for maxima in graphs if maxima.num_seqs == server.short_size]
     for index in range(count):
         maxima = graphs[index % len(graphs)]
-        batch = draw_mixed(server, maxima, rng) if kind == "mixed" else draw_decode(server, maxima, kind, rng)
+        num_seqs = draw_size(server.mixed_sizes if kind == "mixed" else server.sizes, maxima.num_seqs, rng)
+        queries = draw_queries(server, maxima, num_seqs, rng) if kind == "mixed" else (1,) * num_seqs
+        contexts, median = draw_contexts(server, maxima, num_seqs, kind, rng)
+        name = f"{maxima}: {num_seqs} of about {median}, {kind}"
+        longest = tuple(max(query, context) for query, context in zip(queries, contexts, strict=True))
+        batch = Batch(name, "mixed" if kind == "mixed" else "decode", queries, longest, server.layout)
         yield ServerBatch(kind, maxima, batch)
-
-
-def draw_decode(server: CaptureServer, maxima: GraphMaxima, kind: str, rng: random.Random) -> Batch:
-    """Draw a batch of kind decode or short."""
-    num_seqs = draw_size(server.sizes, maxima.num_seqs, rng)
-    longest = server.short_context if kind == "short" else maxima.max_seq_len
-    contexts, median = draw_contexts(server, num_seqs, longest, rng)
-    name = f"{maxima}: {num_seqs} of about {median}"
-    if kind == "short":
-        name += ", short"
-    else:
-        contexts = with_longest(contexts, server, maxima, rng)
-    return Batch(name, "decode", (1,) * num_seqs, tuple(contexts), server.layout)
-
-
-def draw_mixed(server: CaptureServer, maxima: GraphMaxima, rng: random.Random) -> Batch:
-    """Draw a batch of decodes, followed by chunks of prompts."""
-    num_seqs = draw_size(server.mixed_sizes, maxima.num_seqs, rng)
-    chunks = rng.randint(1, min(MOST_CHUNKS, num_seqs))
-    too_few = max((tokens for tokens in server.mixed_tokens if tokens < maxima.num_query_tokens), default=0)
-    in_chunks = rng.randint(max(too_few + 1, num_seqs + chunks), maxima.num_query_tokens) - num_seqs + chunks
-    cuts = sorted(rng.sample(range(1, in_chunks), chunks - 1))
-    queries = [1] * (num_seqs - chunks)
-    queries += [end - start for start, end in pairwise([0, *cuts, in_chunks])]
-    cached, median = draw_contexts(server, num_seqs, maxima.max_seq_len, rng)
-    cached = with_longest(cached, server, maxima, rng)
-    contexts = tuple(max(query, context) for query, context in zip(queries, cached, strict=True))
-    name = f"{maxima}: {num_seqs} of about {median}, {chunks} with {in_chunks}"
-    return Batch(name, "mixed", tuple(queries), contexts, server.layout)
 
 
 def draw_size(sizes: tuple[int, ...], largest: int, rng: random.Random) -> int:
@@ -172,21 +139,28 @@ def draw_size(sizes: tuple[int, ...], largest: int, rng: random.Random) -> int:
     return rng.randint(max((size for size in sizes if size < largest), default=0) + 1, largest)
 
 
+def draw_queries(
+    server: CaptureServer, maxima: GraphMaxima, num_seqs: int, rng: random.Random
+) -> tuple[int, ...]:
+    """Draw the query lengths of decodes, followed by chunks of prompts."""
+    chunks = rng.randint(1, min(MOST_CHUNKS, num_seqs))
+    too_few = max((tokens for tokens in server.mixed_tokens if tokens < maxima.num_query_tokens), default=0)
+    in_chunks = rng.randint(max(too_few + 1, num_seqs + chunks), maxima.num_query_tokens) - num_seqs + chunks
+    cuts = sorted(rng.sample(range(1, in_chunks), chunks - 1))
+    return *[1] * (num_seqs - chunks), *(end - start for start, end in pairwise([0, *cuts, in_chunks]))
+
+
 def draw_contexts(
-    server: CaptureServer, num_seqs: int, longest: int, rng: random.Random
+    server: CaptureServer, maxima: GraphMaxima, num_seqs: int, kind: str, rng: random.Random
 ) -> tuple[list[int], int]:
-    """Draw the sequences' contexts; return them and the median of their distribution."""
+    """Draw contexts that fit the caches; return them and the median of their distribution."""
+    longest = server.short_context if kind == "short" else maxima.max_seq_len
     middle = rng.uniform(math.log(server.shortest), math.log(longest))
     deviation = rng.choice((0.0, 0.3, 1.0))
-    lengths = [max(1, min(longest, round(math.exp(rng.gauss(middle, deviation))))) for _ in range(num_seqs)]
-    return lengths, round(math.exp(middle))
-
-
-def with_longest(
-    contexts: list[int], server: CaptureServer, maxima: GraphMaxima, rng: random.Random
-) -> list[int]:
-    """Give one sequence the longest context in a fifth of the calls; shorten all if the caches overflow."""
-    if rng.random() < 0.2:
-        contexts[rng.randrange(len(contexts))] = maxima.max_seq_len
-    excess = sum(contexts) / (0.9 * server.max_tokens)
-    return [max(1, int(context / excess)) for context in contexts] if excess > 1 else contexts
+    contexts = [max(1, min(longest, round(math.exp(rng.gauss(middle, deviation))))) for _ in range(num_seqs)]
+    if kind != "short":
+        if rng.random() < 0.2:
+            contexts[rng.randrange(num_seqs)] = longest
+        excess = max(1.0, sum(contexts) / (0.9 * server.max_tokens))
+        contexts = [max(1, int(context / excess)) for context in contexts]
+    return contexts, round(math.exp(middle))

@@ -21,10 +21,11 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def cpu_us(call: Call, device: torch.device, bursts: int) -> float:
-    """Return the median microseconds of a call over this many bursts of calls."""
-    on_gpu = device.type == "cuda"
-    samples, burst, lead = [], BURST if on_gpu else 1, LEAD if on_gpu else 0
+def cpu_us(call: Call, device: torch.device, bursts: int, burst: int = BURST, lead: int = LEAD) -> float:
+    """Return the median microseconds of a call over this many bursts of calls, each after untimed calls."""
+    if device.type != "cuda":
+        burst, lead = 1, 0
+    samples = []
     for _ in range(bursts):
         synchronise(device)
         for _ in range(lead):
@@ -33,18 +34,6 @@ def cpu_us(call: Call, device: torch.device, bursts: int) -> float:
         for _ in range(burst):
             call()
         samples.append((time.perf_counter_ns() - start) / burst / 1e3)
-    synchronise(device)
-    return statistics.median(samples)
-
-
-def first_us(call: Call, device: torch.device, repeats: int) -> float:
-    """Return the median microseconds of the first call after the CPU waited for the GPU."""
-    samples = []
-    for _ in range(repeats):
-        synchronise(device)
-        start = time.perf_counter_ns()
-        call()
-        samples.append((time.perf_counter_ns() - start) / 1e3)
     synchronise(device)
     return statistics.median(samples)
 

@@ -7,7 +7,6 @@ lies below the autotuner is replaced by nothing, so that only choosing and notin
 needed; figures are microseconds. "Recorded" is a launch that was noted before, as most are.
 """
 
-import argparse
 import os
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.common.environment import stop
+from benchmarks.common.environment import parser_of, stop
 from benchmarks.launch.timing import cpu_us
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
@@ -32,8 +31,7 @@ LAUNCHES = 3000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks.packages.launches", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__, "benchmarks.packages.launches")
     parser.add_argument("folder", type=Path)
     parser.add_argument("device", help="the name of a module, such as nvidia_h100")
     parser.add_argument("--packages", type=Path, default=Path(".packages"), help="folder of the packages")

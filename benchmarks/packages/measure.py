@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.common.environment import device_from, stop
+from benchmarks.common.environment import device_from, parser_of, stop
 
 HERE = Path(__file__).resolve().parent
 KERNELS = ("chunk_kkt", "causal_conv1d", "fused_swiglu", "chunk_scan", "chunk_h", "int8_mm")
@@ -95,8 +95,7 @@ def measure(kernel: str, options: argparse.Namespace, cache: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 where a step failed."""
-    parser = argparse.ArgumentParser(prog="benchmarks.packages.measure", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__, "benchmarks.packages.measure")
     add = parser.add_argument
     add("--kernels", nargs="*", choices=KERNELS, default=KERNELS, help="none: print the tables alone")
     add("--packages", type=Path, default=Path(".packages"), help="folder of the packages")

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from benchmarks.common.environment import device_from, stop
+from benchmarks.common.environment import device_from, parser_of, stop
 from benchmarks.packages.steps import STEPS, TINY
 
 STAGES = ("record", "tune", "build", "ours", "ahead", "own")
@@ -172,8 +172,7 @@ def summary(runs: Runs) -> list[tuple[str, str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 where a stage failed."""
-    parser = argparse.ArgumentParser(prog="benchmarks.packages.whole", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__, "benchmarks.packages.whole")
     add = parser.add_argument
     add("--steps", nargs="*", choices=STEPS, default=["gated_delta_net"], help="none: print the tables alone")
     add("--stages", nargs="+", choices=STAGES, default=STAGES, help="in this order; those that are done stay")

@@ -2,216 +2,254 @@
 
     python -m benchmarks.trees.tuned --out results/
 
-For each device it reads the table that its module is compiled from and, where it exists, the full sweep of
-models that were not tuned (`other_models_DEVICE`). `treegen eval` scores fresh fits on held-out
-scenarios; this scores the committed modules.
+For each device it reads the table that its module is compiled from, and the full sweep of models that were
+not tuned (`other_models_DEVICE`). `treegen eval` scores fresh fits on held-out scenarios; this scores the
+committed modules.
 """
 
-import argparse
-import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.environment import stop
-from benchmarks.common.table import figure
-from benchmarks.trees import tuned_plots
-from benchmarks.trees.score_choices import (
-    CHOICES,
-    Modules,
-    Slowdowns,
-    TimedTable,
-    chosen_by,
-    compare_tables,
-    entries,
-    groups,
-    launch_config,
-    read_timed_table,
-    single_best,
-    summary,
-)
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.common.environment import parser_of, pyplot_or_stop, stop
 from treegen.core.errors import InputError
-from treegen.core.spec import Config, Spec
+from treegen.core.problem import Problem
+from treegen.core.spec import Spec
+from treegen.crossval.score import Ints, Score
+from treegen.fit.decide import ABSENT
+from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import find_spec, read_spec
-from treegen.review.modules import read_modules
+from treegen.review.modules import Module, ModuleKey, read_modules
+from treegen.review.tables import common_rows
 
-DEVICES = "nvidia_h100,nvidia_h200"
-SETS = {  # folders of a device
-    "tuned": "{}",
-    "other models": "other_models_{}",
+KERNEL = "unified_attention"
+DEVICES = ("nvidia_h100", "nvidia_h200")
+SETS = {"tuned": "{}", "other models": "other_models_{}"}  # folders of a device
+KINDS = ("decode", "spec", "mixed", "chunk", "prefill")
+# Colours that colour-blind readers tell apart (Okabe and Ito), and a marker each.
+STYLES = {
+    "single": ("single best config", "#e69f00", "^"),
+    "chosen": ("chosen by the generated module", "#0072b2", "o"),
 }
-
-Tables = Mapping[tuple[str, str], TimedTable]
-"""By device and set."""
+HEAD = f"{'geomean':>7} {'95%':>6} {'max':>6} {'untimed':>7}"
+WORST = 5  # choices of a table that are listed
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class TableScores:
-    """All choices, scored by one table."""
+class TimedTable:
+    """A table and what is chosen in its scenarios."""
 
     device: str
     set: str
-    folder: str
-    run: Mapping[str, Any]  # run.yaml without its configs
-    single: str  # the single best config of the device's tuned table, in every set
-    figures: Mapping[str, Mapping[str, Slowdowns]]  # by group of scenarios and way of choosing
-    scenarios: Sequence[Mapping[str, Any]]
+    problem: Problem
+    times: Floats  # [scenarios, configs] median microseconds; NaN where untimed or failed
+    single: int  # the column of the single best config of the device's tuned table
+    chosen: Ints  # [scenarios] the columns that the device's module chooses
+
+    @property
+    def best(self) -> Floats:
+        """[scenarios] the best time."""
+        return np.asarray(np.nanmin(self.times, axis=1))
+
+    def times_of(self, columns: Ints | int) -> Floats:
+        """[scenarios] the times of choices; NaN where they are untimed."""
+        times = self.times[np.arange(len(self.times)), columns]
+        return np.where(np.equal(columns, ABSENT), np.nan, times)
+
+    @property
+    def ways(self) -> dict[str, Floats]:
+        """[scenarios] the times of what is chosen, and of the single best config."""
+        return {"chosen": self.times_of(self.chosen), "single": self.times_of(self.single)}
+
+    @property
+    def kinds(self) -> npt.NDArray[np.str_]:
+        """[scenarios] the kind that an id names, as in `serving0-decode_even-02-h32.8.128-p16`."""
+        return np.array([id.split("-")[1].split("_")[0] for id in self.problem.scenarios])
 
 
-def read_tables(root: Path, devices: Sequence[str], spec: Spec) -> tuple[Tables, list[str]]:
-    """The tables that exist, and a line for each that does not. Raises InputError."""
-    tables, missing = {}, []
-    for device in devices:
-        for name, pattern in SETS.items():
-            folder = root / pattern.format(device)
-            if name == "tuned" or folder.is_dir():
-                tables[device, name] = read_timed_table(folder, device, name, spec)
-            else:
-                missing.append(f"no table {folder}: left out")
-    return tables, missing
+def single_best(times: Floats) -> int:
+    """The config of least geometric mean slowdown; an untimed config scores as 4x slower than the best.
 
-
-def scenario_set(table: TimedTable) -> object:
-    """The set that a table was measured on, with its digest."""
-    return table.problem.table.provenance.get("scenario_set")
-
-
-def table_scores(table: TimedTable, single: Config, modules: Modules) -> TableScores:
-    """Score all choices by one table. Raises InputError for a device without a module."""
-    source = table.problem.table
-    always = (single,) * len(table.problem.scenarios)
-    chosen = {"chosen": chosen_by(table.device, table, modules), "single": always}
-    slowdowns = {name: table.times_of(decisions) / table.best for name, decisions in chosen.items()}
-    return TableScores(
-        table.device,
-        table.set,
-        source.folder.as_posix(),
-        {name: value for name, value in source.provenance.items() if name != "configs"},
-        str(launch_config(single)),
-        {
-            group: {name: summary(ratios[rows]) for name, ratios in slowdowns.items()}
-            for group, rows in groups(table.problem).items()
-        },
-        entries(table, chosen),
-    )
-
-
-HEAD = f"{'geomean':>7} {'95%':>6} {'max':>6} {'untimed':>7}"
-
-
-def lines(
-    tables: Tables, scores: Sequence[TableScores], devices: Sequence[str], modules: Modules, worst: int
-) -> list[str]:
-    """All lines. worst: how many of the worst choices of a table to list.
-
-    Raises InputError for a device without a module, and ValueError for tables that contradict each other.
+    `treegen eval` scores it as 2x slower. In these sparse tables, a config with few times would then win.
     """
-    printed = [
-        "Slowdown: time over the best time measured in a scenario. untimed: scenarios in which the choice",
-        "has no time in the table; they count in no other column.",
-    ]
-    for one in scores:
-        printed += table_lines(one, worst)
-    for pair in combinations(devices, 2):
-        for name in SETS:
-            first, second = (tables.get((device, name)) for device in pair)
-            if first and second and scenario_set(first) == scenario_set(second):
-                printed += device_lines(first, second, modules)
-    return printed
+    logs = np.log(times / np.nanmin(times, axis=1)[:, None])
+    return int(np.where(np.isnan(logs), math.log(4), logs).sum(axis=0).argmin())
 
 
-def cells(ratios: Slowdowns) -> str:
-    mean, p95, most = figure(ratios.geomean, ".3f"), figure(ratios.p95, ".3f"), figure(ratios.most, ".2f")
-    return f"{mean:>7} {p95:>6} {most:>6} {ratios.untimed or '-':>7}"
+def best_of_each(ones: Floats, twos: Floats) -> tuple[Floats, Floats, int, int]:
+    """Two devices' best configs in the same scenarios, by the cells that both timed.
+
+    Returns [scenarios] the slowdowns of the first one's best configs on the second, and of the second one's
+    on the first; in how many scenarios they differ; and how many scenarios there are.
+    """
+    both = ~np.isnan(ones) & ~np.isnan(twos)
+    some = both.any(axis=1)
+    ones, twos = (np.where(both, times, np.inf)[some] for times in (ones, twos))
+    rows, best_one, best_two = np.arange(len(ones)), ones.argmin(axis=1), twos.argmin(axis=1)
+    on_second, on_first = twos[rows, best_one] / twos.min(axis=1), ones[rows, best_two] / ones.min(axis=1)
+    return on_second, on_first, int((best_one != best_two).sum()), len(ones)
 
 
-def row(label: str, ratios: Slowdowns) -> str:
-    return f"{label:58} {cells(ratios)}"
+def read_tables(spec: Spec, modules: dict[ModuleKey, Module]) -> dict[tuple[str, str], TimedTable]:
+    """The tables by device and set. Raises InputError."""
+    tables, kernel = {}, spec.kernels[KERNEL]
+    for device in DEVICES:
+        for name, pattern in SETS.items():
+            table = read_table(Path("tuning_data", KERNEL, pattern.format(device)))
+            problem = build_problem(kernel, spec.devices[device], table)
+            times = np.where(np.isfinite(problem.times()), problem.times(), np.nan)
+            if name == "tuned":
+                single = problem.configs[single_best(times)]
+            chosen = Score.of(problem, modules[KERNEL, device].heuristic).columns
+            column = problem.configs.index(single)
+            tables[device, name] = TimedTable(device, name, problem, times, column, chosen)
+    return tables
 
 
-def table_lines(scores: TableScores, worst: int) -> list[str]:
-    run = scores.run
-    versions = ", ".join(f"{name} {run[name]}" for name in ("torch", "triton", "driver") if name in run)
+def cells(slowdowns: Floats) -> str:
+    """The figures of HEAD; NaN is untimed, and is in no other figure."""
+    timed = slowdowns[~np.isnan(slowdowns)]
+    untimed = len(slowdowns) - len(timed) or "-"
+    if not timed.size:
+        return f"{'-':>7} {'-':>6} {'-':>6} {untimed:>7}"
+    mean = np.exp(np.log(timed).mean())
+    return f"{mean:7.3f} {np.percentile(timed, 95):6.3f} {timed.max():6.2f} {untimed:>7}"
+
+
+def table_lines(table: TimedTable) -> list[str]:
+    """The slowdowns of a table by kind, and its worst choices."""
+    run, ways, ids = table.problem.table.provenance, table.ways, table.problem.scenarios
+    names = [table.problem.table.configs[column].id for column in table.problem.table_columns]
+    versions = ", ".join(f"{name} {run[name]}" for name in ("torch", "triton", "driver"))
     lines = [
         "",
-        f"{scores.device}, {scores.set}: {scores.folder}",
-        f"{run['device']['name']}, {str(run.get('date', ''))[:10]}, {versions}",
-        f"{'':31}" + " ".join(f"| {title:29}" for title in CHOICES.values()),
-        f"{'':24}{'number':>6} " + " ".join(f"| {HEAD}" for _ in CHOICES),
+        f"{table.device}, {table.set}: {table.problem.table.folder.as_posix()}",
+        f"{run['device']['name']}, {str(run['date'])[:10]}, {versions}",
+        f"{'':31}" + " ".join(f"| {title:29}" for title in ("chosen", "single best")),
+        f"{'':24}{'number':>6} " + " ".join(f"| {HEAD}" for _ in ways),
     ]
-    for group, figures in scores.figures.items():
-        count = figures["chosen"].scenarios
-        lines.append(f"{group:24}{count:6} " + " ".join(f"| {cells(figures[name])}" for name in CHOICES))
-    lines.append(f"single best: {scores.single}")
-    chosen = [(entry, *entry["choices"]["chosen"]) for entry in scores.scenarios]
-    untimed = Counter(config for _, config, time in chosen if time is None)
-    lines += [f"chosen but untimed: {config} ({count})" for config, count in untimed.most_common()]
-    timed = [(time / entry["best"][1], time, config, entry) for entry, config, time in chosen if time]
-    ranked = sorted(timed, key=lambda one: -one[0])[:worst]
-    return lines + (["worst choices:", *(worst_line(*one) for one in ranked)] if ranked else [])
-
-
-def worst_line(slowdown: float, time: float, config: str, entry: Mapping[str, Any]) -> str:
-    best, least = entry["best"]
-    return f"  {slowdown:6.2f} {entry['id']:42} {config} {time:.1f} us, {best} {least:.1f} us"
-
-
-def device_lines(first: TimedTable, second: TimedTable, modules: Modules) -> list[str]:
-    """Two devices in scenarios of one set: their best configs, and each one's module on the other."""
-    best = compare_tables(first, second)
-    lines = [
-        "",
-        f"{first.device} and {second.device}, {first.set}: of the cells that both timed, the best config "
-        f"differs in {best.differ} of {best.scenarios} scenarios",
-        f"{'':58} {HEAD}",
-        row(f"best of {first.device} on {second.device}", best.first_on_second),
-        row(f"best of {second.device} on {first.device}", best.second_on_first),
-    ]
-    for here, there in ((first, second), (second, first)):
-        own, other = (chosen_by(table.device, here, modules) for table in (here, there))
-        differ = sum(a != b for a, b in zip(own, other, strict=True))
-        label = f"module of {there.device} on {here.device} (other choice in {differ})"
-        lines.append(row(label, summary(here.times_of(other) / here.best)))
+    kinds = table.kinds
+    groups = {"all": kinds != ""} | {f"kind {kind}": kinds == kind for kind in KINDS}
+    for group, inside in groups.items():
+        figures = (cells((times / table.best)[inside]) for times in ways.values())
+        lines.append(f"{group:24}{inside.sum():6} " + " ".join(f"| {text}" for text in figures))
+    lines += [f"single best: {names[table.single]}", "worst choices:"]
+    slowdowns, best = ways["chosen"] / table.best, np.nanargmin(table.times, axis=1)
+    for row in np.argsort(-slowdowns, kind="stable")[:WORST]:
+        chosen = f"{names[table.chosen[row]]} {ways['chosen'][row]:.1f} us"
+        lines.append(
+            f"  {slowdowns[row]:6.2f} {ids[row]:42} {chosen}, {names[best[row]]} {table.best[row]:.1f} us"
+        )
     return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.trees.tuned",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def device_lines(first: TimedTable, second: TimedTable, modules: dict[ModuleKey, Module]) -> list[str]:
+    """Two devices in scenarios of one set: their best configs, and each one's module on the other."""
+    here, there = common_rows(first.problem, second.problem)
+    columns = [second.problem.configs.index(config) for config in first.problem.configs]
+    on_second, on_first, differ, count = best_of_each(first.times[here], second.times[there][:, columns])
+    lines = [
+        "",
+        f"{first.device} and {second.device}, {first.set}: of the cells that both timed, the best config "
+        f"differs in {differ} of {count} scenarios",
+        f"{'':58} {HEAD}",
+        f"{f'best of {first.device} on {second.device}':58} {cells(on_second)}",
+        f"{f'best of {second.device} on {first.device}':58} {cells(on_first)}",
+    ]
+    for one, other in ((first, second), (second, first)):
+        chosen = Score.of(one.problem, modules[KERNEL, other.device].heuristic).columns
+        differ = int((chosen != one.chosen).sum())
+        label = f"module of {other.device} on {one.device} (other choice in {differ})"
+        lines.append(f"{label:58} {cells(one.times_of(chosen) / one.best)}")
+    return lines
+
+
+def draw(tables: Sequence[TimedTable], path: Path) -> None:
+    """The slowdowns in a device's tables, and below them the times."""
+    pyplot = pyplot_or_stop()
+    kinds = np.concatenate([table.kinds for table in tables])
+    best = np.concatenate([table.best for table in tables])
+    is_other = np.concatenate([[table.set != "tuned"] * len(table.best) for table in tables])
+    order = np.lexsort((best, np.array([KINDS.index(kind) for kind in kinds])))
+    figure, (above, below) = pyplot.subplots(
+        2, 1, figsize=(12.3, 9.2), sharex=True, gridspec_kw={"height_ratios": (3, 2), "hspace": 0.06}
     )
-    add = parser.add_argument
-    add("--tables", type=Path, default=Path("tuning_data/unified_attention"), help="folder of the tables")
-    add("--devices", default=DEVICES, help=f"device keys, with commas between (default {DEVICES})")
-    add("--worst", type=int, default=5, help="how many of the worst choices of a table to list (default 5)")
-    add("--out", type=Path, help="folder for a plot of each device, tuned_DEVICE.png")
+    for name, (label, colour, marker) in STYLES.items():
+        times = np.concatenate([table.ways[name] for table in tables])
+        for other, what in ((False, label), (True, f"{label}, other models")):
+            rows = np.flatnonzero(is_other[order] == other)
+            look: dict[str, Any] = {"s": 13, "alpha": 0.7, "edgecolors": "none", "zorder": 3}
+            if other:
+                look = {"s": 42, "edgecolors": "black", "linewidths": 0.8, "zorder": 4}
+            look |= {"color": colour, "marker": marker, "label": what}
+            above.scatter(rows, (times / best)[order][rows], **look)
+            below.scatter(rows, times[order][rows], **look)
+    above.axhline(1.0, color="black", linewidth=1.4, zorder=2, label="best config measured")
+    start = 0
+    for kind in KINDS:
+        end = start + int((kinds == kind).sum())
+        below.plot(range(start, end), best[order][start:end], color="black", linewidth=1.4, zorder=2)
+        at = ((start + end - 1) / 2, 1.015)
+        centred = {"xycoords": ("data", "axes fraction"), "ha": "center", "fontsize": 10}
+        above.annotate(f"{kind}\n({end - start})", at, **centred)
+        start = end
+        for axes in (above, below):
+            axes.axvline(end - 0.5, color="black", linewidth=0.7, alpha=0.35)
+    for axes in (above, below):
+        axes.set_yscale("log")
+        axes.grid(axis="y", alpha=0.25)
+        axes.set_axisbelow(True)
+    above.minorticks_off()
+    above.set_yticks(ticks := (1, 1.1, 1.25, 1.5, 2, 3, 4), map(str, ticks))
+    above.set(ylabel="time / best time measured (log)", xlim=(-2, len(best) + 1), ylim=(0.95, None))
+    below.set(ylabel="microseconds per launch (log)", xlabel="scenarios, by kind and best time", xticks=[])
+    below.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    figure.align_ylabels((above, below))
+    above.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.085), ncols=3, fontsize=9.5, frameon=False)
+    means = ", ".join(
+        f"{cells(table.ways['chosen'] / table.best).split()[0]} in {len(table.best)} {table.set} scenarios"
+        for table in tables
+    )
+    run = tables[0].problem.table.provenance
+    title = f"{run['device']['name']}, {str(run['date'])[:10]}: geometric mean of time chosen / best {means}"
+    figure.suptitle(title, x=0.07, y=0.985, ha="left", fontsize=11)
+    figure.subplots_adjust(left=0.068, right=0.985, top=0.845, bottom=0.045)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print all figures; a table or a module that cannot be read is wrong use, which exits with 2."""
+    parser = parser_of(__doc__, "benchmarks.trees.tuned")
+    parser.add_argument("--out", type=Path, help="folder for a plot of each device, tuned_DEVICE.png")
     args = parser.parse_args(arguments)
-    devices = list(dict.fromkeys(name for name in args.devices.split(",") if name))
-    if not devices or args.worst < 0:
-        stop("--devices needs a device key, --worst a count")
     try:
         spec = read_spec(find_spec(None))
         modules = read_modules(spec)
-        tables, missing = read_tables(args.tables, devices, spec)
-        singles = {device: single_best(tables[device, "tuned"]) for device in devices}
-        scores = [table_scores(table, singles[table.device], modules) for table in tables.values()]
-        print("\n".join([*missing, *lines(tables, scores, devices, modules, args.worst)]))
-    except (InputError, ValueError) as error:
+        tables = read_tables(spec, modules)
+    except InputError as error:
         stop(str(error))
+    print("Slowdown: time over the best time measured in a scenario. untimed: scenarios in which the choice")
+    print("has no time in the table; they count in no other column.")
+    for table in tables.values():
+        print(*table_lines(table), sep="\n")
+    for name in SETS:
+        first, second = (tables[device, name] for device in DEVICES)
+        print(*device_lines(first, second, modules), sep="\n")
     if args.out:
-        try:
-            args.out.mkdir(parents=True, exist_ok=True)
-            print("wrote", *tuned_plots.draw(scores, args.out))
-        except ImportError:
-            print("no plots: matplotlib is not installed")
-        except OSError as error:
-            stop(f"{args.out}: cannot be written: {error.strerror}")
+        for device in DEVICES:
+            path = args.out / f"tuned_{device}.png"
+            draw([tables[device, name] for name in SETS], path)
+            print("wrote", path)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -7,8 +7,6 @@ The batches have the heads of Llama-3.1-8B; every output is checked against floa
 prints README.md's table and writes ladder.svg beside it.
 """
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -23,11 +21,10 @@ import torch
 from attn_kernels.measure.batches import chunked_prefill, decode, mixed, prefill
 from attn_kernels.measure.tensors import BatchTensors, stand_in
 from benchmarks.attention.compare import document, time_text
-from benchmarks.attention.measure import Record, Settings, measure_batch, measure_ceilings
-from benchmarks.attention.plot import KINDS, Ratios, draw, ratios
+from benchmarks.attention.measure import Records, measure_batch, measure_ceilings
+from benchmarks.attention.plot import KINDS, Ratios, draw, read_runs
 from benchmarks.common import environment
 from benchmarks.common import implementations as implemented
-from benchmarks.common.compile_jobs import PlanJob
 from examples.anatomy import STEPS
 from examples.anatomy.common import Batch
 from triton_tune.bench.timing import elapsed_us
@@ -88,20 +85,17 @@ class Step:
 def measure(out: Path, device: torch.device) -> int:
     """Return how many results were wrong, failed or found no time."""
     started = time.monotonic()
-    steps, (fa3, problems) = (
-        [Step(name) for name in STEPS],
-        implemented.load_peers(implemented.PEERS_FOLDER, ("fa3",)),
-    )
+    fa3, problems = implemented.load_peers(implemented.PEERS_FOLDER, ("fa3",))
     facts = environment.describe(device)
     print(environment.headline(facts), *problems, sep="\n", flush=True)
     jobs = [Step(name, kind) for name in STEPS[1:] for kind in {batch.kind for batch in BATCHES}]
-    ahead = [PlanJob(batch, in_parts=True) for batch in BATCHES]
+    ours, ceilings = implemented.Ours(in_parts=True), measure_ceilings(device)
+    ahead = [implemented.CompileJob(batch, ours) for batch in BATCHES]
     print(compile_in_parallel([*jobs, *ahead], device), flush=True)
-    every = [implemented.Ours(in_parts=True), *fa3, *steps]
-    settings = Settings(device, every, measure_ceilings(device), repeats=8)
-    done: list[dict[str, Record]] = []
+    every = [ours, *fa3, *map(Step, STEPS)]
+    done: list[Records] = []
     for batch in environment.within_deadline(BATCHES, started + SECONDS):
-        done.append(measure_batch(batch, settings))
+        done.append(measure_batch(batch, device, every, ceilings, repeats=8))
         times = (f"{name} {time_text(record)}" for name, record in done[-1].items())
         print(f"{batch.name}, us: {', '.join(times)}", flush=True)
         for name, record in done[-1].items():
@@ -130,7 +124,7 @@ def table(gpu: str, found: Ratios) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0; 1 if a result was wrong or a batch found no time. Wrong use exits with 2."""
-    parser = argparse.ArgumentParser(prog="examples.anatomy.measure", description=__doc__)
+    parser = environment.parser_of(__doc__, "examples.anatomy.measure")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path, help=f"measure, and write {RESULTS} into this folder")
     what.add_argument("--draw", type=Path, nargs="+", help="folders that --out wrote")
@@ -140,22 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if args.out:
         return min(1, measure(args.out, environment.device_from("cuda")))
-    runs = []
-    for path in (folder / RESULTS for folder in args.draw):
-        try:
-            read = json.loads(path.read_text())
-            runs.append((read["environment"]["device"], ratios(read, KERNELS)))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            environment.stop(f"{path}: {error}")
-        if not runs[-1][1]:
-            environment.stop(
-                f"{path}: no batch that all steps, attn_kernels and FlashAttention-3 computed right"
-            )
+    runs = read_runs([folder / RESULTS for folder in args.draw], KERNELS)
     print("\n\n".join(table(*run) for run in runs))
-    try:
-        draw(runs, args.picture, KERNELS, PAPER)
-    except ImportError:
-        environment.stop("matplotlib is not installed: pip install '.[report]'")
+    draw(runs, args.picture, KERNELS, PAPER)
     return 0
 
 

@@ -57,14 +57,13 @@ def compare(folder: Path, ways: dict[str, Choose]) -> list[str]:
     table = read_run(folder)
     ids = {tuple(sorted(config.parameters.items())): config.id for config in table.header.configs}
     times = Times(table.visits)
-    over_best: dict[str, dict[str, float]] = {}  # by way and scenario
-    for name, choose in ways.items():
-        over_best[name] = {}
-        for scenario, values in table.scenarios.items():
-            shape = dict(zip(table.header.features, values, strict=True))
+    over_best: dict[str, dict[str, float]] = {name: {} for name in ways}  # by way and scenario
+    for scenario, values in table.scenarios.items():
+        shape, slowdowns = dict(zip(table.header.features, values, strict=True)), times.slowdowns(scenario)
+        for name, choose in ways.items():
             config = ids.get(tuple(sorted(choose(shape).items())))
-            if config in times.slowdowns(scenario):
-                over_best[name][scenario] = times.slowdowns(scenario)[config]
+            if config in slowdowns:
+                over_best[name][scenario] = slowdowns[config]
     lines = []
     for name, found in over_best.items():
         if not found:

@@ -36,14 +36,13 @@ def slowdowns(folder: Path) -> tuple[dict[str, float], list[str]]:
     ids = {tuple(config.parameters.items()): config.id for config in table.header.configs}
     found, untimed = {}, []
     for scenario, features in table.scenarios.items():
-        if not (row := times.slowdowns(scenario)):
-            continue
+        row = times.slowdowns(scenario)
         shape = dict(zip(table.header.features, features, strict=True))
-        chosen = MODULES[KEY].choose(**shape)._asdict()
-        config = ids.get(tuple((name, value) for name, value in chosen.items() if name != "variant"))
+        _, *chosen = MODULES[KEY].choose(**shape)._asdict().items()  # without the variant
+        config = ids.get(tuple(chosen))
         if config in row:
             found[scenario] = row[config]
-        else:
+        elif row:
             untimed.append(scenario)
     return found, untimed
 
@@ -59,41 +58,13 @@ def microseconds(product: Callable[..., torch.Tensor], shape: dict[str, int]) ->
     return time_launches([lambda s=s: product(*s) for s in sets], device, least_us=floor)
 
 
-def launch_microseconds(ways: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The host's time of a launch in each way: the median of 15 rounds, in which all ways take turns."""
-    rounds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(16):
-        for name, launch in ways.items():
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(LAUNCHES):
-                launch()
-            rounds[name].append(1e6 * (time.perf_counter() - start) / LAUNCHES)
+def seconds(launch: Callable[[], object], launches: int = 1) -> float:
+    """The host's time of launches, after all earlier ones are done."""
     torch.cuda.synchronize()
-    return {name: median(times[1:]) for name, times in rounds.items()}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--table", action="store_true", help="only what the table says; needs no GPU")
-    parser.add_argument("--autotuned", type=int, default=2, help="shapes to autotune here (default: 2)")
-    options = parser.parse_args()
-    if not options.table and not torch.cuda.is_available():
-        parser.exit(2, "compare.py: measuring needs a GPU; --table needs none\n")
-    warnings.simplefilter("ignore")
-
-    found, untimed = slowdowns(Path("untuned_data/matmul") / KEY)
-    ranked = sorted(found.values())
-    print(
-        f"{len(found)} shapes of a model that was not tuned; in {len(untimed)} others the choice is untimed"
-    )
-    print(
-        f"chosen over best measured: {geometric_mean(ranked):.4f} (geometric mean), "
-        f"{ranked[int(0.95 * (len(ranked) - 1))]:.3f} (95%), {ranked[-1]:.3f} (worst)"
-    )
-
-    if not options.table:
-        measure(options.autotuned)
+    start = time.perf_counter()
+    for _ in range(launches):
+        launch()
+    return time.perf_counter() - start
 
 
 def measure(autotuned: int) -> None:
@@ -110,13 +81,9 @@ def measure(autotuned: int) -> None:
     for shape in spread[:autotuned]:
         with torch.device("cuda"):
             a, b = UNTUNED.arguments(**shape)
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        matmul(a, b, tuner)
-        torch.cuda.synchronize()
-        seconds = time.perf_counter() - start
+        searched = seconds(lambda a=a, b=b: (matmul(a, b, tuner), torch.cuda.synchronize()))
         theirs, ours = microseconds(lambda a, b: matmul(a, b, tuner), shape), microseconds(matmul, shape)
-        print(f"autotuner, {shape}: {seconds:.1f} s to choose; our time over its {ours / theirs:.3f}")
+        print(f"autotuner, {shape}: {searched:.1f} s to choose; our time over its {ours / theirs:.3f}")
 
     with torch.device("cuda"):
         a, b = UNTUNED.arguments(**SMALL)
@@ -131,8 +98,29 @@ def measure(autotuned: int) -> None:
         "one fixed config": lambda: bare[(1,)](*arguments, **config),
         "choosing alone": lambda: matmul_kernel.chosen(*arguments),
     }
-    for name, time_us in launch_microseconds(ways).items():
-        print(f"host's time of a launch, {name}: {time_us:.2f} us")
+    # All ways take turns; the first round warms up.
+    rounds = [[seconds(launch, LAUNCHES) for launch in ways.values()] for _ in range(16)][1:]
+    for name, times in zip(ways, zip(*rounds, strict=True), strict=True):
+        print(f"host's time of a launch, {name}: {1e6 * median(times) / LAUNCHES:.2f} us")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--table", action="store_true", help="only what the table says; needs no GPU")
+    parser.add_argument("--autotuned", type=int, default=2, help="shapes to autotune here (default: 2)")
+    options = parser.parse_args()
+    if not options.table and not torch.cuda.is_available():
+        parser.exit(2, "compare.py: measuring needs a GPU; --table needs none\n")
+    warnings.simplefilter("ignore")
+    found, untimed = slowdowns(Path("untuned_data/matmul") / KEY)
+    over, count = sorted(found.values()), f"in {len(untimed)} others the choice is untimed"
+    print(f"{len(found)} shapes of a model that was not tuned; {count}")
+    print(
+        f"chosen over best measured: {geometric_mean(over):.4f} (geometric mean), "
+        f"{over[int(0.95 * (len(over) - 1))]:.3f} (95%), {over[-1]:.3f} (worst)"
+    )
+    if not options.table:
+        measure(options.autotuned)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import pickle
 import sys
 from itertools import chain, repeat
 from pathlib import Path
@@ -12,15 +13,23 @@ from pathlib import Path
 import pytest
 import torch
 
+from attn_kernels import Config
 from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
 from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise
-from attn_kernels.measure.timing import Timing
 from benchmarks.attention import compare
 from benchmarks.attention.batches import BATCH_SETS, select
-from benchmarks.attention.measure import Record, Records, Settings, measure_batch, ours_failed, time_ratio
-from benchmarks.common.implementations import NotApplicable, Ours, Peer, PreparedLaunches, load_peers
+from benchmarks.attention.measure import Record, Records, measure_batch, ours_failed, time_ratio
+from benchmarks.common.implementations import (
+    CompileJob,
+    NotApplicable,
+    Ours,
+    Peer,
+    PreparedLaunches,
+    load_peers,
+)
+from triton_tune.processes.compile_ahead import minimal, run_jobs
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
@@ -44,12 +53,7 @@ def test_steps_are_decodes_before_prompts_and_fit_a_gpu() -> None:
 
 def record(name: str, us: float | None, ok: bool = True, batch: Batch | None = None) -> Record:
     """A record with a known time, or without one."""
-    batch = batch or prefill(1, 32)
-    untimed = Record.of(batch, 2, name)
-    if us is None:
-        return untimed
-    timed = untimed.timed(batch, Timing(us, 0.0), Ceilings(1e12, 1e15))
-    return dataclasses.replace(timed, ok=ok)
+    return Record(batch or prefill(1, 32), 2, name, time_us=us, ok=us is not None and ok)
 
 
 def records(batch: Batch | None = None, **us: float | None) -> Records:
@@ -106,7 +110,7 @@ def test_wrong_and_failed_kernels_are_reported() -> None:
     wrong_replay = FakeKernel("vllm", 0.5, right_launches=1)
     implementations = [FakeKernel("ours", 0.5), FakeKernel("fa3", math.inf), wrong_replay]
     batch = prefill(1, 20).at(SMALL, dtype=torch.float32)
-    found = measure_batch(batch, Settings(CPU, implementations, Ceilings(1e12, 1e12), repeats=2))
+    found = measure_batch(batch, CPU, implementations, Ceilings(1e12, 1e12), repeats=2)
     assert not any(one.ok for one in found.values()) and all(one.failed for one in found.values())
     assert found["ours"].time_us and not found["fa3"].time_us
     assert ours_failed(found)
@@ -119,6 +123,9 @@ def test_both_parts_of_a_batch_are_written() -> None:
     prepared.launches[0]()
     assert check(prepared.output(0), expect(tensors)).ok
     assert prepared.config.count(" + ") == 1
+    jobs = [CompileJob(MIXED, Ours(in_parts=True)), CompileJob(MIXED, Ours(Config("qblock", 16, 16)))]
+    assert minimal(jobs) == jobs
+    assert run_jobs(pickle.loads(pickle.dumps(jobs)), CPU) == []  # as other processes get them
 
 
 def test_rivals_that_do_not_load_are_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,27 +154,12 @@ def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes() -> None:
 
 def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tried = "qblock_M16_T16_W4_S2"
-    command = [
-        "--device",
-        "cpu",
-        "--only",
-        "prefill 1x24 heads 2/2",
-        "--config",
-        tried,
-        "--invariant",
-        "--parts",
-        "--out",
-        str(tmp_path),
-    ]
-    assert compare.main([*command, "--peers", str(tmp_path)]) == 0
+    command = f"--device cpu --config {tried} --invariant --parts --out {tmp_path} --peers {tmp_path} --only"
+    assert compare.main([*command.split(), "prefill 1x24 heads 2/2"]) == 0
     results = json.loads((tmp_path / "compare.json").read_text())["results"]
-    assert {one["implementation"] for one in results if one["ok"]} == {
-        "ours",
-        "ours invariant",
-        "ours in parts",
-        tried,
-        "sdpa",
-    }
+    right = {one["implementation"] for one in results if one["ok"] and one["time_us"]}
+    assert right == {"ours", "ours invariant", "ours in parts", tried, "sdpa"}
+    assert results[0].keys() >= {"batch", "kind", "layout", "block_size", "dtype", "gbps", "error"}
     assert f"{tried}: " in capsys.readouterr().out
 
 

@@ -1,6 +1,5 @@
 """benchmarks.attention.plot: relative times of runs of `compare`, and their picture."""
 
-import dataclasses
 import json
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,18 +12,14 @@ from benchmarks.attention.measure import Record, Records
 
 
 def records(batch: Batch, wrong: str = "", **us: float) -> Records:
-    return {
-        name: dataclasses.replace(Record.of(batch, 2, name), time_us=time, ok=name != wrong)
-        for name, time in us.items()
-    }
+    return {name: Record(batch, 2, name, time_us=time, ok=name != wrong) for name, time in us.items()}
 
 
 BATCHES = [
     records(decode(1, 64), ours=10.0, fa3=20.0, vllm=40.0),
     records(prefill(1, 64), ours=10.0, fa3=10.0, vllm=80.0),
-    records(
-        decode(2, 64), ours=10.0, fa3=90.0
-    ),  # a batch counts only if all computed it, and computed it right
+    # A batch counts only if all computed it, and computed it right.
+    records(decode(2, 64), ours=10.0, fa3=90.0),
     records(decode(3, 64), ours=10.0, fa3=90.0, vllm=10.0, wrong="vllm"),
 ]
 

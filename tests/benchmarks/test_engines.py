@@ -20,21 +20,13 @@ def likeliest_of(backend: str) -> list[list[list[float]]]:
 
 
 def rows_of(backend: str, mode: str, factor: float) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": "latency",
-            "backend": backend,
-            "mode": mode,
-            "batch": batch,
-            "prompt": prompt,
-            "output": output,
-            "seconds": [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0],
-            **({"likeliest": likeliest_of(backend)[:batch]} if output == 1 else {}),
-        }
-        for batch in (1, 2)
-        for prompt in (500, 8000)
-        for output in (1, 128, 512)
-    ]
+    head, rows = {"kind": "latency", "backend": backend, "mode": mode}, []
+    for batch, prompt, output in itertools.product((1, 2), (500, 8000), (1, 128, 512)):
+        seconds = [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0]
+        tokens = {"likeliest": likeliest_of(backend)[:batch]} if output == 1 else {}
+        sizes = {"batch": batch, "prompt": prompt, "output": output}
+        rows.append({**head, **sizes, "seconds": seconds, **tokens})
+    return rows
 
 
 def test_latency_table_has_ratios_decode_steps_and_tokens() -> None:
@@ -101,7 +93,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_each_engine_runs_in_its_process(tmp_path: Path, capsys, command: list[str]) -> None:
-    backends = ["--backends", "CUSTOM,BROKEN,HANGS", "--modes", "graphs", "--process-seconds", "8"]
+    backends = ["--backends", "CUSTOM,BROKEN,HANGS", "--modes", "graphs", "--process-seconds", "5"]
     assert latency.main([*command, *backends]) == 1
     printed = capsys.readouterr().out
     assert "CUSTOM_graphs: exit 0" in printed and "ValueError: no such backend" in printed
@@ -142,7 +134,6 @@ def test_engines_that_share_a_gpu_take_turns(tmp_path: Path, capsys, command: li
     ],
 )
 def test_verdict_on_tokens(case: str, margins: list[float], problems: list[str], right: bool) -> None:
-    found = {"case": case, "margins": [margins], "notes": [], "problems": problems}
-    line, fine = check_vllm.verdict(found)
+    line, fine = check_vllm.verdict(case, {"margins": [margins], "notes": [], "problems": problems})
     assert fine is right
     assert all(problem in line for problem in problems)

@@ -3,12 +3,13 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forked import code, forked
 
 from treegen.cli.main import main as treegen
 from triton_tune.bench import pool
@@ -53,8 +54,9 @@ BLOCK_FP8 = {
 }
 LAUNCH = """
 import torch, {name}, untuned
+from triton_tune.kernel.batches import Arguments
 for shape in untuned.UNTUNED.shapes:
-    made = untuned.Arguments(untuned.UNTUNED.arguments(**shape))
+    made = Arguments(untuned.UNTUNED.arguments(**shape))
     found, expected = made.pass_to({name}.{name}), made.pass_to(untuned.UNTUNED.reference)
     error = (found.float() - expected.float()).abs().max() / expected.abs().max()
     assert error < 0.01, error
@@ -62,95 +64,72 @@ print({name}.{name}_kernel.chosen(*[None] * {before}, *shape.values()).variant)
 """
 
 
-@pytest.fixture
-def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Goes to a copy of an example with tiny shapes and few configs."""
-
-    def copy(name: str, changes: dict[str, list[tuple[str, str]]]) -> None:
-        for path in (EXAMPLES / name).glob("*.*"):
-            if path.is_file():
-                shutil.copy(path, tmp_path)
-        for file, replacements in changes.items():
-            text = (tmp_path / file).read_text()
-            for pattern, new in replacements:
-                text, count = re.subn(pattern, new, text)
-                assert count, (file, pattern)
-            (tmp_path / file).write_text(text)
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(pool, "START_METHOD", "fork")
-
-    modules = set(sys.modules)
-    path = sys.path[:]
-    yield copy
-    for module in set(sys.modules) - modules:
-        if str(getattr(sys.modules[module], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[module]
-    sys.path[:] = path
+def run(call: Callable[[], Any], folder: Path) -> str:
+    """Call this in an example's folder, whose modules are forgotten afterwards."""
+    status, output = forked(call, folder)
+    assert status == 0, output
+    return output
 
 
-def measured_and_built() -> None:
-    """Do what an example's `measure.sh` does."""
-    assert triton_tune(["tune.py", "--gpus", "cpu"]) == 0
-    assert treegen(["build"]) == 0
-    assert triton_tune(["untuned.py", "--strategy", "full", "--out", "untuned_data", "--gpus", "cpu"]) == 0
+def measured_and_built(
+    name: str, folder: Path, changes: dict[str, list[tuple[str, str]]], before: int
+) -> None:
+    """Do what `measure.sh` does with tiny shapes and few configs, and launch the untuned shapes."""
+    for path in (EXAMPLES / name).glob("*.*"):
+        if path.is_file():
+            shutil.copy(path, folder)
+    for file, replacements in changes.items():
+        text = (folder / file).read_text()
+        for pattern, new in replacements:
+            text, count = re.subn(pattern, new, text)
+            assert count, (file, pattern)
+        (folder / file).write_text(text)
+    untuned = ["untuned.py", "--strategy", "full", "--out", "untuned_data"]
+    run(partial(triton_tune, ["tune.py", "--gpus", "cpu"]), folder)
+    run(partial(treegen, ["build"]), folder)
+    run(partial(triton_tune, [*untuned, "--gpus", "cpu"]), folder)
+    assert run(code(LAUNCH.format(name=name, before=before)), folder) == f"{name}\n"
 
 
-def python(code: str, folder: Path = Path()) -> str:
-    """Run code in an example's folder."""
-    environment = {"PYTHONPATH": f"{EXAMPLES.parent}:.", "TRITON_INTERPRET": "1", "PATH": ""}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
-    return done.stdout
-
-
-def launched(name: str, before: int) -> str:
-    """Launch the untuned shapes, compare the results, and return the output."""
-    code = LAUNCH.format(name=name, before=before)
-    return python("from triton_tune.kernel.batches import Arguments\n" + code.replace("untuned.Arg", "Arg"))
+@pytest.fixture(autouse=True)
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
 
 
 @pytest.mark.parametrize("name", ["matmul", "block_fp8"])
-def test_committed_modules_are_what_the_committed_tables_give(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(EXAMPLES / name)
-    assert treegen(["build", "--check"]) == 0
-    assert "heuristics: up to date" in capsys.readouterr().out
+def test_committed_modules_are_what_the_committed_tables_give(name: str) -> None:
+    assert "heuristics: up to date" in run(partial(treegen, ["build", "--check"]), EXAMPLES / name)
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("matmul", ["--table"]), ("block_fp8", [])])
 def test_the_readme_states_what_the_committed_tables_say(name: str, arguments: list[str]) -> None:
-    folder = EXAMPLES / name
-    lines = python(f"import compare, sys; sys.argv[1:] = {arguments}; compare.main()", folder).splitlines()
-    readme = (folder / "README.md").read_text()
+    call = code(f"import compare, sys; sys.argv[1:] = {arguments}; compare.main()")
+    lines, readme = run(call, EXAMPLES / name).splitlines(), (EXAMPLES / name / "README.md").read_text()
     assert len(lines) == 2 and all(line in readme for line in lines), lines
 
 
-def test_matmul_goes_from_tuning_to_a_launch(example: Callable[..., None]) -> None:
-    example("matmul", MATMUL)
-    measured_and_built()
-    assert launched("matmul", 3) == "matmul\n"
-    code = "import compare; from pathlib import Path; compare.KEY = 'nvidia_h200'\n"
-    code += "print(compare.slowdowns(Path('untuned_data/matmul/cpu_triton_interpreter')))"
-    found, untimed = eval(python(code))
+def test_matmul_goes_from_tuning_to_a_launch(tmp_path: Path) -> None:
+    measured_and_built("matmul", tmp_path, MATMUL, 3)
+    text = "import compare; from pathlib import Path\n"
+    text += "print(compare.slowdowns(Path('untuned_data/matmul/cpu_triton_interpreter')))"
+    found, untimed = eval(run(code(text), tmp_path))
     assert len(found) + len(untimed) == 2 and all(ratio >= 1 for ratio in found.values())
 
 
-def test_block_fp8_goes_from_tuning_to_vllms_file(example: Callable[..., None]) -> None:
-    example("block_fp8", BLOCK_FP8)
-    measured_and_built()
-    assert launched("block_fp8", 5) == "block_fp8\n"
+def test_block_fp8_goes_from_tuning_to_vllms_file(tmp_path: Path) -> None:
+    measured_and_built("block_fp8", tmp_path, BLOCK_FP8, 5)
     named = ["N=32", "K=256", "dtype=fp8_w8a8", "block_shape=128x128"]
-    assert treegen(["export", "vllm", "block_fp8", "M=1,64", *named, "--to", "configs"]) == 0
-    (path,) = Path("configs").iterdir()
+    run(partial(treegen, ["export", "vllm", "block_fp8", "M=1,64", *named, "--to", "configs"]), tmp_path)
+    (path,) = (tmp_path / "configs").iterdir()
     tuned = json.loads(path.read_text())
     assert list(tuned) == ["1", "64"] and tuned["64"]["BLOCK_SIZE_K"] == 128 and len(tuned["1"]) == 6
-    path.rename("configs/N=32,K=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json")
-    code = "import compare, sys; from pathlib import Path\n"
-    code += "ways = {'rows': compare.by_rows, 'default': lambda shape: compare.DEFAULT,"
-    code += " 'file': compare.by_nearest_file(Path('configs'))}\n"
-    code += "print(*compare.compare(Path('untuned_data/block_fp8/cpu_triton_interpreter'), ways), sep='\\n')"
-    lines = python(code).splitlines()
+    path.rename(
+        path.with_name("N=32,K=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json")
+    )
+    text = "import compare; from pathlib import Path\n"
+    text += "ways = {'rows': compare.by_rows, 'default': lambda shape: compare.DEFAULT,"
+    text += " 'file': compare.by_nearest_file(Path('configs'))}\n"
+    text += "print(*compare.compare(Path('untuned_data/block_fp8/cpu_triton_interpreter'), ways), sep='\\n')"
+    lines = run(code(text), tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines] == ["rows", "default", "file"]
     assert "in 2 of 2 shapes; 1.000 times the rows' (1.00 to 1.00)" in lines[0]
