@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.heuristic import Heuristic, RegimeRows
+from treegen.core.launches import ABSENT, columns_in, launches, leaves
 from treegen.core.problem import UNIT, UNTIMED_PENALTY, Problem
 from treegen.fit.costs import FAILED, losses, table_noise
-from treegen.fit.decide import ABSENT, Scenarios
 from treegen.fit.regime import WORTH, Z_CHANGE, RegimeSearch, change_evidence
 from treegen.fit.runners_up import BROKEN, RunnersUp
+from treegen.fit.scenarios import Scenarios
 
 Ints = npt.NDArray[np.int64]
 
@@ -111,14 +112,14 @@ class _Fits:
         regimes = []
         for search, rows in zip(searches, rows_of_regimes, strict=True):
             tree = search.step_tree()
-            reached = grouped.rows_of(tree, search.scenarios)
+            reached = leaves(tree, search.scenarios, grouped.columns)
             complete = [replace(rows[n], then=runners_up.of(rows[n], here, self.loss)) for n, here in reached]
             regimes.append(RegimeRows(search.regime.name, tree, tuple(complete)))
         return Heuristic(tuple(regimes))
 
     def is_as_good(self, one: Heuristic, other: Heuristic) -> bool:
         """Whether a heuristic loses at most 0.5% beside another, or what noise explains where they differ."""
-        ours, theirs = (self.grouped.columns(heuristic) for heuristic in (one, other))
+        ours, theirs = self.launched(one), self.launched(other)
         scenario = np.arange(len(ours))
         loss, best_loss = (
             np.where(columns == ABSENT, UNTIMED_PENALTY, self._measured[scenario, columns])
@@ -127,6 +128,12 @@ class _Fits:
         lost = int((loss - best_loss).sum())
         noise = Z_CHANGE * self._noise * math.sqrt(int((ours != theirs).sum()))
         return lost <= max(WORTH * len(ours), noise)
+
+    def launched(self, heuristic: Heuristic) -> Ints:
+        """[scenarios] the column of the config that is launched, or ABSENT."""
+        problem, columns = self.problem, self.grouped.columns
+        found = launches(problem.kernel, problem.device.limits, heuristic, columns, len(self.loss))
+        return columns_in(problem, found.configs, found.config)
 
 
 def _shortlist(loss: Ints, count: Ints, most: int, start: Sequence[int] = ()) -> Ints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,8 @@ import numpy.typing as npt
 import tuning_table
 from treegen.core import expr
 from treegen.core.errors import InputError, shown
-from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem, broken_invariant, holds
+from treegen.core.launches import as_columns, fitting, with_derived
+from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation, is_model
 from treegen.core.table import Cells, Table, median_times
 from tuning_table.table import MOST_WITHOUT, RecordedTable
@@ -65,7 +67,7 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
     if kernel.split_on and not split_on:
         raise InputError(table.folder, f"has no column of `split_on` of {kernel.name}")
     weight = _weights(kernel, device, table, values)
-    allowed = _allowed(kernel, device, configs, values, len(table.scenarios))
+    allowed = _allowed(kernel, device, configs, values)
     times = median_times(table)
     compared = _compared(table, times)
     if not compared.any():
@@ -246,75 +248,62 @@ def _feature_values(kernel: KernelSpec, device: DeviceSpec, columns: Columns, fo
 
     A derived feature can also be a column itself: a foreign table can hold an average without its parts.
     """
+    count = len(next(iter(columns.values())))
     values = {name: columns[name] for name in (*kernel.features, *kernel.derived) if name in columns}
-    for name, expression in kernel.derived.items():
-        if not expr.names(expression) - set(device.limits) <= set(values):
-            continue
-        results = _evaluate(expression, device, values, len(next(iter(columns.values()))))
-        if any(result.bit_length() > 62 for result in results):
-            raise InputError(folder, f"derived feature {name} grows beyond 62 bits on a measured scenario")
-        computed = np.array(results, dtype=np.int64)
-        if name in values and (values[name] != computed).any():
-            what = f"column {name} is not what the spec derives from the table's other columns"
-            raise InputError(folder, what)
-        values[name] = computed
+    found = with_derived(kernel, device.limits, _exact(values))
+    for name in kernel.derived:
+        if name in found:
+            computed = np.broadcast_to(found[name], count).tolist()
+            if any(value.bit_length() > 62 for value in computed):
+                raise InputError(folder, f"the derived feature {name} grows beyond 62 bits on a scenario")
+            if name in values and values[name].tolist() != computed:
+                what = f"column {name} is not what the spec derives from the table's other columns"
+                raise InputError(folder, what)
+            values[name] = np.array(computed, dtype=np.int64)
     return values
+
+
+def _exact(values: Columns) -> dict[str, npt.NDArray[Any]]:
+    """Columns of Python's own integers, so that nothing overflows."""
+    return as_columns({name: column.tolist() for name, column in values.items()})
 
 
 def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> None:
     """Refuse a table with a shape that breaks an invariant: the table or the spec is wrong."""
-    columns = {name: column.tolist() for name, column in values.items()}
-    for row, scenario in enumerate(table.scenarios if kernel.invariants else ()):
-        broken = broken_invariant(kernel, device, {name: column[row] for name, column in columns.items()})
-        if broken is not None:
-            what = f"scenario {scenario} breaks the invariant {shown(broken.text)} of {kernel.name}"
-            raise InputError(table.folder, f"{what} (line {broken.line} of the spec)")
-
-
-def _evaluate(expression: expr.Expression, device: DeviceSpec, values: Columns, scenarios: int) -> list[int]:
-    """An expression's value in every scenario."""
-    parts = {name: values[name].tolist() for name in expr.names(expression) - set(device.limits)}
-    rows = ({name: part[i] for name, part in parts.items()} for i in range(scenarios))
-    return [expr.evaluate(expression, {**device.limits, **row}) for row in rows]
+    known = {**device.limits, **_exact(values)}
+    for rule in kernel.invariants:
+        if rule.names <= known.keys():
+            held = np.broadcast_to(expr.evaluate_columns(rule.test, known), len(table.scenarios))
+            if not held.all():
+                what = f"scenario {table.scenarios[held.argmin()]} breaks the invariant {shown(rule.text)}"
+                raise InputError(table.folder, f"{what} of {kernel.name} (line {rule.line} of the spec)")
 
 
 def _weights(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> npt.NDArray[np.int64]:
     """[scenarios] how much each counts."""
-    expression = kernel.weight
-    for name in sorted(expr.names(expression) - set(device.limits)):
-        if name not in values:
-            what = f"does not hold {name}, which weighs the scenarios of {kernel.name}"
-            raise InputError(table.folder, what)
-    weights = _evaluate(expression, device, values, len(table.scenarios))
-    for scenario, weight in zip(table.scenarios, weights, strict=True):
+    known = {**device.limits, **_exact(values)}
+    if missing := sorted(expr.names(kernel.weight) - known.keys()):
+        what = f"does not hold {missing[0]}, which weighs the scenarios of {kernel.name}"
+        raise InputError(table.folder, what)
+    weights = np.broadcast_to(expr.evaluate_columns(kernel.weight, known), len(table.scenarios))
+    for scenario, weight in zip(table.scenarios, weights.tolist(), strict=True):
         if not 1 <= weight <= GREATEST_WEIGHT:
             what = f"scenario {scenario} gets the weight {shown(weight)}"
             raise InputError(table.folder, f"{what}; a weight is a whole number from 1 to {GREATEST_WEIGHT}")
-    return np.array(weights, dtype=np.int64)
+    return weights.astype(np.int64)
 
 
 def _allowed(
-    kernel: KernelSpec, device: DeviceSpec, configs: tuple[Config, ...], values: Columns, scenarios: int
+    kernel: KernelSpec, device: DeviceSpec, configs: tuple[Config, ...], values: Columns
 ) -> npt.NDArray[np.bool_]:
     """[scenarios, configs] whether all constraints hold that the table's features decide."""
-    allowed = np.ones((scenarios, len(configs)), dtype=bool)
-    for constraint in kernel.constraints:
-        features = sorted(constraint.names & {*kernel.features, *kernel.derived})
-        if not set(features) <= set(values):
-            continue
-        # Many scenarios share a point, and a constraint without features has one point for all of them.
-        columns = [values[name] for name in features] or [np.zeros(scenarios, np.int64)]
-        points, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-        for c, config in enumerate(configs):
-            if not constraint.binds(config):
-                continue
-            fixed = {**device.limits, **dict(config.parameters)}
-            held = [
-                holds(constraint, {**fixed, **dict(zip(features, point, strict=False))})
-                for point in points.tolist()
-            ]
-            allowed[:, c] &= np.array(held)[which.ravel()]
-    return allowed
+    asked = sorted({name for rule in kernel.constraints for name in rule.names & values.keys()} or values)
+    # Many scenarios share a point.
+    columns = np.stack([values[name] for name in asked], axis=1)
+    points, which = np.unique(columns, axis=0, return_inverse=True)
+    known = {**device.limits, **_exact(dict(zip(asked, points.T, strict=True)))}
+    allowed = [fitting(kernel, config, known, len(points)) for config in configs]
+    return np.stack(allowed, axis=1)[which.ravel()]
 
 
 def _compared(table: Table, times: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
