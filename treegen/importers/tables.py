@@ -38,16 +38,16 @@ class _Columns:
     booleans: Sequence[str] = ()  # names of which 0 and 1 stand for false and true
 
 
-def table_of(found: Measurements, credit: Mapping[str, str] | None = None) -> ImportedTable:
+def table_of(found: Measurements, format_name: str, credit: Mapping[str, str]) -> ImportedTable:
     """The table of some measurements; `credit` goes into its origin. Raises InputError."""
     if problem_with_name(found.kernel) is not None:
         raise InputError(
             found.source, f"the kernel's name {shown(found.kernel)} {problem_with_name(found.kernel)}"
         )
-    shapes = _integers(found, "feature", [row.shape for row in found.rows])
+    shapes = _features(found)
     if not shapes.integers:
         raise InputError(found.source, "has no feature that is an integer or varies, to tell scenarios apart")
-    configs = _parameters(found, [row.config for row in found.rows])
+    configs = _parameters(found)
     points = list(zip(*shapes.integers.values(), strict=True))
     ids, entries = _configs(found, configs)
     columns = {config: place for place, config in enumerate(entries)}
@@ -76,7 +76,7 @@ def table_of(found: Measurements, credit: Mapping[str, str] | None = None) -> Im
         "cells": found.cells.value,
         "timing": found.timing,
         "origin": {
-            **(credit or {}),
+            **credit,
             **found.origin,
             **({"triton": found.triton} if found.triton else {}),
             **({"files": found.files} if found.files > 1 else {}),
@@ -89,14 +89,15 @@ def table_of(found: Measurements, credit: Mapping[str, str] | None = None) -> Im
         **({"lookup": lookup} if lookup else {}),
         "configs": list(entries.values()),
     }
-    notes = f"{_MARK}{found.format}`, not measured by this project.\n{found.notes}"
+    notes = f"{_MARK}{format_name}`, not measured by this project.\n{found.notes}"
     files = table_texts(run, scenarios, times, notes)
     counts = len(scenarios), len(entries)
     return ImportedTable(found.kernel, key, found.source, *counts, found.cells, words, files, found.left_out)
 
 
-def _parameters(found: Measurements, rows: Sequence[Mapping[str, Value]]) -> _Columns:
+def _parameters(found: Measurements) -> _Columns:
     """Integers stand for themselves; booleans, texts, None and an absent value have words."""
+    rows = [row.config for row in found.rows]
     integers: dict[str, tuple[int, ...]] = {}
     words: dict[str, Mapping[int, str]] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
@@ -129,8 +130,9 @@ def _is_plain(value: object) -> TypeGuard[int]:
     return type(value) is int and value >= 0
 
 
-def _integers(found: Measurements, kind: str, rows: Sequence[Mapping[str, Value]]) -> _Columns:
+def _features(found: Measurements) -> _Columns:
     """Integers for all values: themselves, 0 for a missing one, or their words' places in the alphabet."""
+    rows = [row.shape for row in found.rows]
     integers: dict[str, tuple[int, ...]] = {}
     words: dict[str, Mapping[int, str]] = {}
     fixed: dict[str, str] = {}
@@ -138,34 +140,30 @@ def _integers(found: Measurements, kind: str, rows: Sequence[Mapping[str, Value]
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         present = [value for value in values if isinstance(value, int)]
-        one = len(set(map(str, values))) == 1
-        if len(present) < len(values) and one and not _names_well(name, values[0]):
+        problem, one = problem_with_name(name), len(set(map(str, values))) == 1
+        # A word that is the same everywhere is a column, as the tables of other GPUs may differ.
+        is_column = problem is None and isinstance(values[0], str) and is_word(values[0])
+        if len(present) < len(values) and one and not is_column:
             fixed[name] = str(values[0])
             continue
-        if problem_with_name(name) is not None:
-            raise InputError(found.source, f"{kind} {shown(name)} {problem_with_name(name)}")
+        if problem is not None:
+            raise InputError(found.source, f"feature {shown(name)} {problem}")
         texts = [value for value in values if isinstance(value, str | float)]
         if present and texts:
             what = f"varies but is not an integer everywhere: {shown(present[0])} and {shown(texts[0])}"
-            raise InputError(found.source, f"{kind} {shown(name)} {what}")
+            raise InputError(found.source, f"feature {shown(name)} {what}")
         if not texts and (len(present) == len(values) or 0 not in present):
             integers[name] = tuple(int(value) if isinstance(value, int) else 0 for value in values)
             none += [] if len(present) == len(values) else [name]
             continue
         words[name] = numbered(dict.fromkeys(_word(value) for value in sorted(set(values), key=_order)))
-        for word in words[name].values():
-            if not is_word(word):
-                what = f"{kind} {name} has the value {shown(word)}, which cannot be a word of a table"
-                raise InputError(found.source, what)
+        if wrong := [word for word in words[name].values() if not is_word(word)]:
+            what = f"feature {name} has the value {shown(wrong[0])}, which cannot be a word of a table"
+            raise InputError(found.source, what)
         numbers = {word: number for number, word in words[name].items()}
         integers[name] = tuple(numbers[_word(value)] for value in values)
     booleans = [name for name in integers if all(isinstance(row.get(name), bool) for row in rows)]
     return _Columns(integers, words, fixed, none, booleans)
-
-
-def _names_well(name: str, value: Value) -> bool:
-    """Whether a value that is the same everywhere can be a column, as the tables of other GPUs may differ."""
-    return isinstance(value, str) and is_word(value) and problem_with_name(name) is None
 
 
 def _word(value: Value) -> str:
@@ -218,24 +216,16 @@ def _rows(found: Measurements, scenario: str, repeats: Sequence[Sequence[float]]
 
     A row in which every config failed is left out, as no tree could choose from it.
     """
-    number = 0
-    for place in range(max(map(len, repeats))):
-        times = [cells[place] if place < len(cells) else None for cells in repeats]
-        measured = [time for time in times if time is not None and time < math.inf]
-        if found.cells is Cells.WINNERS:
-            for column, time in enumerate(times):
-                if time is not None:
-                    number += 1
-                    row = ["" for _ in times]
-                    row[column] = _time(found, scenario, time)
-                    yield [scenario, number, *row]
-        elif measured:
-            number += 1
-            yield [
-                scenario,
-                number,
-                *("" if time is None else _time(found, scenario, time) for time in times),
-            ]
+    places = range(max(map(len, repeats)))
+    rows = [[cells[place] if place < len(cells) else None for cells in repeats] for place in places]
+    if found.cells is Cells.WINNERS:  # a row holds one winner
+        alone = ((row, column) for row in rows for column, time in enumerate(row) if time is not None)
+        rows = [[time if c == column else None for c, time in enumerate(row)] for row, column in alone]
+    else:
+        rows = [row for row in rows if any(time is not None and time < math.inf for time in row)]
+    for number, row in enumerate(rows, 1):
+        times = ("" if time is None else _time(found, scenario, time) for time in row)
+        yield [scenario, number, *times]
 
 
 def _time(found: Measurements, scenario: str, microseconds: float) -> str:
@@ -259,25 +249,28 @@ def merged(parts: Iterable[Measurements]) -> list[Measurements]:
 
 
 def _joined(group: Sequence[Measurements], missing: Mapping[str, Value]) -> Measurements:
-    first = group[0]
+    _refuse_mixed(group)
     rows = tuple(
         row if len(row.shape) == len(missing) else replace(row, shape={**missing, **row.shape})
         for part in group
         for row in part.rows
     )
-    _refuse_mixed(group)
-    origin = {
-        key: value for key, value in first.origin.items() if all(p.origin.get(key) == value for p in group)
-    }
+    first = group[0].origin
+    origin = {key: value for key, value in first.items() if all(p.origin.get(key) == value for p in group)}
     left_out = tuple(dict.fromkeys(text for part in group for text in part.left_out))
     files = len({part.source for part in group})
-    return replace(first, rows=rows, origin=origin, left_out=left_out, files=files)
+    return replace(group[0], rows=rows, origin=origin, left_out=left_out, files=files)
 
 
 def _refuse_mixed(group: Sequence[Measurements]) -> None:
-    """Raise InputError for a file that has a text where another one has an integer."""
+    """Raise InputError for a file that has a text where another has an integer, or another's whole layer."""
     found: dict[tuple[str, bool], Path] = {}
+    layers: dict[tuple[tuple[str, Value], ...], Path] = {}
     for part in group:
+        for row in part.rows if "nearest" in part.lookup.values() else ():
+            layer = tuple((name, value) for name, value in row.shape.items() if name not in part.lookup)
+            if (other := layers.setdefault(layer, part.source)) != part.source:
+                raise InputError(part.source, f"is of the same layer as {other}; remove one of them")
         for name, value in ((name, value) for row in part.rows for name, value in row.config.items()):
             if isinstance(value, str) or _is_plain(value):
                 found[name, isinstance(value, str)] = part.source

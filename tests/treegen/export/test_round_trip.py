@@ -197,16 +197,13 @@ BROKEN: dict[str, Any] = {
     name(size=6): {},
     name(size=7): {"x": entry(16)},
     name(size=9): {"8": 4},
-    f"again/{name(size=5)}": PLAIN,
 }
 
 
 def test_all_that_is_wrong_in_a_folder_is_told_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(
-        {**{path: text for path, text in BROKEN.items() if text != "{"}, name(): PLAIN, name(size=5): PLAIN}
-    )
+    write({name(): PLAIN, **BROKEN})
     (tmp_path / "configs" / name(size=1)).write_text("{")
     assert main(["import", "vllm", "configs"]) == 2
     lines = capsys.readouterr().err.splitlines()
@@ -214,9 +211,16 @@ def test_all_that_is_wrong_in_a_folder_is_told_at_once(
     assert all(any(path.rpartition("/")[2] in line for line in lines) for path in BROKEN)
 
 
-def test_a_text_where_another_file_has_an_integer(refusal: Refusal, tmp_path: Path) -> None:
-    write({name(): content(entry(16, mode=1)), name(size=16): content(entry(16, mode="fast"))})
-    assert name(size=16) in refusal(tmp_path, "import", "vllm", "configs")
+CONFLICTS: list[Files] = [
+    {name(): content(entry(16, mode=1)), name(size=16): content(entry(16, mode="fast"))},
+    {name(): PLAIN, f"again/{name()}": PLAIN},
+]
+
+
+@pytest.mark.parametrize("files", CONFLICTS)
+def test_files_that_contradict_each_other(refusal: Refusal, tmp_path: Path, files: Files) -> None:
+    write(files)
+    assert [*files][1] in refusal(tmp_path, "import", "vllm", "configs")
 
 
 # flash-linear-attention
