@@ -59,11 +59,6 @@ def test_the_order_of_rows_and_copies_of_them_change_nothing(rows: list[list[int
     )
 
 
-def test_the_grid_is_coarse_above_sixteen() -> None:
-    splits = candidate_splits(np.arange(1, 101)[:, None])
-    assert [split.threshold for split in splits] == [*range(1, 17), 24, 32, 48, 64, 96]
-
-
 def _odd_part(value: int) -> int:
     return value // (value & -value)
 
@@ -87,10 +82,3 @@ def test_no_rounder_number_lies_close_to_the_middle(below: int, gap: int) -> Non
     low, high = below * (above / below) ** 0.26, below * (above / below) ** 0.74
     assume(low <= threshold <= high)
     assert all(_odd_part(t) >= _odd_part(threshold) for t in range(int(low) + 1, int(high) + 1) if t < high)
-
-
-def test_round_numbers_between_powers_of_two() -> None:
-    found = {
-        gap: round_between(*gap) for gap in [(1, 2), (1, 4), (16, 32), (64, 128), (128, 2048), (100, 300)]
-    }
-    assert found == {(1, 2): 1, (1, 4): 2, (16, 32): 24, (64, 128): 96, (128, 2048): 512, (100, 300): 192}

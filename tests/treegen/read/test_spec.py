@@ -20,10 +20,8 @@ from treegen_builders import (
 )
 
 from treegen.core.expr import parse, parse_condition
-from treegen.core.heuristic import Heuristic, RegimeRows, Row
 from treegen.core.problem import FORBIDDEN
 from treegen.core.spec import Budget, Config, KernelSpec, ModelClass, Regime
-from treegen.emit.module import device_module
 from treegen.read import words
 from treegen.read.spec import read_spec
 
@@ -206,17 +204,3 @@ def test_the_fallback_may_leave_out_what_has_a_default(tmp_path: Path) -> None:
         assert kernel.fallback == made(parts=expected[0], block=64, warps=4, far=expected[1])
     without = spec(**WITH_DEFAULTS, fallback={"variant": "plain", "block": 64})
     assert "warps" in error_of(read_spec, write_spec(tmp_path, without))
-
-
-@pytest.mark.parametrize(
-    ("config", "name", "text"),
-    [
-        (made(), "PLAIN_B16_W2", 'Config("plain", block=16, warps=2)'),
-        (made("split", parts=8), "SPLIT_N8_B16_W2", 'Config("split", parts=8, block=16, warps=2)'),
-        (made(parts=0, far=1), "PLAIN_N0_B16_W2_F1", 'Config("plain", parts=0, block=16, warps=2, far=1)'),
-    ],
-)
-def test_constants_leave_out_defaults(tmp_path: Path, config: Config, name: str, text: str) -> None:
-    device, kernel = device_and_kernel(tmp_path, **WITH_DEFAULTS)
-    heuristic = Heuristic((RegimeRows("steps", 0, (Row(config),)),))
-    assert f"\n{name} = {text}\n" in device_module(kernel, device.key, device.limits, heuristic)

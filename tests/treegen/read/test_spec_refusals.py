@@ -103,6 +103,8 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     (put("device", names="H100"), "names:"),
     (put("device", names=["a", "a"]), "names:"),
     (device_b({"vendor": "x", "names": ["NVIDIA H100"]}), "b:"),
+    (lambda s: s["devices"].update(one={"vendor": "amd"}, two={"vendor": "amd"}), "two:"),
+    (lambda s: s["devices"].update(dict.fromkeys(("one", "two"), {"vendor": "amd", "arch": "a"})), "two:"),
     *((put("limits", memory=value), " memory:") for value in ("48K", 4.5, LONG, -LONG)),
     (put("limits", heads=4), "features:"),
     *((kernel(features=value), "features:") for value in ([], {"rows": 1}, ["rows", "rows"], [1])),
