@@ -51,13 +51,7 @@ class RegimeSearch:
     """The tree of a regime over some columns of the problem's configs."""
 
     def __init__(
-        self,
-        grouped: Scenarios,
-        place: int,
-        loss: Ints,
-        columns: Ints,
-        noise: int,
-        start: RegimeRows | None,
+        self, grouped: Scenarios, place: int, loss: Ints, columns: Ints, noise: int, start: RegimeRows | None
     ) -> None:
         problem, budget = grouped.problem, grouped.problem.kernel.budget
         self.regime: Regime = problem.kernel.regimes[place]

@@ -30,14 +30,8 @@ DEVICE = {
     "vendor": Word(str),
     "limits": Word(dict, {}, "for expressions and `treegen check`", others=Word(int)),
 }
-TABLE = {
-    "folder": Word(str),
-    "measured_on": Word(str, meaning="the GPU's name in run.yaml"),
-}
-PARAMETER = {
-    "letter": Word(str, check=_LETTERS),
-    "default": Word(int, least=0, most=LARGEST_PARAMETER),
-}
+TABLE = {"folder": Word(str), "measured_on": Word(str, meaning="the GPU's name in run.yaml")}
+PARAMETER = {"letter": Word(str, check=_LETTERS), "default": Word(int, least=0, most=LARGEST_PARAMETER)}
 CONFIG = {
     "variants": Word(list, None, check=_VARIANT),
     "parameters": Word(
@@ -47,11 +41,7 @@ CONFIG = {
         others=Word((str, dict), inside=PARAMETER, check=_LETTERS),
     ),
 }
-REGIME = {
-    "when": Word(str),
-    "split_on": Word(list, ()),
-    "max_rows": Word(int, None, least=1, most=MOST_ROWS),
-}
+REGIME = {"when": Word(str), "split_on": Word(list, ()), "max_rows": Word(int, None, least=1, most=MOST_ROWS)}
 BOUND = {"holds": Word(str), "variants": Word(list)}
 CONDITIONS = Word((str, dict), inside=BOUND)
 TREE = {

@@ -6,16 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_strategies import (
-    CONFIGS,
-    LIMITS,
-    any_integer,
-    examples,
-    heuristics,
-    kernels,
-    shapes,
-    trees,
-)
+from treegen_strategies import CONFIGS, LIMITS, any_integer, examples, heuristics, kernels, shapes, trees
 
 from treegen.core.expr import Expression, parse_condition, to_python
 from treegen.core.heuristic import Heuristic, Split, StepTree, choose, depth, fits, paths, split_features

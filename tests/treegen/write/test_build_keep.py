@@ -13,17 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import (
-    DEVICE,
-    Cell,
-    Row,
-    build,
-    contents,
-    imported,
-    spec,
-    write_spec,
-    write_table,
-)
+from treegen_builders import DEVICE, Cell, Row, build, contents, imported, spec, write_spec, write_table
 from treegen_strategies import examples
 
 import treegen.build
