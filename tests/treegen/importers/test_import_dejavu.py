@@ -1,4 +1,4 @@
-"""treegen import dejavu: a cache becomes a table of winners that treegen can read, or is refused in one line."""
+"""treegen import dejavu: a cache becomes a table of winners that treegen can read, or one line is printed."""
 
 from __future__ import annotations
 
