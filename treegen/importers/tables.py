@@ -21,7 +21,6 @@ from tuning_table.names import device_keys, is_id, is_word, kernel_name, listed,
 from tuning_table.table import FORMAT, RUN, SCENARIOS, TIMES
 from tuning_table.writer import table_texts
 
-_SHORTEST_US, _LONGEST_US = 1e-3, 1e12
 _UNSET = ("maxnreg", "ir_override", "pre_hook")  # arguments of triton.Config whose None is their default
 _MARK = "Imported by `treegen import "
 """Begins the comment of every imported table's run.yaml."""
@@ -39,11 +38,10 @@ class _Columns:
 
 
 def table_of(found: Measurements, format_name: str, credit: Mapping[str, str]) -> ImportedTable:
-    """The table of some measurements; `credit` goes into its origin. Raises InputError."""
-    if problem_with_name(found.kernel) is not None:
-        raise InputError(
-            found.source, f"the kernel's name {shown(found.kernel)} {problem_with_name(found.kernel)}"
-        )
+    """The table of some measurements; `credit` goes into its origin. `write_tables` checks it.
+
+    Raises InputError for values that no integers can stand for.
+    """
     shapes = _features(found)
     if not shapes.integers:
         raise InputError(found.source, "has no feature that is an integer or varies, to tell scenarios apart")
@@ -101,8 +99,6 @@ def _parameters(found: Measurements) -> _Columns:
     integers: dict[str, tuple[int, ...]] = {}
     words: dict[str, Mapping[int, str]] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
-        if problem_with_name(name) is not None:
-            raise InputError(found.source, f"parameter {shown(name)} {problem_with_name(name)}")
         values: list[Value | EllipsisType] = [row.get(name, ...) for row in rows]
         if name in _UNSET:
             values = [... if value is None else value for value in values]
@@ -140,14 +136,11 @@ def _features(found: Measurements) -> _Columns:
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         present = [value for value in values if isinstance(value, int)]
-        problem, one = problem_with_name(name), len(set(map(str, values))) == 1
         # A word that is the same everywhere is a column, as the tables of other GPUs may differ.
-        is_column = problem is None and isinstance(values[0], str) and is_word(values[0])
-        if len(present) < len(values) and one and not is_column:
+        is_column = isinstance(values[0], str) and is_word(values[0]) and problem_with_name(name) is None
+        if len(present) < len(values) and len(set(map(str, values))) == 1 and not is_column:
             fixed[name] = str(values[0])
             continue
-        if problem is not None:
-            raise InputError(found.source, f"feature {shown(name)} {problem}")
         texts = [value for value in values if isinstance(value, str | float)]
         if present and texts:
             what = f"varies but is not an integer everywhere: {shown(present[0])} and {shown(texts[0])}"
@@ -157,9 +150,6 @@ def _features(found: Measurements) -> _Columns:
             none += [] if len(present) == len(values) else [name]
             continue
         words[name] = numbered(dict.fromkeys(_word(value) for value in sorted(set(values), key=_order)))
-        if wrong := [word for word in words[name].values() if not is_word(word)]:
-            what = f"feature {name} has the value {shown(wrong[0])}, which cannot be a word of a table"
-            raise InputError(found.source, what)
         numbers = {word: number for number, word in words[name].items()}
         integers[name] = tuple(numbers[_word(value)] for value in values)
     booleans = [name for name in integers if all(isinstance(row.get(name), bool) for row in rows)]
@@ -224,16 +214,8 @@ def _rows(found: Measurements, scenario: str, repeats: Sequence[Sequence[float]]
     else:
         rows = [row for row in rows if any(time is not None and time < math.inf for time in row)]
     for number, row in enumerate(rows, 1):
-        times = ("" if time is None else _time(found, scenario, time) for time in row)
+        times = ("" if time is None else f"{time:.4f}".rstrip("0").rstrip(".") for time in row)
         yield [scenario, number, *times]
-
-
-def _time(found: Measurements, scenario: str, microseconds: float) -> str:
-    if microseconds == math.inf:
-        return "inf"
-    if not _SHORTEST_US <= microseconds < _LONGEST_US:
-        raise InputError(found.source, f"scenario {scenario} has the time {microseconds} microseconds")
-    return f"{microseconds:.4f}".rstrip("0").rstrip(".")
 
 
 def merged(parts: Iterable[Measurements]) -> list[Measurements]:
@@ -349,6 +331,7 @@ def write_tables(
     """
     folders: dict[Path, ImportedTable] = {}
     for table in tables:
+        _check_readable(table)
         folder = tuning_data / table.kernel / table.device
         if folder in folders:
             raise InputError(
@@ -358,7 +341,6 @@ def write_tables(
             if not replace:
                 raise InputError(folder, "already holds another table; pass --replace to overwrite it")
             _check_imported(folder)
-        _check_readable(table)
         folders[folder] = table
     texts = {
         f"{t.kernel}/{t.device}/{name}": text for t in folders.values() for name, text in t.files.items()
@@ -376,6 +358,8 @@ def _check_imported(folder: Path) -> None:
 
 def _check_readable(table: ImportedTable) -> None:
     """Refuse a table that fails the checks that every table must pass."""
+    if (problem := problem_with_name(table.kernel)) is not None:
+        raise InputError(table.source, f"the kernel's name {shown(table.kernel)} {problem}")
     try:
         with tempfile.TemporaryDirectory() as name:
             for file, text in table.files.items():

@@ -173,9 +173,7 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     (kernel(translate={"other": "plain"}), "other: plain"),
     (put("translate", variant="fast"), "variant: fast"),
     *((put("translate", rename={"A": name}), f"A: {name}") for name in ("b", "shared_memory")),
-    (put("translate", rename={"A": "rows", "B": "rows"}), "B: rows"),
     (put("translate", constants={"block": 3}), "block: 3"),
-    (put("translate", rename={"A": "rows"}, constants={"rows": 3}), "rows: 3"),
     (put("translate", constants={"rows": LONG}), "rows: 4"),
     (kernel(regimes={"a|b": "rows <= 1"}), "a|b"),
     *(
