@@ -17,7 +17,7 @@ from treegen_strategies import LIMITS, examples, heuristics, kernels, shapes
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose, fits
 from treegen.core.spec import Config, KernelSpec
 from treegen.emit.module import device_module
-from treegen.emit.package import kernel_package, top_package
+from treegen.emit.package import kernel_package
 from treegen.fit.fit import fit
 
 LARGEST_MODULE = 170  # lines
@@ -102,7 +102,7 @@ IMPORTED = {"typing", "collections.abc", "functools"}
 def test_a_module_is_shallow_and_imports_next_to_nothing(data: st.DataObject, kernel: KernelSpec) -> None:
     heuristic = data.draw(heuristics(kernel))
     text = device_module(kernel, "nvidia_h100", LIMITS, heuristic)
-    texts = [text, top_package({kernel.name: kernel}), *kernel_package(kernel, {}).values()]
+    texts = [text, *kernel_package(kernel, {}).values()]
     for node in (node for text in texts for node in ast.walk(ast.parse(text))):
         assert not isinstance(node, ast.Import)
         if isinstance(node, ast.ImportFrom) and not node.level:
