@@ -272,10 +272,9 @@ class KernelReader:
     def classes(self) -> tuple[ModelClass, ...]:
         entries = self._words["classes"]
         check_names(entries, entries)
-        conditions = (
-            (name, self._when(entries, name, self._fixed, last=name == [*entries][-1])) for name in entries
-        )
-        return tuple(ModelClass(*condition) for condition in conditions) or (ModelClass("all", None),)
+        last = next(reversed([*entries]), None)
+        found = [ModelClass(n, self._when(entries, n, self._fixed, last=n == last)) for n in entries]
+        return tuple(found) or (ModelClass("all", None),)
 
     def _when(self, section: Section, key: str, known: Mapping[str, bool], *, last: bool) -> expr.Call | None:
         """A condition; None for `otherwise`, which the last entry of a section, and no other, must be."""
@@ -318,11 +317,9 @@ class KernelReader:
     @property
     def weight(self) -> expr.Expression:
         section = self._words["objective"]
-        weight = section["weight"]
-        known = self._known | self._limits
-        return (
-            expr.Number(weight) if isinstance(weight, int) else _parsed(expr.parse, section, "weight", known)
-        )
+        if isinstance(number := section["weight"], int):
+            return expr.Number(number)
+        return _parsed(expr.parse, section, "weight", self._known | self._limits)
 
     @property
     def values(self) -> dict[str, dict[int, str]]:

@@ -29,22 +29,21 @@ def read_table(folder: Path) -> Table:
 
 def as_table(folder: Path, recorded: RecordedTable) -> Table:
     """What was read from a folder as arrays; scenarios that no row reached are left out."""
-    header = recorded.header
-    reached = {row.scenario for row in recorded.rows}
-    scenarios = [scenario for scenario in recorded.scenarios if scenario in reached]
-    position = {scenario: i for i, scenario in enumerate(scenarios)}
+    header, rows = recorded.header, recorded.rows
+    reached = {row.scenario for row in rows}
+    position = {scenario: i for i, scenario in enumerate(s for s in recorded.scenarios if s in reached)}
     return Table(
-        folder=folder,
-        kernel=header.kernel,
-        device_name=header.device_name,
-        cells=header.cells,
-        feature_names=header.features,
-        configs=header.configs,
-        scenarios=tuple(scenarios),
-        features=np.array([recorded.scenarios[scenario] for scenario in scenarios], dtype=np.int64),
-        row_scenario=np.array([position[row.scenario] for row in recorded.rows], dtype=np.int64),
-        row_repeat=np.array([row.repeat for row in recorded.rows], dtype=np.int64),
-        times=np.array([row.times for row in recorded.rows]),
+        folder,
+        header.kernel,
+        header.device_name,
+        header.cells,
+        header.features,
+        header.configs,
+        scenarios=tuple(position),
+        features=np.array([recorded.scenarios[scenario] for scenario in position], dtype=np.int64),
+        row_scenario=np.array([position[row.scenario] for row in rows], dtype=np.int64),
+        row_repeat=np.array([row.repeat for row in rows], dtype=np.int64),
+        times=np.array([row.times for row in rows]),
         listed=len(recorded.scenarios),
         provenance=header.provenance,
         words=header.words,
@@ -127,9 +126,7 @@ def refuse_failing(problem: Problem) -> None:
     without, scenarios = problem.without_time, len(problem.cost) + problem.left_out
     if without > MOST_WITHOUT * scenarios:
         what = f"no config has a time in {without:,} of {scenarios:,} scenarios; failures.csv may say why"
-        raise InputError(
-            problem.table.folder, f"{what}. Tune for longer, or without shapes that the kernel cannot run"
-        )
+        raise InputError(problem.table.folder, f"{what}. Leave out shapes that the kernel cannot run")
 
 
 def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
@@ -140,14 +137,12 @@ def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
         raise InputError(table.folder, f"measured {what}")
     rename = translation.rename if translation else {}
     given = [*table.feature_names, *table.configs[0].parameters]
-    for name in rename:
-        if name not in given:
-            what = f"{shown(name)}, which the spec translates; it has {', '.join(sorted(given))}"
-            raise InputError(table.folder, f"has no {what}")
+    if absent := [name for name in rename if name not in given]:
+        what = f"{shown(absent[0])}, which the spec translates; it has {', '.join(sorted(given))}"
+        raise InputError(table.folder, f"has no {what}")
     names = [rename.get(name, name) for name in given]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(table.folder, f"has two columns called {name} once its words are translated")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(table.folder, f"has two columns called {twice[0]} once its words are translated")
     return translation
 
 
@@ -213,22 +208,17 @@ def _spec_integers(kernel: KernelSpec, table: Table, column: str, name: str) -> 
 def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) -> tuple[Config, ...]:
     rename = translation.rename if translation else {}
     defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not None}
+    own = {name: rename.get(name, name) for name in table.configs[0].parameters}
+    numbers = {n: _spec_integers(kernel, table, n, own[n]) for n in own if own[n] in kernel.parameters}
     configs: dict[Config, str] = {}
-    numbers = {
-        name: _spec_integers(kernel, table, name, rename.get(name, name))
-        for name in table.configs[0].parameters
-        if rename.get(name, name) in kernel.parameters
-    }
     for entry in table.configs:
-        given = {
-            rename.get(name, name): value if (to_spec := numbers.get(name)) is None else to_spec(value)
-            for name, value in entry.parameters.items()
-        }
-        parameters = {**defaults, **given}
-        for name in kernel.parameters:
-            if name not in parameters:
-                what = f"config {entry.id} lacks the parameter {name} of {kernel.name}"
-                raise InputError(table.folder, what)
+        parameters = dict(defaults)
+        for name, value in entry.parameters.items():
+            to_spec = numbers.get(name)
+            parameters[own[name]] = value if to_spec is None else to_spec(value)
+        if missing := [name for name in kernel.parameters if name not in parameters]:
+            what = f"config {entry.id} lacks the parameter {missing[0]} of {kernel.name}"
+            raise InputError(table.folder, what)
         variant = translation.variant if translation else entry.variant
         if variant is None and len(kernel.variants) == 1:
             variant = kernel.variants[0]
@@ -236,10 +226,9 @@ def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) 
             what = f"config {entry.id} has variant {shown(variant)}; known: {', '.join(kernel.variants)}"
             raise InputError(table.folder, what)
         config = Config(variant, tuple((name, parameters[name]) for name in kernel.parameters))
-        if config in configs:
-            what = f"configs {configs[config]} and {entry.id} are equal in all parameters of the spec"
+        if (other := configs.setdefault(config, entry.id)) != entry.id:
+            what = f"configs {other} and {entry.id} are equal in all parameters of the spec"
             raise InputError(table.folder, what)
-        configs[config] = entry.id
     return tuple(configs)
 
 
