@@ -75,9 +75,7 @@ def parse_condition(text: str, known: Mapping[str, bool] | None = None) -> Call:
     """The comparison, or comparisons joined by and, or, not, that `text` spells. Raises as `parse`."""
     condition = parse(text, known)
     if not is_condition(condition):
-        raise ExpressionError(
-            "must be a comparison with <=, >=, <, >, == or !=, or several with and, or, not"
-        )
+        raise ExpressionError("must be a comparison (<=, >=, <, >, ==, !=), or several with and, or, not")
     assert isinstance(condition, Call)
     return condition
 

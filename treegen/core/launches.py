@@ -67,10 +67,8 @@ def launches(
     if not heuristic.regimes:
         zeros = np.zeros(count, dtype=np.int64)
         return Launches(configs, zeros, zeros, zeros, zeros)
-    shapes = {
-        name: np.broadcast_to(np.array(column, dtype=object), count)
-        for name, column in with_derived(kernel, limits, columns).items()
-    }
+    known = with_derived(kernel, limits, columns)
+    shapes = {n: np.broadcast_to(np.array(column, dtype=object), count) for n, column in known.items()}
     kind, regime_of = first_of(kernel.classes, shapes, count), first_of(kernel.regimes, shapes, count)
     config, row_of = np.full(count, UNKNOWN), np.full(count, UNKNOWN)
     names = [regime.name for regime in heuristic.regimes]

@@ -89,9 +89,8 @@ def _read_csv(path: Path, options: ImportOptions) -> Iterator[Measurements]:
         try:
             time = microseconds(path, float(row.get("us", NO_TIME)), "us", line)
         except ValueError:
-            raise InputError(
-                path, f"us is {shown(row['us'])}, no number of microseconds", line=line
-            ) from None
+            what = f"us is {shown(row['us'])}, no number of microseconds"
+            raise InputError(path, what, line=line) from None
         if not 0 < time < math.inf:
             continue  # no kernel worked
         cells = {name: text for name, text in row.items() if name in features - no_matter}

@@ -74,9 +74,7 @@ def read_kernel_tuner(path: Path, options: ImportOptions) -> Iterator[Measuremen
         } if cache:
             sizes = sizes if isinstance(sizes, list) else [sizes]
         case _:
-            what = (
-                "lacks a proper 'kernel_name', 'device_name', 'tune_params_keys', 'problem_size' or 'cache'"
-            )
+            what = "lacks a kernel_name, device_name, tune_params_keys, problem_size or cache"
             raise InputError(path, f"{what}: is it a cache of Kernel Tuner?")
     if not all(type(size) is int for size in sizes):
         raise InputError(path, f"has the problem_size {shown(sizes)}, not integers, as features need")

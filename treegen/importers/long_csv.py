@@ -35,9 +35,8 @@ def read(source: Path, options: ImportOptions) -> Iterator[Measurements]:
         units = " or ".join(UNITS_TO_US)
         raise InputError(source, f"column {shown(options.time)} does not end in a unit; give --unit {units}")
     rows = read_csv(source, (*options.features, *options.parameters, options.time))
-    columns = options.parameters or tuple(
-        name for name in rows[0] if name not in (*options.features, options.time)
-    )
+    others = [name for name in rows[0] if name not in (*options.features, options.time)]
+    columns = options.parameters or others
     if not columns:
         raise InputError(source, "has no column of parameters beside the features and the time")
     timed = [(line, row) for line, row in enumerate(rows, 2) if row[options.time]]

@@ -172,11 +172,10 @@ def _configs(found: Measurements, configs: _Columns) -> tuple[list[str], dict[st
     The order of columns does not depend on where a config wins, so that a new winner moves no other column.
     """
     varying = [name for name, values in configs.integers.items() if len(set(values)) > 1]
-    variants = [row.variant for row in found.rows]
-    several = len(set(variants)) > 1
+    several = len({row.variant for row in found.rows}) > 1
+    varied = list(zip(*(configs.integers[name] for name in varying), strict=True)) or [()] * len(found.rows)
     keys = [
-        (variants[row] if several else None, *(configs.integers[name][row] for name in varying))
-        for row in range(len(found.rows))
+        (row.variant if several else None, *values) for row, values in zip(found.rows, varied, strict=True)
     ]
     in_order = sorted(set(keys), key=lambda key: (str(key[0]), key[1:]))
     names = {key: _id(key, varying) for key in in_order}
@@ -185,13 +184,10 @@ def _configs(found: Measurements, configs: _Columns) -> tuple[list[str], dict[st
     first = {key: row for row, key in reversed(list(enumerate(keys)))}
     entries: dict[str, dict[str, int | str]] = {}
     for key in in_order:
-        variant, row = variants[first[key]], first[key]
-        parameters = {name: values[row] for name, values in configs.integers.items()}
-        entries[names[key]] = {
-            "id": names[key],
-            **({} if variant is None else {"variant": variant}),
-            **parameters,
-        }
+        parameters = {name: values[first[key]] for name, values in configs.integers.items()}
+        variant = found.rows[first[key]].variant
+        of_variant = {} if variant is None else {"variant": variant}
+        entries[names[key]] = {"id": names[key], **of_variant, **parameters}
     return [names[key] for key in keys], entries
 
 
@@ -232,11 +228,7 @@ def merged(parts: Iterable[Measurements]) -> list[Measurements]:
 
 def _joined(group: Sequence[Measurements], missing: Mapping[str, Value]) -> Measurements:
     _refuse_mixed(group)
-    rows = tuple(
-        row if len(row.shape) == len(missing) else replace(row, shape={**missing, **row.shape})
-        for part in group
-        for row in part.rows
-    )
+    rows = tuple(replace(row, shape={**missing, **row.shape}) for part in group for row in part.rows)
     first = group[0].origin
     origin = {key: value for key, value in first.items() if all(p.origin.get(key) == value for p in group)}
     left_out = tuple(dict.fromkeys(text for part in group for text in part.left_out))
@@ -334,17 +326,15 @@ def write_tables(
         _check_readable(table)
         folder = tuning_data / table.kernel / table.device
         if folder in folders:
-            raise InputError(
-                table.source, f"gives {folder}, as {folders[folder].source} does; import them one at a time"
-            )
+            what = f"gives {folder}, as {folders[folder].source} does; import them one at a time"
+            raise InputError(table.source, what)
         if try_path(folder, Path.exists) and not _holds(folder, table):
             if not replace:
                 raise InputError(folder, "already holds another table; pass --replace to overwrite it")
             _check_imported(folder)
         folders[folder] = table
-    texts = {
-        f"{t.kernel}/{t.device}/{name}": text for t in folders.values() for name, text in t.files.items()
-    }
+    paths = [(f"{table.kernel}/{table.device}", table.files) for table in folders.values()]
+    texts = {f"{folder}/{name}": text for folder, files in paths for name, text in files.items()}
     write_files(tuning_data, texts)
     return list(folders.items())
 
@@ -374,7 +364,5 @@ def _check_readable(table: ImportedTable) -> None:
 
 
 def _holds(folder: Path, table: ImportedTable) -> bool:
-    files = {name: folder / name for name in table.files}
-    return all(
-        path.is_file() and path.read_bytes() == table.files[name].encode() for name, path in files.items()
-    )
+    paths = [(folder / name, text) for name, text in table.files.items()]
+    return all(path.is_file() and path.read_bytes() == text.encode() for path, text in paths)
