@@ -81,10 +81,8 @@ def test_the_next_candidate_is_that_of_the_nearest_row(tmp_path: Path) -> None:
     deep = Split("rows", 30, Split("rows", 20, Split("rows", 10, 0, 1), 2), 3)
     rows = tuple(map(Row, (a, b, a, c)))
     module = _printed(_kernel(tmp_path), Heuristic((RegimeRows("steps", deep, rows),)))
-    blocks = {
-        rows: [config.block for config in module.candidates(9, rows=rows, columns=1, heads=1)]
-        for rows in (1, 15, 25, 99)
-    }
+    candidates = {n: module.candidates(9, rows=n, columns=1, heads=1) for n in (1, 15, 25, 99)}
+    blocks = {n: [config.block for config in found] for n, found in candidates.items()}
     assert blocks == {1: [1, 2, 4, 64], 15: [2, 1, 4, 64], 25: [1, 2, 4, 64], 99: [4, 1, 2, 64]}
 
 
@@ -113,12 +111,8 @@ def test_a_module_is_shallow_and_imports_next_to_nothing(data: st.DataObject, ke
             assert _ifs(function) <= (4 if rows else 2)
 
 
-COMMITTED = [
-    ("unified_attention", "nvidia_h100"),
-    ("unified_attention", "nvidia_h200"),
-    ("unified_attention", "amd_mi300x"),
-    ("mixed_attention", "nvidia_h200"),
-]
+COMMITTED = [("unified_attention", device) for device in ("nvidia_h100", "nvidia_h200", "amd_mi300x")]
+COMMITTED += [("mixed_attention", "nvidia_h200")]
 
 
 @pytest.mark.parametrize(("kernel", "device"), COMMITTED)
@@ -133,9 +127,8 @@ def test_the_module_of_a_committed_table_is_short_and_chooses_as_its_heuristic(
     module = run_module(made.kernel, text)
     rng = random.Random(1)
     for _ in range(500):
-        point = {
-            name: rng.choice([0, 1, -5, 64, 100, 1 << rng.randrange(20)]) for name in made.kernel.features
-        }
+        numbers = [0, 1, -5, 64, 100, 1 << rng.randrange(20)]
+        point = {name: rng.choice(numbers) for name in made.kernel.features}
         expected = choose(heuristic, made.kernel, made.device.limits, point)
         assert as_config(module.choose(**point), made.kernel) == expected.config
 

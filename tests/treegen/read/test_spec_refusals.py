@@ -314,6 +314,16 @@ def test_no_spec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert find_spec(None) == Path("treegen.yaml")
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [(b"a:\n  b: 1\n  b: 1\n", ":3: "), (b"", ": "), (b"a: \xff\n", ":1: "), (b"a: " + bytes(1 << 20), ": ")],
+)
+def test_what_is_no_yaml_or_too_large(tmp_path: Path, text: bytes, place: str) -> None:
+    """tests/tuning_table/test_run_yaml.py has the cases of strict YAML."""
+    (path := tmp_path / "f.yaml").write_bytes(text)
+    assert error_of(read_spec, path).startswith(f"{path}{place}")
+
+
 INDEPENDENT = """
 format: 2
 output: class
