@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -85,12 +86,9 @@ class _Module:
         if self.regimes:
             regimes = "".join(f"{regime.name.upper()}, " for regime in self.regimes)
             yield f"({regimes.removesuffix(' ' if len(self.regimes) == 1 else ', ')})"
-        functions = {
-            "step_of_model": not self.by_model,
-            "fits": self.model_rules,
-            "model_class": self.classes,
-        }
-        yield from (f"{name}={name}" for name, is_printed in functions.items() if is_printed)
+        printed = (not self.by_model, self.model_rules, self.classes)
+        functions = ("step_of_model", "fits", "model_class")
+        yield from (f"{name}={name}" for name in itertools.compress(functions, printed))
 
     def _classes(self, known: set[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
         """The name and the condition of each class, if any row asks for it; and lines in front of these."""

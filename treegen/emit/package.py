@@ -46,9 +46,8 @@ def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dic
 def _literals(words: Mapping[int, str]) -> dict[int, str]:
     """Python source of what each integer of a parameter stands for at a launch."""
     values = {number: literal_of(word) for number, word in words.items()}
-    return {
-        n: "..." if v is ... else literal(v) if isinstance(v, str) else repr(v) for n, v in values.items()
-    }
+    text = {n: literal(value) if isinstance(value, str) else repr(value) for n, value in values.items()}
+    return {n: "..." if values[n] is ... else text[n] for n in values}
 
 
 def emit_package(

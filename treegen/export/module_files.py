@@ -129,10 +129,10 @@ def _combinations(
     translation = kernel.translations.get(table.kernel)
     rename = translation.rename if translation else {}
     columns = [(rename.get(name, name), table.words.get(name, {})) for name in table.feature_names]
-    texts = [
-        {name: words.get(value, str(value)) for (name, words), value in zip(columns, row, strict=True)}
-        for row in table.features.tolist()
-    ]
+    texts = []
+    for row in table.features.tolist():
+        cells = zip(columns, row, strict=True)
+        texts.append({name: words.get(value, str(value)) for (name, words), value in cells})
     if missing := [name for name in measured if name not in problem.names]:
         raise InputError(table.folder, f"does not hold {missing[0]}; give {missing[0]}=...")
     rows = sorted(set(zip(*(problem.column(name).tolist() for name in measured), strict=True))) or [()]

@@ -60,9 +60,8 @@ def hub_files(kernel: KernelSpec, text: str) -> dict[str, str]:
     https://github.com/huggingface/kernels, docs/source/builder/writing-kernels.md
     """
     name, package = kernel.name.replace("_", "-"), f"torch-ext/{kernel.name}"
-    general = (
-        f'[general]\nname = "{name}"\nversion = 1\nbackends = ["cuda", "rocm", "xpu"]\n\n[torch-noarch]\n'
-    )
+    general = f'[general]\nname = "{name}"\nversion = 1\nbackends = ["cuda", "rocm", "xpu"]\n'
+    general += "\n[torch-noarch]\n"
     what = "Put the kernel beside this file, and export what calls it."
     start = f'"""{what}"""\n\nfrom .configs import CONFIGS, KEY, prune\n'
     return {"build.toml": general, f"{package}/configs.py": text, f"{package}/__init__.py": start}

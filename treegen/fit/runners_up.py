@@ -98,10 +98,9 @@ class RunnersUp:
             classes = sorted({self._names.index(name) for name, _ in wanting})
             like = left if len(left) else rows[np.isin(self._grouped.group[rows], classes)]
             mean = loss[like if len(like) else rows].mean(axis=0)
-            ranked = sorted(
-                (c for c in self._configs if c != main and c not in runners_up),
-                key=lambda c: (mean[column[c]] + (c not in self._used) * _GAIN_OF_ANOTHER_CONFIG, c),
-            )
+            left_over = [c for c in self._configs if c != main and c not in runners_up]
+            dearer = {c: 0 if c in self._used else _GAIN_OF_ANOTHER_CONFIG for c in left_over}
+            ranked = sorted(left_over, key=lambda c: (mean[column[c]] + dearer[c], c))
             config = next((c for c in ranked if any(c in usable for _, usable in wanting)), None)
             if config is None:
                 break

@@ -285,11 +285,10 @@ class KernelReader:
 
     @property
     def invariant_to(self) -> tuple[str, ...]:
-        asking = {
-            f"regime {shown(r.name)}": [*r.split_on, *(expr.names(r.when) if r.when else ())]
-            for r in self.regimes
-        }
-        asking |= {f"constraint {shown(rule.text)}": [*rule.names] for rule in self.constraints}
+        asking = {f"constraint {shown(rule.text)}": {*rule.names} for rule in self.constraints}
+        for regime in self.regimes:
+            asked = expr.names(regime.when) if regime.when else ()
+            asking[f"regime {shown(regime.name)}"] = {*regime.split_on, *asked}
         for what, names in asking.items():
             for name in self._steps:
                 if name in names and (source := self._undecided(name)):

@@ -204,10 +204,10 @@ def _numbered_as(table: RecordedTable, words: Mapping[str, Mapping[int, str]]) -
         word = table.header.words.get(name, {}).get(value)
         return value if word is None else numbers[name][word]
 
-    configs = [
-        replace(config, parameters={n: number(n, v) for n, v in config.parameters.items()})
-        for config in table.header.configs
-    ]
+    configs = []
+    for config in table.header.configs:
+        parameters = {name: number(name, value) for name, value in config.parameters.items()}
+        configs.append(replace(config, parameters=parameters))
     return replace(table, header=replace(table.header, configs=tuple(configs)))
 
 
