@@ -91,28 +91,20 @@ def test_constraints_on_features_that_the_table_lacks_forbid_nothing(tmp_path: P
     assert (problem(tmp_path, kernel, shapes=SHAPES).cost < FORBIDDEN).all()
 
 
-def test_derived_features_are_computed(tmp_path: Path) -> None:
-    derived = {"area": "rows * columns", "share": "area // max(1, heads)", "spare": "shared_memory - area"}
-    built = problem(tmp_path, {"derived": derived}, shapes=SHAPES)
-    rows = [dict(zip(built.names, row, strict=True)) for row in built.features.tolist()]
-    assert {row["rows"]: (row["area"], row["share"], row["spare"]) for row in rows} == {
-        1: (8, 4, 232440),
-        64: (4096, 2048, 228352),
-    }
-
-
 @pytest.mark.parametrize(
     ("weight", "expected"),
     [
         ("rows", {1: 1, 64: 64}),
         ("area // 4 + heads", {1: 4, 64: 1026}),  # of a derived feature
+        ("spare // 8", {1: 29056, 64: 29055}),  # of one that depends on a limit and on another one
         ("max(1, shared_memory // 232448 * columns)", {1: 8, 64: 64}),  # of a limit
         ("rows * 16384", {1: 16384, 64: 1 << 20}),
         (5, {1: 5, 64: 5}),
     ],
 )
 def test_weights_go_with_their_scenarios(tmp_path: Path, weight: str | int, expected: dict[int, int]) -> None:
-    built = problem(tmp_path, {"objective": {"weight": weight}}, shapes=SHAPES[::-1])
+    derived = {"area": "rows * columns", "share": "area // 512", "spare": "shared_memory - share"}
+    built = problem(tmp_path, {"derived": derived, "objective": {"weight": weight}}, shapes=SHAPES[::-1])
     assert dict(zip(built.column("rows").tolist(), built.weight.tolist(), strict=True)) == expected
     assert built.weight.dtype == np.int64
 

@@ -19,7 +19,7 @@ from treegen_builders import (
     write_spec,
 )
 
-from treegen.core.expr import parse, parse_condition
+from treegen.core.expr import parse_condition
 from treegen.core.problem import FORBIDDEN
 from treegen.core.spec import Budget, Config, KernelSpec, ModelClass, Regime
 from treegen.read import words
@@ -46,31 +46,6 @@ def test_the_page_about_the_spec_lists_its_words() -> None:
         assert {word for cell in first_cells for word in re.findall("`(.*?)`", cell)} == expected, heading
 
 
-@pytest.mark.parametrize(
-    ("tree", "expected"),
-    [
-        ({}, Budget()),
-        ({"max_rows": 8, "cell_price": 0.25}, Budget(max_rows=8, cell_price=0.25)),
-        ({"max_depth": 1, "max_configs": 2, "row_price": 1}, Budget(1, 10, 2, row_price=1.0)),
-    ],
-)
-def test_each_word_of_the_budget_is_optional(tmp_path: Path, tree: dict[str, Any], expected: Budget) -> None:
-    assert kernel_of(tmp_path, tree=tree).budget == expected
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ({}, "1"),
-        ({"weight": 3}, "3"),
-        ({"weight": "rows"}, "rows"),
-        ({"weight": "max(1, shared_memory - area)"}, "max(1, shared_memory - area)"),
-    ],
-)
-def test_a_weight_is_a_number_or_an_expression(tmp_path: Path, words: dict[str, Any], expected: str) -> None:
-    assert kernel_of(tmp_path, objective=words).weight == parse(expected)
-
-
 def test_the_ends_of_ranges_are_accepted(tmp_path: Path) -> None:
     content = spec(
         tree={"max_depth": 4, "max_rows": 12, "max_configs": 64, "row_price": 1, "cell_price": 0},
@@ -83,6 +58,7 @@ def test_the_ends_of_ranges_are_accepted(tmp_path: Path) -> None:
     assert read.devices[DEVICE].limits["memory"] == -read.devices[DEVICE].limits["less"] == 2**62
     kernel = read.kernels[KERNEL]
     assert kernel.budget == Budget(4, 12, 64, row_price=1, cell_price=0)
+    assert kernel_of(tmp_path, tree={"max_rows": 8}).budget == Budget(max_rows=8)  # all are optional
     assert kernel.fallback.parameters == (("block", 2**31 - 1), ("warps", 0))
     assert kernel.features[-1] == "a" * 64
 

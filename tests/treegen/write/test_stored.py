@@ -26,10 +26,6 @@ def test_what_is_stored_is_read_again(data: st.DataObject, kernel: Any) -> None:
     assert heuristic_of(content, kernel) == heuristic
 
 
-def test_the_fallbacks_heuristic_is_stored_too() -> None:
-    assert heuristic_of(stored(Heuristic(()), KERNEL), KERNEL) == Heuristic(())
-
-
 KERNEL = random_kernel(random.Random(1))
 SMALL, LARGE = (Config("plain", (("block", block), ("warps", 2))) for block in (16, 128))
 ROWS = (Row(SMALL, {"class0": LARGE}, (LARGE,)), Row(LARGE))
