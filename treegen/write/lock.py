@@ -5,7 +5,6 @@ Figures stand apart from the modules, so that new measurements of an unchanged G
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -65,7 +64,7 @@ class Lock:
             if not try_path(path, Path.exists):
                 return None
             heuristic, written = self.stored(kernel, device), self.entry(kernel.name, device).get("module")
-            edited = written != hashlib.sha256(read_bytes(path)).hexdigest()
+            edited = written != digest(read_bytes(path))
             return one_line(f"{path}: is not what the last build wrote") if edited else heuristic
         except InputError as error:
             return str(error)
@@ -126,8 +125,7 @@ def lock_text(
 
 def digests(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file of a table."""
-    names = (RUN, SCENARIOS, TIMES)
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    return {name: digest((folder / name).read_bytes()) for name in (RUN, SCENARIOS, TIMES)}
 
 
 def best_time(problem: Problem) -> float | None:
