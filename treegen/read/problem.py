@@ -262,7 +262,8 @@ def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, valu
     known = {**device.limits, **_exact(values)}
     for rule in kernel.invariants:
         if rule.names <= known.keys():
-            held = np.broadcast_to(expr.evaluate_columns(rule.test, known), len(table.scenarios))
+            held = np.asarray(expr.evaluate_columns(rule.test, known), dtype=np.bool_)
+            held = np.broadcast_to(held, len(table.scenarios))
             if not held.all():
                 what = f"scenario {table.scenarios[held.argmin()]} breaks the invariant {shown(rule.text)}"
                 raise InputError(table.folder, f"{what} of {kernel.name} (line {rule.line} of the spec)")
