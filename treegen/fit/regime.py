@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from treegen.core.heuristic import RegimeRows, Row, Split, StepTree, depth, questions, split_features
+from treegen.core.launches import Ints
 from treegen.core.problem import UNIT
 from treegen.core.spec import Regime
 from treegen.core.table import Cells
@@ -17,8 +17,6 @@ from treegen.fit.evidence import Evidence
 from treegen.fit.scenarios import Scenarios
 from treegen.fit.search import NONE, Leaf, Node, RowTree, Training, changed_search, local_search
 from treegen.fit.splits import CandidateSplit, candidate_splits, lookup_bounds, low_sides
-
-Ints = npt.NDArray[np.int64]
 
 _ENOUGH = 12
 """Scenarios of a row, or an eighth of the regime's, whose gain needs no agreement of models."""

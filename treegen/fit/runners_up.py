@@ -7,16 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from treegen.core.heuristic import Row
-from treegen.core.launches import Columns, as_columns, first_of, fitting, with_derived
+from treegen.core.launches import Columns, Ints, as_columns, first_of, fitting, with_derived
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Config
 from treegen.fit.evidence import Evidence
 from treegen.fit.scenarios import Scenarios
-
-Ints = npt.NDArray[np.int64]
 
 BROKEN = round(0.4 * UNIT)
 """The loss that counts where a config may not be launched: about what its runner-up loses."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from treegen.core.errors import InputError
 from treegen.core.expr import names
 from treegen.core.launches import as_columns, first_of
 from treegen.core.problem import Problem
-
-Ints = npt.NDArray[np.int64]
 
 
 class Scenarios:
