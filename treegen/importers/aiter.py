@@ -57,8 +57,11 @@ _NAMES |= {("gfx950", 256): "AMD Instinct MI355X"}
 
 
 def tuned(paths: list[Path], options: ImportOptions) -> list[Path]:
-    """The CSV files that hold a row, and the JSON files of GEMM, of several."""
-    return paths if len(paths) == 1 else [path for path in paths if _is_tuned(path)] or paths[:1]
+    """The CSV files that hold a row, and the JSON files of GEMM, of several. Raises InputError for none."""
+    found = paths if len(paths) == 1 else [path for path in paths if _is_tuned(path)]
+    if not found:
+        raise InputError(paths[0].parent, f"holds no tuned file of {TOOL}")
+    return found
 
 
 def _is_tuned(path: Path) -> bool:
