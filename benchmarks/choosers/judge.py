@@ -20,10 +20,10 @@ from benchmarks.choosers.ways import (
     launch_costs,
     one_config,
 )
+from treegen.core.launches import ABSENT
 from treegen.core.problem import UNIT, Problem
 from treegen.crossval.folds import group_folds
 from treegen.crossval.score import Ints, Quality, penalised, quality
-from treegen.fit.decide import ABSENT
 
 AUTOTUNER = "autotuner, by its key"
 _WORSE = math.log(1.01) * UNIT  # two configs' times differ by about 1% in a scenario by noise alone

@@ -18,11 +18,11 @@ from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks.choosers.tables import MULTIPROCESSORS, Case, Shape, shapes
 from benchmarks.fit.candidates import printed
+from treegen.core.launches import ABSENT
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem, with_untimed_penalty
 from treegen.core.spec import Config
 from treegen.crossval.peers import asked, forest_model, least_cost
 from treegen.crossval.score import Ints, costs_of, penalised
-from treegen.fit.decide import ABSENT
 
 Step = Callable[[Shape], Hashable]
 

@@ -15,9 +15,9 @@ from treegen_builders import DEVICE, FEATURES, KERNEL, Row, problem
 from benchmarks.choosers.judge import AUTOTUNER, autotuned, columns, judge
 from benchmarks.choosers.tables import Case, Shape, shapes
 from benchmarks.choosers.ways import NEIGHBOURS, NONE_CHOSEN, WAYS, charged, tree_text
+from treegen.core.launches import ABSENT
 from treegen.core.problem import UNIT, Problem
 from treegen.crossval.score import Score
-from treegen.fit.decide import ABSENT
 from treegen.fit.fit import fit
 
 SHAPES = list(itertools.product((1, 3, 8, 20, 64, 512), (1, 8, 64), (2, 16)))

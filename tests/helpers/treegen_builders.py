@@ -10,6 +10,7 @@ import contextlib
 import csv
 import importlib
 import io
+import itertools
 import os
 import subprocess
 import sys
@@ -54,17 +55,12 @@ def spec(**kernel: Any) -> dict[str, Any]:
         "tree": {"max_depth": 4, "max_rows": 8},
         "tables": {DEVICE: "tables/h100"},
     }
+    device: dict[str, Any] = {"names": ["NVIDIA H100"], "arch": "sm_90", "vendor": "nvidia"}
+    device["limits"] = {"shared_memory": 232448}
     return {
         "format": 1,
         "output": "generated",
-        "devices": {
-            DEVICE: {
-                "names": ["NVIDIA H100"],
-                "arch": "sm_90",
-                "vendor": "nvidia",
-                "limits": {"shared_memory": 232448},
-            }
-        },
+        "devices": {DEVICE: device},
         "kernels": {KERNEL: {**sections, **kernel}},
     }
 
@@ -104,19 +100,12 @@ def planted(row: Row) -> list[float]:
     return [10.0, 15.0, 30.0] if area <= 64 else [40.0, 25.0, 20.0]
 
 
-def scenario_rows(shapes: Sequence[Sequence[int]]) -> list[list[Cell]]:
-    return [[f"s{i + 1:03}", *shape] for i, shape in enumerate(shapes)]
-
-
 def time_rows(
     shapes: Sequence[Row], times: Callable[[Row], Sequence[Cell]] = planted, repeats: int = 2
 ) -> list[list[Cell]]:
     """Every scenario once, then every scenario again: repeats are taken at different times."""
-    return [
-        [f"s{i + 1:03}", repeat, *times(shape)]
-        for repeat in range(1, repeats + 1)
-        for i, shape in enumerate(shapes)
-    ]
+    places = range(1, repeats + 1), enumerate(shapes, 1)
+    return [[f"s{i:03}", repeat, *times(shape)] for repeat, (i, shape) in itertools.product(*places)]
 
 
 def csv_text(header: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
@@ -156,10 +145,10 @@ def write_table(
     ids = [config["id"] for config in content["configs"]]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.yaml").write_text(yaml_text(content))
-    (folder / "scenarios.csv").write_text(csv_text(["scenario", *content["features"]], scenario_rows(shapes)))
-    (folder / "times.csv").write_text(
-        csv_text(["scenario", "repeat", *ids], time_rows(shapes, times) if rows is None else rows)
-    )
+    scenarios = [[f"s{number:03}", *shape] for number, shape in enumerate(shapes, 1)]
+    rows = time_rows(shapes, times) if rows is None else rows
+    (folder / "scenarios.csv").write_text(csv_text(["scenario", *content["features"]], scenarios))
+    (folder / "times.csv").write_text(csv_text(["scenario", "repeat", *ids], rows))
     return folder
 
 

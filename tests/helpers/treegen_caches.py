@@ -6,23 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+CONFIG = "BLOCK: {}, num_warps: {}, fast: {}, maxnreg: None"
 SCENARIOS = {
-    "('16', '4', 'True', 'bf16', 'torch.bfloat16')": (
-        "BLOCK: 16, num_warps: 2, fast: False, maxnreg: None",
-        0.01,
-    ),
-    "('32', '4', 'False', 'bf16', 'torch.bfloat16')": (
-        "BLOCK: 128, num_warps: 8, fast: True, maxnreg: None",
-        0.02,
-    ),
-    "('64', '4', 'False', 'bf16', 'torch.bfloat16')": (
-        "BLOCK: 16, num_warps: 8, fast: False, maxnreg: None",
-        1.5,
-    ),
-    "('128', '4', 'True', 'bf16', 'torch.bfloat16')": (
-        "BLOCK: 16, num_warps: 2, fast: False, maxnreg: None",
-        0.25,
-    ),
+    "('16', '4', 'True', 'bf16', 'torch.bfloat16')": (CONFIG.format(16, 2, False), 0.01),
+    "('32', '4', 'False', 'bf16', 'torch.bfloat16')": (CONFIG.format(128, 8, True), 0.02),
+    "('64', '4', 'False', 'bf16', 'torch.bfloat16')": (CONFIG.format(16, 8, False), 1.5),
+    "('128', '4', 'True', 'bf16', 'torch.bfloat16')": (CONFIG.format(16, 2, False), 0.25),
 }
 
 
@@ -45,10 +34,10 @@ def write_cache(
     gpu: str = "NVIDIA_H100_80GB_HBM3",
     triton: str = "3.3.0",
 ) -> Path:
+    gpu_folder = root / f"dejavu_0.7/triton_{triton}/cuda_12.4/gpu_{gpu}"
     folder = (
-        root / f"dejavu_0.7/triton_{triton}/cuda_12.4/gpu_{gpu}/my_kernel/autotune_config-0a/code_version-1b"
+        gpu_folder / "my_kernel/autotune_config-0a/code_version-1b/tune_features-2c/kernel_configs-3d/default"
     )
-    folder = folder / "tune_features-2c/kernel_configs-3d/default"
     folder.mkdir(parents=True)
     text = content if isinstance(content, str) else json.dumps(cache() if content is None else content)
     (folder / "cache.json").write_text(text)

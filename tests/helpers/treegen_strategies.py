@@ -24,7 +24,6 @@ from treegen.core.spec import (
 
 FEATURES = ("rows", "columns", "heads")
 CONFIGS = tuple(Config("plain", (("block", 1 << k), ("warps", k))) for k in range(3, 8))
-FALLBACK = Config("plain", (("block", 64), ("warps", 1)))
 LIMITS = {"shared_memory": 200}
 
 
@@ -104,12 +103,12 @@ def conditions() -> st.SearchStrategy[Expression]:
     return _seeds.map(lambda seed: _condition(random.Random(seed), FEATURES))
 
 
-def kernels(*, on_steps: bool = True) -> st.SearchStrategy[KernelSpec]:
-    """Kernels over FEATURES with regimes, classes and constraints; and maybe with constraints on steps."""
-    return _seeds.map(lambda seed: random_kernel(random.Random(seed), on_steps=on_steps))
+def kernels() -> st.SearchStrategy[KernelSpec]:
+    """Kernels over FEATURES with regimes, classes and constraints, some of them about steps."""
+    return _seeds.map(lambda seed: random_kernel(random.Random(seed)))
 
 
-def random_kernel(rng: random.Random, *, on_steps: bool = True) -> KernelSpec:
+def random_kernel(rng: random.Random) -> KernelSpec:
     constants = rng.choice([(), ("heads",), ("heads",), ("columns", "heads")])
     derived: dict[str, Expression] = {}
     for name in ("one", "two", "three")[: rng.randint(0, 3)]:
@@ -118,7 +117,7 @@ def random_kernel(rng: random.Random, *, on_steps: bool = True) -> KernelSpec:
         derived[name] = rng.choice([_expression, _condition])(rng, known)
     fixed = fixed_features(FEATURES, constants, derived)
     steps = [name for name in (*FEATURES, *derived) if name not in fixed]
-    known = [*(steps if on_steps else ()), *fixed, "block", "block", "warps", *LIMITS]
+    known = [*steps, *fixed, "block", "block", "warps", *LIMITS]
     rules = [_condition(rng, known) for _ in range(rng.randint(0, 2))]
     bound = [rng.choice([None, None, ("plain",), ("split",), ("plain", "split")]) for _ in rules]
     regimes = [*(_condition(rng, steps) for _ in range(rng.randint(0, 2))), None]
@@ -147,12 +146,10 @@ def heuristics(kernel: KernelSpec) -> st.SearchStrategy[Heuristic]:
 
 
 def random_heuristic(rng: random.Random, kernel: KernelSpec) -> Heuristic:
-    few = [
-        Config(
-            rng.choice(kernel.variants), (("block", 16 << rng.randrange(4)), ("warps", 2 << rng.randrange(3)))
-        )
-        for _ in range(rng.randint(1, 6))
-    ]
+    few = []
+    for _ in range(rng.randint(1, 6)):
+        variant, block, warps = rng.choice(kernel.variants), 16 << rng.randrange(4), 2 << rng.randrange(3)
+        few.append(Config(variant, (("block", block), ("warps", warps))))
     regimes = []
     for regime in kernel.regimes:
         tree, count = _tree(rng, regime.split_on, 0, rng.randint(0, 4))

@@ -60,7 +60,7 @@ def add_import(commands: Commands) -> None:
 
 
 def run_import(options: argparse.Namespace) -> int:
-    from treegen.importers.formats import READERS
+    from treegen.importers.formats import read
     from treegen.importers.sources import ImportOptions
     from treegen.importers.tables import selected, table_of, write_tables
     from tuning_table.names import listed
@@ -72,10 +72,10 @@ def run_import(options: argparse.Namespace) -> int:
     given = ImportOptions(**{name: getattr(options, name) for name in ImportOptions.__annotations__})
     notes = {"published_by": options.origin, "licence": options.licence}
     credit = {key: text for key, text in notes.items() if text is not None}
-    measurements = selected(READERS[options.format](options.source, given), given)
+    measurements = selected(read(options.format, options.source, given), given)
     if not measurements:
         raise InputError(options.source, f"holds no table of kernel {options.kernel}")
-    tables = [table_of(table, credit) for table in measurements]
+    tables = [table_of(table, options.format, credit) for table in measurements]
     for folder, table in write_tables(tables, options.to, replace=options.replace):
         cells = "winners only" if table.cells == "winners" else "measured times"
         print(f"{folder}: {table.scenarios} scenarios, {table.configs} configs, {cells}")

@@ -5,11 +5,8 @@ InputErrors has a line for each mistake. The command line prints it and exits wi
 before anything is written.
 """
 
-from tuning_table.errors import Mistakes as Mistakes
+from tuning_table.errors import Mistakes, one_line, reason, shown
 from tuning_table.errors import TableError as InputError
 from tuning_table.errors import TableErrors as InputErrors
-from tuning_table.errors import one_line as one_line
-from tuning_table.errors import reason as reason
-from tuning_table.errors import shown as shown
 
 __all__ = ["InputError", "InputErrors", "Mistakes", "one_line", "reason", "shown"]

@@ -19,9 +19,9 @@ from tuning_table.names import device_key as device_key
 from tuning_table.names import problem_with_name as problem_with_name
 
 
-def digest(text: str) -> str:
-    """The SHA-256 of a text in UTF-8, in hexadecimal."""
-    return hashlib.sha256(text.encode()).hexdigest()
+def digest(content: str | bytes) -> str:
+    """The SHA-256 of bytes, or of a text in UTF-8, in hexadecimal."""
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
 
 
 def short(path: Path) -> Path:

@@ -109,11 +109,17 @@ def fits(config: Config, kernel: KernelSpec, values: Mapping[str, int]) -> bool:
     return next(broken(config, kernel, values), None) is None
 
 
+def questions(tree: StepTree) -> Iterator[Split]:
+    """The questions of a tree, each before those of its low side and then those of its high side."""
+    if isinstance(tree, Split):
+        yield tree
+        yield from questions(tree.low)
+        yield from questions(tree.high)
+
+
 def split_features(tree: StepTree) -> tuple[str, ...]:
     """The features that a tree asks about, the root's first."""
-    if isinstance(tree, int):
-        return ()
-    return tuple(dict.fromkeys([tree.feature, *split_features(tree.low), *split_features(tree.high)]))
+    return tuple(dict.fromkeys(split.feature for split in questions(tree)))
 
 
 def paths(tree: StepTree, path: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from treegen.core import expr
 from treegen.core.heuristic import Heuristic, Split, StepTree
+from treegen.core.problem import Problem
 from treegen.core.spec import Config, KernelSpec, ModelClass, Regime
 
 Ints = npt.NDArray[np.int64]
@@ -17,6 +18,8 @@ Columns = Mapping[str, npt.NDArray[Any]]
 """By feature, [shapes] Python's own integers (dtype object), so that nothing overflows."""
 
 UNKNOWN = -1
+ABSENT = -1
+"""Stands for a config that a problem lacks."""
 
 
 class Launches(NamedTuple):
@@ -64,17 +67,15 @@ def launches(
     if not heuristic.regimes:
         zeros = np.zeros(count, dtype=np.int64)
         return Launches(configs, zeros, zeros, zeros, zeros)
-    shapes = {
-        name: np.broadcast_to(np.array(column, dtype=object), count)
-        for name, column in with_derived(kernel, limits, columns).items()
-    }
-    kind, regime_of = _first(kernel.classes, shapes, count), _first(kernel.regimes, shapes, count)
+    known = with_derived(kernel, limits, columns)
+    shapes = {n: np.broadcast_to(np.array(column, dtype=object), count) for n, column in known.items()}
+    kind, regime_of = first_of(kernel.classes, shapes, count), first_of(kernel.regimes, shapes, count)
     config, row_of = np.full(count, UNKNOWN), np.full(count, UNKNOWN)
     names = [regime.name for regime in heuristic.regimes]
     numbers = np.array([names.index(regime.name) for regime in kernel.regimes] + [UNKNOWN])
     regime_of = numbers[regime_of]
     for number, regime in enumerate(heuristic.regimes):
-        for row, rows in _leaves(regime.tree, np.flatnonzero(regime_of == number), shapes):
+        for row, rows in leaves(regime.tree, np.flatnonzero(regime_of == number), shapes):
             row_of[rows] = row
             for k, entry in enumerate(kernel.classes):
                 left = rows[kind[rows] == k]
@@ -82,15 +83,21 @@ def launches(
                 for candidate in regime.rows[row].candidates(entry.name):
                     if not len(left):
                         break
-                    fits = fitting(kernel, candidate, {n: column[left] for n, column in shapes.items()})
+                    values = {n: column[left] for n, column in shapes.items()}
+                    fits = fitting(kernel, candidate, values, len(left))
                     config[left[fits]] = place[candidate]
                     left = left[~fits]
     return Launches(configs, config, regime_of, row_of, kind)
 
 
-def fitting(kernel: KernelSpec, config: Config, columns: Columns) -> npt.NDArray[np.bool_]:
-    """[shapes] whether a config meets all constraints that the known values decide, as `heuristic.fits`."""
-    fits = np.ones(len(next(iter(columns.values()), ())), dtype=np.bool_)
+def fitting(
+    kernel: KernelSpec, config: Config, columns: Mapping[str, Any], count: int
+) -> npt.NDArray[np.bool_]:
+    """[shapes] whether a config meets all constraints that the known values decide, as `heuristic.fits`.
+
+    columns: as of `with_derived`.
+    """
+    fits = np.ones(count, dtype=np.bool_)
     values = {**columns, **dict(config.parameters)}
     for rule in kernel.constraints:
         if rule.binds(config) and rule.names <= values.keys():
@@ -98,8 +105,8 @@ def fitting(kernel: KernelSpec, config: Config, columns: Columns) -> npt.NDArray
     return fits
 
 
-def _first(entries: Sequence[Regime | ModelClass], columns: Columns, count: int) -> Ints:
-    """[shapes] the place of the first entry whose condition holds."""
+def first_of(entries: Sequence[Regime | ModelClass], columns: Columns, count: int) -> Ints:
+    """[shapes] the place of the first entry whose condition holds; UNKNOWN where one cannot be decided."""
     place, left = np.full(count, UNKNOWN), np.arange(count)
     for number, entry in enumerate(entries):
         if entry.when is None:
@@ -107,7 +114,7 @@ def _first(entries: Sequence[Regime | ModelClass], columns: Columns, count: int)
             break
         if not expr.names(entry.when) <= columns.keys():
             break
-        values = {name: columns[name][left] for name in expr.names(entry.when)}
+        values = {name: np.broadcast_to(columns[name], count)[left] for name in expr.names(entry.when)}
         holds = np.asarray(expr.evaluate_columns(entry.when, values), dtype=np.bool_)
         holds = np.broadcast_to(holds, len(left))
         place[left[holds]] = number
@@ -115,11 +122,18 @@ def _first(entries: Sequence[Regime | ModelClass], columns: Columns, count: int)
     return place
 
 
-def _leaves(tree: StepTree, shapes: Ints, columns: Columns) -> Iterator[tuple[int, Ints]]:
+def leaves(tree: StepTree, shapes: Ints, columns: Columns) -> Iterator[tuple[int, Ints]]:
     """The shapes of each row; those about which a question cannot be answered are in none."""
     if not isinstance(tree, Split):
         yield tree, shapes
     elif tree.feature in columns:
         low = np.asarray(columns[tree.feature][shapes] <= tree.threshold, dtype=np.bool_)
-        yield from _leaves(tree.low, shapes[low], columns)
-        yield from _leaves(tree.high, shapes[~low], columns)
+        yield from leaves(tree.low, shapes[low], columns)
+        yield from leaves(tree.high, shapes[~low], columns)
+
+
+def columns_in(problem: Problem, configs: tuple[Config, ...], chosen: Ints) -> Ints:
+    """[choices] columns of the problem's configs, or ABSENT. chosen: [choices] places in `configs`."""
+    place = {config: column for column, config in enumerate(problem.configs)}
+    columns = [place.get(problem.kernel.own(config), ABSENT) for config in configs]
+    return np.array([*columns, ABSENT])[np.where(chosen == UNKNOWN, len(columns), chosen)]

@@ -23,10 +23,8 @@ UNIT = 1_000_000
 UNTIMED = 1 << 26
 """Marks an untimed config of a scenario; more than any measured cost (e^67 times the best)."""
 
-UNTIMED_SLOWDOWN = 2.0
-"""How many times slower than the best an untimed choice scores. No time is estimated for it."""
-
-UNTIMED_PENALTY = round(math.log(UNTIMED_SLOWDOWN) * UNIT)
+UNTIMED_PENALTY = round(math.log(2) * UNIT)
+"""The cost with which an untimed choice scores: 2 times slower than the best. No time is estimated for it."""
 
 FORBIDDEN = 1 << 42
 """The cost of a config that failed or breaks a constraint in a scenario.

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from treegen.core.errors import InputError, shown
 from treegen.core.expr import Call, Expression, Number, evaluate, names, with_parts
@@ -227,24 +226,20 @@ class Spec:
         return [own for name, own in self.kernels.items() if kernel in (None, name)]
 
 
-class Serving(NamedTuple):
-    """The keys of the devices whose modules serve GPUs: by name, else by architecture, else by vendor."""
+def serving(
+    kernel: KernelSpec, devices: Mapping[str, DeviceSpec]
+) -> tuple[list[tuple[str, str]], dict[str, str], dict[str, str]]:
+    """The keys of the devices with a table of the kernel by GPUs' names, architectures and vendors.
 
-    by_name: list[tuple[str, str]]  # the longest name first, which wins
-    by_arch: dict[str, str]
-    by_vendor: dict[str, str]
-
-
-def serving(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> Serving:
-    """The devices with a table of the kernel. Of an architecture, the first device serves its other GPUs."""
-    served = Serving([], {}, {})
-    for device in devices.values():
-        if device.key not in kernel.tables:
-            continue
-        served.by_name.extend((name, device.key) for name in device.names)
+    They serve in this order. The longest name comes first, and of an architecture the first device counts.
+    """
+    by_name: list[tuple[str, str]] = []
+    by_arch: dict[str, str] = {}
+    by_vendor: dict[str, str] = {}
+    for device in (device for device in devices.values() if device.key in kernel.tables):
+        by_name += [(name, device.key) for name in device.names]
         if device.arch is not None:
-            served.by_arch.setdefault(device.arch, device.key)
+            by_arch.setdefault(device.arch, device.key)
         elif not device.names:
-            served.by_vendor.setdefault(device.vendor, device.key)
-    served.by_name.sort(key=lambda pair: -len(pair[0]))
-    return served
+            by_vendor[device.vendor] = device.key  # the only family of its vendor
+    return sorted(by_name, key=lambda pair: -len(pair[0])), by_arch, by_vendor

@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from treegen.core.expr import names
 from treegen.core.heuristic import Heuristic
+from treegen.core.launches import columns_in
 from treegen.core.problem import UNIT, Problem, with_untimed_penalty
 from treegen.core.spec import Config
-from treegen.crossval.score import Ints, Score, cells_of, columns_in
+from treegen.crossval.score import Ints, Score, cells_of
 
 OURS, SINGLE, FOREST = "ours", "single_best", "forest"
 _SEED = 0

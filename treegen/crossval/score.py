@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.heuristic import Heuristic
-from treegen.core.launches import UNKNOWN, Launches, as_columns, launches
+from treegen.core.launches import ABSENT, Launches, as_columns, columns_in, launches
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
 from treegen.fit.costs import table_noise
-from treegen.fit.decide import ABSENT
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -114,13 +113,6 @@ def launched(
         own = {number: by_word[word] for number, word in words.items() if word in by_word}
         features[name] = [own.get(value, value) for value in column]
     return launches(kernel, limits, heuristic, as_columns(features), len(problem.scenarios))
-
-
-def columns_in(problem: Problem, configs: tuple[Config, ...], chosen: Ints) -> Ints:
-    """[choices] columns of the problem's configs, or ABSENT. chosen: [choices] places in `configs`."""
-    place = {config: column for column, config in enumerate(problem.configs)}
-    columns = [place.get(problem.kernel.own(config), ABSENT) for config in configs]
-    return np.array([*columns, ABSENT])[np.where(chosen == UNKNOWN, len(columns), chosen)]
 
 
 def times_of(found: Launches, problem: Problem) -> Floats:

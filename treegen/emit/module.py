@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from treegen.core import expr
 from treegen.core.heuristic import Heuristic, RegimeRows, Split, StepTree, broken, split_features
 from treegen.core.spec import Constraint, KernelSpec
-from treegen.emit.templating import environment, indented
+from treegen.emit.templating import assignments, indented, rendered
 
 
 def device_module(kernel: KernelSpec, device: str, limits: Mapping[str, int], heuristic: Heuristic) -> str:
     """The module of one device: its configs, rows, a function for each tree, `for_model` and `choose`."""
     module = _Module(kernel, limits, heuristic)
-    return environment().get_template("device.py.j2").render(kernel=kernel, device=device, module=module)
+    return rendered("device.py.j2", kernel=kernel, device=device, module=module)
 
 
 class _Regime(NamedTuple):
@@ -85,12 +86,9 @@ class _Module:
         if self.regimes:
             regimes = "".join(f"{regime.name.upper()}, " for regime in self.regimes)
             yield f"({regimes.removesuffix(' ' if len(self.regimes) == 1 else ', ')})"
-        functions = {
-            "step_of_model": not self.by_model,
-            "fits": self.model_rules,
-            "model_class": self.classes,
-        }
-        yield from (f"{name}={name}" for name, is_printed in functions.items() if is_printed)
+        printed = (not self.by_model, self.model_rules, self.classes)
+        functions = ("step_of_model", "fits", "model_class")
+        yield from (f"{name}={name}" for name in itertools.compress(functions, printed))
 
     def _classes(self, known: set[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
         """The name and the condition of each class, if any row asks for it; and lines in front of these."""
@@ -128,13 +126,11 @@ class _Module:
 
     def _assignments(self, names: Iterable[str], known: set[str]) -> list[str]:
         """Lines that compute derived features and their parts, each once; `known` grows by them."""
-        wanted = expr.with_parts(names, self._derived)
-        lines = []
-        for name, expression in self._derived.items():
-            if name in wanted and name not in known:
-                lines.append(f"{name} = {expr.to_python(expression, fast=name not in self._fixed)}")
-                known.add(name)
-        return lines
+
+        def text(name: str) -> str:
+            return expr.to_python(self._derived[name], fast=name not in self._fixed)
+
+        return list(assignments(names, self._derived, known, text))
 
     def _rules(self) -> list[tuple[Constraint, str]]:
         """The constraints that some config of the module may break, as conditions on `config`."""

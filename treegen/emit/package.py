@@ -9,71 +9,63 @@ from treegen.core.files import IN_KERNEL
 from treegen.core.heuristic import Heuristic
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec, serving
 from treegen.emit.module import device_module
-from treegen.emit.templating import environment, literal
-from treegen.emit.triton import Unprintable, in_kernel_module, in_kernel_package
+from treegen.emit.templating import literal, rendered
+from treegen.emit.triton import Unprintable, in_kernel_module
 from tuning_table.names import literal as literal_of
 
 
 def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dict[str, str]:
     """The files of a kernel's package that all devices share, by file name."""
-    templates = environment()
-    constants, features = (
-        ", ".join(f"{n}: int" for n in names) for names in (kernel.constants, kernel.features)
-    )
-    return {
-        "config.py": templates.get_template("config.py.j2").render(
-            kernel=kernel, constants=constants, features=features
-        ),
-        "__init__.py": templates.get_template("kernel.py.j2").render(
+    words, parameters = kernel.values, [name for name in kernel.parameters if name in kernel.values]
+    by_name, by_arch, by_vendor = serving(kernel, devices)
+    files = {
+        "config.py": rendered(
+            "config.py.j2",
             kernel=kernel,
-            words={name: kernel.values[name] for name in kernel.features if name in kernel.values},
-            literals={n: literal_sources(kernel.values[n]) for n in kernel.parameters if n in kernel.values},
+            constants=", ".join(f"{name}: int" for name in kernel.constants),
+            features=", ".join(f"{name}: int" for name in kernel.features),
+        ),
+        "__init__.py": rendered(
+            "kernel.py.j2",
+            kernel=kernel,
+            words={name: words[name] for name in kernel.features if name in words},
+            literals={name: _literals(words[name]) for name in parameters},
             modules=sorted([*kernel.tables, FALLBACK_DEVICE]),
             default=FALLBACK_DEVICE,
-            **serving(kernel, devices)._asdict(),
+            by_name=by_name,
+            by_arch=by_arch,
+            by_vendor=by_vendor,
         ),
     }
+    if kernel.in_kernel:
+        modules = sorted([*kernel.tables, FALLBACK_DEVICE])
+        files[f"{IN_KERNEL}/__init__.py"] = rendered("in_kernel.py.j2", kernel=kernel, modules=modules)
+    return files
 
 
-def literal_sources(words: Mapping[int, str]) -> dict[int, str]:
+def _literals(words: Mapping[int, str]) -> dict[int, str]:
     """Python source of what each integer of a parameter stands for at a launch."""
     values = {number: literal_of(word) for number, word in words.items()}
-    return {
-        n: "..." if v is ... else literal(v) if isinstance(v, str) else repr(v) for n, v in values.items()
-    }
-
-
-def top_package(kernels: Mapping[str, KernelSpec]) -> str:
-    """The text of generated/__init__.py."""
-    return environment().get_template("generated.py.j2").render(kernels=sorted(kernels))
+    text = {n: literal(value) if isinstance(value, str) else repr(value) for n, value in values.items()}
+    return {n: "..." if values[n] is ... else text[n] for n in values}
 
 
 def emit_package(
     spec: Spec, heuristics: Iterable[tuple[KernelSpec, DeviceSpec, Heuristic]]
 ) -> dict[str, str]:
     """Every output text by its path below the output folder. Raises InputError."""
-    files = {"__init__.py": top_package(spec.kernels)}
+    files = {"__init__.py": rendered("generated.py.j2", kernels=sorted(spec.kernels))}
+    fallback = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
+    modules = [(kernel, fallback, Heuristic(())) for kernel in spec.kernels.values()]
     for kernel in spec.kernels.values():
-        for name, text in kernel_package(kernel, spec.devices).items():
-            files[f"{kernel.name}/{name}"] = text
+        files |= {f"{kernel.name}/{n}": text for n, text in kernel_package(kernel, spec.devices).items()}
+    for kernel, device, heuristic in (*modules, *heuristics):
+        module = kernel, device.key, device.limits, heuristic
+        files[f"{kernel.name}/{device.key}.py"] = device_module(*module)
         if kernel.in_kernel:
-            modules = sorted([*kernel.tables, FALLBACK_DEVICE])
-            files[f"{kernel.name}/{IN_KERNEL}/__init__.py"] = in_kernel_package(kernel, modules)
-        files |= _modules(spec, kernel, FALLBACK_DEVICE, {}, Heuristic(()))
-    for kernel, device, heuristic in heuristics:
-        files |= _modules(spec, kernel, device.key, device.limits, heuristic)
-    return files
-
-
-def _modules(
-    spec: Spec, kernel: KernelSpec, device: str, limits: Mapping[str, int], heuristic: Heuristic
-) -> dict[str, str]:
-    """A device's module, and the one for Triton if the kernel's spec asks for it."""
-    files = {f"{kernel.name}/{device}.py": device_module(kernel, device, limits, heuristic)}
-    if kernel.in_kernel:
-        try:
-            text = in_kernel_module(kernel, device, limits, heuristic)
-        except Unprintable as error:
-            raise InputError(spec.path, f"in_kernel of {kernel.name} on {device}: {error}") from None
-        files[f"{kernel.name}/{IN_KERNEL}/{device}.py"] = text
+            try:
+                text = in_kernel_module(*module)
+            except Unprintable as error:
+                raise InputError(spec.path, f"in_kernel of {kernel.name} on {device.key}: {error}") from None
+            files[f"{kernel.name}/{IN_KERNEL}/{device.key}.py"] = text
     return files

@@ -13,18 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from treegen.core import expr
 from treegen.core.heuristic import Heuristic, RegimeRows, Split, StepTree, split_features
 from treegen.core.spec import KernelSpec, Regime
-from treegen.emit.templating import environment, indented
+from treegen.emit.templating import assignments, indented, rendered
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
 
 class Unprintable(ValueError):
     """A heuristic that cannot be printed as a Triton function; the message says why."""
-
-
-def in_kernel_package(kernel: KernelSpec, modules: list[str]) -> str:
-    """The text of the subpackage's __init__.py."""
-    return environment().get_template("in_kernel.py.j2").render(kernel=kernel, modules=modules)
 
 
 def in_kernel_module(kernel: KernelSpec, device: str, limits: Mapping[str, int], heuristic: Heuristic) -> str:
@@ -41,17 +36,14 @@ def in_kernel_module(kernel: KernelSpec, device: str, limits: Mapping[str, int],
     asked |= {name for _, spec in regimes if spec.when is not None for name in expr.names(spec.when)}
     parts = expr.with_parts(asked, derived)
     text = "\n".join(lines)
-    return (
-        environment()
-        .get_template("in_kernel_device.py.j2")
-        .render(
-            kernel=kernel,
-            device=device,
-            arguments=[name for name in kernel.features if name in parts],
-            lines=lines,
-            floors="_floor_division(" in text,
-            powers="_next_power_of_2(" in text,
-        )
+    return rendered(
+        "in_kernel_device.py.j2",
+        kernel=kernel,
+        device=device,
+        arguments=[name for name in kernel.features if name in parts],
+        lines=lines,
+        floors="_floor_division(" in text,
+        powers="_next_power_of_2(" in text,
     )
 
 
@@ -91,11 +83,7 @@ def _statements(tree: StepTree, first: int) -> Iterator[str]:
 def _assignments(
     names: Iterable[str], derived: Mapping[str, expr.Expression], known: set[str]
 ) -> Iterator[str]:
-    parts = expr.with_parts(names, derived)
-    for name, expression in derived.items():
-        if name in parts and name not in known:
-            known.add(name)
-            yield f"{name} = {_text(expression, derived)}"
+    yield from assignments(names, derived, known, lambda name: _text(derived[name], derived))
 
 
 def _text(expression: expr.Expression, derived: Mapping[str, expr.Expression]) -> str:

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 from treegen.core.errors import InputError
+from treegen.core.table import Table
 from treegen.export.module_files import parameters_of, triton_of
 from treegen.export.tuned_files import TRITONS_OWN
 from treegen.review.modules import TunedModule, loaded
@@ -37,31 +38,27 @@ def fla_file(tuned: TunedModule) -> tuple[str, str]:
     found: list[tuple[list[Any], Any]] = []
     for scenario, values in zip(problem.scenarios, problem.features.tolist(), strict=True):
         shape = {n: v for n, v in zip(problem.names, values, strict=True) if n in kernel.features}
-        key = [
-            _key_value(name, value, table.words.get(name, {}).get(value), name in origin.get("booleans", ()))
-            for name, value in zip(table.feature_names, rows[scenario], strict=True)
-        ]
+        named = zip(table.feature_names, rows[scenario], strict=True)
+        key = [_key_value(table, name, value) for name, value in named]
         found.append((key, choose(**{**dict.fromkeys(kernel.features, 0), **shape})))
     counts = Counter((_group(key), config) for key, config in found)
     found.sort(key=lambda pair: -counts[_group(pair[0]), pair[1]])
-    entries = {
-        _hash(key): {"autotune_key": key, "config": _entry(parameters_of(config, kernel))}
-        for key, config in found
-    }
     most = Counter(config for _, config in found).most_common(1)[0][0]
+    configs = {config: _entry(parameters_of(config, kernel)) for _, config in found}
     content = {
         "kernel_name": origin["function"],
         "triton_version": triton_of(table),
-        "default_config": _entry(parameters_of(most, kernel)),
-        "autotune_entries": entries,
+        "default_config": configs[most],
+        "autotune_entries": {_hash(key): {"autotune_key": key, "config": configs[c]} for key, c in found},
     }
     return f"{origin['function']}.json", json.dumps(content, indent=2) + "\n"
 
 
-def _key_value(name: str, value: int, word: str | None, boolean: bool) -> Any:
+def _key_value(table: Table, name: str, value: int) -> Any:
     """A value of a key as Triton has it, of which an import took off `torch.`."""
+    word = table.words.get(name, {}).get(value)
     if word is None:
-        return bool(value) if boolean else value
+        return bool(value) if name in table.provenance["origin"].get("booleans", ()) else value
     of_type = name.endswith("_dtype") or name.startswith("argument_dtype_")
     return None if word == "none" else f"torch.{word}" if of_type else word
 

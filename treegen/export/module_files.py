@@ -46,18 +46,17 @@ def tuned_files(
         raise InputError(kernel.name, f"has variants, for which files of {form} have no place")
     given, parts = _given(words, kernel)
     looked_up = [*table.provenance.get("lookup", {})]
-    along = along or next(
-        (n for n in (*looked_up, "M") if n in (*looked_up, *kernel.features)), kernel.steps[0]
-    )
-    if along not in (*looked_up, *kernel.features):
+    known = (*looked_up, *kernel.features)
+    along = along or next((name for name in (*looked_up, "M") if name in known), kernel.steps[0])
+    if along not in known:
         raise InputError("--along", f"{along} is none of {', '.join(kernel.features)}")
     sizes, written = given.pop(along, ()), FORMATS[form]
     if sizes and (written.bounds or min(sizes) < 0):
         what = f"aiter's bounds are {BOUNDS}" if written.bounds else "a key of a file is 0 or above"
         raise InputError(along, f"leave out its sizes, as {what}")
     if not sizes and not written.bounds:
-        known = [size for size in _column(problem, along) if size > 0]
-        written = written._replace(sizes=tuple(sorted({*written.sizes, *known})))
+        measured = [size for size in _column(problem, along) if size > 0]
+        written = written._replace(sizes=tuple(sorted({*written.sizes, *measured})))
     choose = loaded(tuned.module)["choose"]
     files: dict[str, TunedFile] = {}
     device_name, triton = _device_name(problem), triton_of(table)
@@ -130,10 +129,10 @@ def _combinations(
     translation = kernel.translations.get(table.kernel)
     rename = translation.rename if translation else {}
     columns = [(rename.get(name, name), table.words.get(name, {})) for name in table.feature_names]
-    texts = [
-        {name: words.get(value, str(value)) for (name, words), value in zip(columns, row, strict=True)}
-        for row in table.features.tolist()
-    ]
+    texts = []
+    for row in table.features.tolist():
+        cells = zip(columns, row, strict=True)
+        texts.append({name: words.get(value, str(value)) for (name, words), value in cells})
     if missing := [name for name in measured if name not in problem.names]:
         raise InputError(table.folder, f"does not hold {missing[0]}; give {missing[0]}=...")
     rows = sorted(set(zip(*(problem.column(name).tolist() for name in measured), strict=True))) or [()]

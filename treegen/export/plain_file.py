@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from treegen.core.errors import InputError
 from treegen.core.spec import FALLBACK_DEVICE, KernelSpec, Spec
 from treegen.emit.package import kernel_package
-from treegen.emit.templating import environment
+from treegen.emit.templating import rendered
 from treegen.review.modules import read_modules
 
 _DTYPE = "_dtype"  # the feature `a_ptr_dtype` is the data type of the argument `a_ptr`, as in `@tuned`
@@ -40,8 +40,8 @@ def plain_file(spec: Spec, kernel: KernelSpec, words: Sequence[str], device: str
         arguments[name] = argument
     parts = [(name, *argument.partition(".")[:2]) for name, argument in arguments.items()]
     package = kernel_package(kernel, spec.devices)
-    template = environment().get_template("prune.py.j2")
-    return template.render(
+    return rendered(
+        "prune.py.j2",
         kernel=kernel,
         config=_body(package["config.py"]),
         modules={name: textwrap.indent(_body(text), "    ") for name, text in modules.items()},
@@ -60,9 +60,8 @@ def hub_files(kernel: KernelSpec, text: str) -> dict[str, str]:
     https://github.com/huggingface/kernels, docs/source/builder/writing-kernels.md
     """
     name, package = kernel.name.replace("_", "-"), f"torch-ext/{kernel.name}"
-    general = (
-        f'[general]\nname = "{name}"\nversion = 1\nbackends = ["cuda", "rocm", "xpu"]\n\n[torch-noarch]\n'
-    )
+    general = f'[general]\nname = "{name}"\nversion = 1\nbackends = ["cuda", "rocm", "xpu"]\n'
+    general += "\n[torch-noarch]\n"
     what = "Put the kernel beside this file, and export what calls it."
     start = f'"""{what}"""\n\nfrom .configs import CONFIGS, KEY, prune\n'
     return {"build.toml": general, f"{package}/configs.py": text, f"{package}/__init__.py": start}

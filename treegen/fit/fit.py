@@ -8,16 +8,14 @@ from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
 from treegen.core.heuristic import Heuristic, RegimeRows
+from treegen.core.launches import ABSENT, Ints, columns_in, launches, leaves
 from treegen.core.problem import UNIT, UNTIMED_PENALTY, Problem
 from treegen.fit.costs import FAILED, losses, table_noise
-from treegen.fit.decide import ABSENT, Scenarios
 from treegen.fit.regime import WORTH, Z_CHANGE, RegimeSearch, change_evidence
 from treegen.fit.runners_up import BROKEN, RunnersUp
-
-Ints = npt.NDArray[np.int64]
+from treegen.fit.scenarios import Scenarios
 
 _SHORTLIST = 40  # configs that the search of a regime tries
 
@@ -99,34 +97,36 @@ class _Fits:
             for place, regime in enumerate(problem.kernel.regimes)
         ]
         rows_of_regimes = [search.rows() for search in searches]
-        used = {
-            config
-            for rows in rows_of_regimes
-            for row in rows
-            for config in (row.config, *row.others.values())
-        }
+        rows = [row for rows in rows_of_regimes for row in rows]
+        used = {config for row in rows for config in (row.config, *row.others.values())}
         every = np.unique(np.concatenate([search.columns for search in self._searches]))
         listed = {problem.configs[column] for column in every}
         runners_up = RunnersUp(grouped, used, sorted(used | listed), self._change)
         regimes = []
-        for search, rows in zip(searches, rows_of_regimes, strict=True):
+        for search, own in zip(searches, rows_of_regimes, strict=True):
             tree = search.step_tree()
-            reached = grouped.rows_of(tree, search.scenarios)
-            complete = [replace(rows[n], then=runners_up.of(rows[n], here, self.loss)) for n, here in reached]
+            reached = leaves(tree, search.scenarios, grouped.columns)
+            complete = [replace(own[n], then=runners_up.of(own[n], here, self.loss)) for n, here in reached]
             regimes.append(RegimeRows(search.regime.name, tree, tuple(complete)))
         return Heuristic(tuple(regimes))
 
     def is_as_good(self, one: Heuristic, other: Heuristic) -> bool:
         """Whether a heuristic loses at most 0.5% beside another, or what noise explains where they differ."""
-        ours, theirs = (self.grouped.columns(heuristic) for heuristic in (one, other))
-        scenario = np.arange(len(ours))
-        loss, best_loss = (
-            np.where(columns == ABSENT, UNTIMED_PENALTY, self._measured[scenario, columns])
-            for columns in (ours, theirs)
-        )
-        lost = int((loss - best_loss).sum())
+        ours, theirs = self.launched(one), self.launched(other)
+        lost = int((self._lost(ours) - self._lost(theirs)).sum())
         noise = Z_CHANGE * self._noise * math.sqrt(int((ours != theirs).sum()))
         return lost <= max(WORTH * len(ours), noise)
+
+    def _lost(self, columns: Ints) -> Ints:
+        """[scenarios] the losses of what is launched."""
+        measured = self._measured[np.arange(len(columns)), columns]
+        return np.where(columns == ABSENT, UNTIMED_PENALTY, measured)
+
+    def launched(self, heuristic: Heuristic) -> Ints:
+        """[scenarios] the column of the config that is launched, or ABSENT."""
+        problem, columns = self.problem, self.grouped.columns
+        found = launches(problem.kernel, problem.device.limits, heuristic, columns, len(self.loss))
+        return columns_in(problem, found.configs, found.config)
 
 
 def _shortlist(loss: Ints, count: Ints, most: int, start: Sequence[int] = ()) -> Ints:

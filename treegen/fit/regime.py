@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from treegen.core.heuristic import RegimeRows, Row, Split, StepTree, depth, split_features
+from treegen.core.heuristic import RegimeRows, Row, Split, StepTree, depth, questions, split_features
+from treegen.core.launches import Ints
 from treegen.core.problem import UNIT
 from treegen.core.spec import Regime
 from treegen.core.table import Cells
 from treegen.fit.costs import copies, groups_of
-from treegen.fit.decide import Scenarios
 from treegen.fit.evidence import Evidence
+from treegen.fit.scenarios import Scenarios
 from treegen.fit.search import NONE, Leaf, Node, RowTree, Training, changed_search, local_search
 from treegen.fit.splits import CandidateSplit, candidate_splits, lookup_bounds, low_sides
-
-Ints = npt.NDArray[np.int64]
 
 _ENOUGH = 12
 """Scenarios of a row, or an eighth of the regime's, whose gain needs no agreement of models."""
@@ -51,13 +49,7 @@ class RegimeSearch:
     """The tree of a regime over some columns of the problem's configs."""
 
     def __init__(
-        self,
-        grouped: Scenarios,
-        place: int,
-        loss: Ints,
-        columns: Ints,
-        noise: int,
-        start: RegimeRows | None,
+        self, grouped: Scenarios, place: int, loss: Ints, columns: Ints, noise: int, start: RegimeRows | None
     ) -> None:
         problem, budget = grouped.problem, grouped.problem.kernel.budget
         self.regime: Regime = problem.kernel.regimes[place]
@@ -74,7 +66,9 @@ class RegimeSearch:
         values = own[chosen][:, [problem.names.index(name) for name in self._features]]
         groups = groups_of(problem)
         cluster = groups if groups.any() else np.arange(len(loss))
-        tree, bounds = _earlier_tree(start, self._features, budget.max_depth)
+        start = start if start is not None and self._may_ask(start.tree) else None
+        earlier = questions(start.tree) if start is not None else ()
+        bounds = [CandidateSplit(self._features.index(q.feature), q.threshold) for q in earlier]
         ruled = self._ruled(self.scenarios[chosen])
         self._splits: tuple[CandidateSplit, ...] = candidate_splits(values, bounds, ruled)
         self.training = Training(
@@ -93,15 +87,20 @@ class RegimeSearch:
             isolates=bool(ruled),
         )
         self._cell_price = round(budget.cell_price * UNIT * len(self.scenarios))
-        self._before = start.rows if tree is not None and start is not None else ()
+        self._before = start.rows if start is not None else ()
         self.tree: RowTree = (
             local_search(self.training)
-            if tree is None
-            else changed_search(self.training, self._numbered(tree, iter(range(len(bounds)))))
+            if start is None
+            else changed_search(self.training, self._numbered(start.tree, iter(range(len(bounds)))))
         )
         nodes = self.training.nodes(self.tree)
         # The rows of the tree, low sides first, each with its scenarios by their place in the training.
         self._leaves = [(node, rows) for _, node, rows in nodes if isinstance(node, Leaf)]
+
+    def _may_ask(self, tree: StepTree) -> bool:
+        """Whether this search may ask about all that an earlier tree asks about."""
+        known = set(split_features(tree)) <= set(self._features)
+        return known and depth(tree) <= self._problem.kernel.budget.max_depth
 
     def _ruled(self, scenarios: Ints) -> dict[int, dict[int, int]]:
         """By place of a feature, where the files of a table of winners go over to the next entry."""
@@ -191,21 +190,3 @@ class RegimeSearch:
         """[columns] the mean loss of a row, and by class the sum with one such mean on top."""
         mean = self._loss[rows].sum(axis=0) // max(1, len(rows))
         return mean, {k: self._loss[inside].sum(axis=0) + mean for k, inside in self.training.by_class(rows)}
-
-
-def _earlier_tree(
-    start: RegimeRows | None, features: Sequence[str], max_depth: int
-) -> tuple[StepTree | None, list[CandidateSplit]]:
-    """An earlier tree and its bounds, low sides last, if a search over these features may ask about them."""
-    if start is None or not set(split_features(start.tree)) <= set(features) or depth(start.tree) > max_depth:
-        return None, []
-    bounds: list[CandidateSplit] = []
-
-    def collect(node: StepTree) -> None:
-        if isinstance(node, Split):
-            bounds.append(CandidateSplit(features.index(node.feature), node.threshold))
-            collect(node.low)
-            collect(node.high)
-
-    collect(start.tree)
-    return start.tree, bounds

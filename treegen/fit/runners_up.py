@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from treegen.core.heuristic import Row, first, fits
+from treegen.core.heuristic import Row
+from treegen.core.launches import Columns, Ints, as_columns, first_of, fitting, with_derived
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Config
-from treegen.fit.decide import Scenarios
 from treegen.fit.evidence import Evidence
-
-Ints = npt.NDArray[np.int64]
+from treegen.fit.scenarios import Scenarios
 
 BROKEN = round(0.4 * UNIT)
 """The loss that counts where a config may not be launched: about what its runner-up loses."""
@@ -33,24 +32,22 @@ class RunnersUp:
         self._used, self._grouped, self._change = used, grouped, change
         fallback = problem.kernel.fallback  # follows all others
         self._configs = [c for c in configs if c != fallback and c in grouped.column]
-        kernel, limits = problem.kernel, problem.device.limits
-        steps = set(kernel.features) | set(kernel.derived)
-        steps -= set(kernel.fixed)
-        asked = sorted({n for rule in kernel.constraints for n in rule.names})
+        kernel = problem.kernel
+        steps = {*kernel.features, *kernel.derived} - set(kernel.fixed)
         self._sometimes = {
             c: any(rule.binds(c) and rule.names & steps for rule in kernel.constraints) for c in configs
         }
         self._names = [entry.name for entry in kernel.classes]
-        self._number = {entry.name: number for number, entry in enumerate(kernel.classes)}
-        self._models: list[tuple[str, frozenset[Config]]] = []
-        seen = set()
-        for values in _models(problem):
-            point = kernel.with_derived({**limits, **values})
-            name = first(kernel.classes, point)
-            key = (name, *(point.get(n) for n in asked))
-            if key not in seen:
-                seen.add(key)
-                self._models.append((name, frozenset(c for c in configs if fits(c, kernel, point))))
+        models = _models(problem)
+        count = len(next(iter(models.values()), "1"))
+        known = with_derived(kernel, problem.device.limits, models)
+        usable = np.array([fitting(kernel, config, known, count) for config in configs]).T
+        kinds = first_of(kernel.classes, known, count)
+        # The class of a model and what fits it.
+        self._models = dict.fromkeys(
+            (self._names[kind], frozenset(itertools.compress(configs, fits)))
+            for kind, fits in zip(kinds, usable, strict=True)
+        )
 
     def of(self, row: Row, rows: Ints, loss: Ints) -> tuple[Config, ...]:
         """The configs to try after a row's own: an earlier row's, unless others are evidently better.
@@ -95,13 +92,12 @@ class RunnersUp:
             if own_config in column:  # a kept row may hold a config that the table no longer has
                 left = left[~allowed[left, column[own_config]]]
         while wanting and len(runners_up) < _MOST:
-            classes = sorted({self._number[name] for name, _ in wanting})
+            classes = sorted({self._names.index(name) for name, _ in wanting})
             like = left if len(left) else rows[np.isin(self._grouped.group[rows], classes)]
             mean = loss[like if len(like) else rows].mean(axis=0)
-            ranked = sorted(
-                (c for c in self._configs if c != main and c not in runners_up),
-                key=lambda c: (mean[column[c]] + (c not in self._used) * _GAIN_OF_ANOTHER_CONFIG, c),
-            )
+            left_over = [c for c in self._configs if c != main and c not in runners_up]
+            dearer = {c: 0 if c in self._used else _GAIN_OF_ANOTHER_CONFIG for c in left_over}
+            ranked = sorted(left_over, key=lambda c: (mean[column[c]] + dearer[c], c))
             config = next((c for c in ranked if any(c in usable for _, usable in wanting)), None)
             if config is None:
                 break
@@ -113,17 +109,13 @@ class RunnersUp:
         return tuple(runners_up)
 
 
-def _models(problem: Problem) -> list[dict[str, int]]:
+def _models(problem: Problem) -> Columns:
     """Constants of the table's models, and of these with one value changed, halved or doubled."""
     fixed = [name for name in problem.kernel.fixed if name in problem.names]
     raw = [name for name in fixed if name in problem.kernel.constants] or fixed
-    if not raw:
-        return [{}]
-    table = np.unique(np.stack([problem.column(name) for name in raw], axis=1), axis=0)
-    measured = [tuple(row) for row in table.tolist()]
-    models = dict.fromkeys(measured)
+    measured = set(zip(*(problem.column(name).tolist() for name in raw), strict=True))
+    models = set(measured)
     for place in range(len(raw)):
-        values = np.unique(table[:, place])
-        for value in sorted({v for own in values.tolist() for v in (own, own // 2, own * 2)}):
-            models |= dict.fromkeys((*m[:place], value, *m[place + 1 :]) for m in measured)
-    return [dict(zip(raw, model, strict=True)) for model in models]
+        for value in {v for model in measured for v in (model[place], model[place] // 2, model[place] * 2)}:
+            models |= {(*m[:place], value, *m[place + 1 :]) for m in measured}
+    return as_columns(dict(zip(raw, zip(*sorted(models), strict=True), strict=True)))

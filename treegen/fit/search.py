@@ -151,10 +151,8 @@ class Training:
             return np.asarray(self.loss[rows, np.array(tree.cells)[self.group[rows]]])
         low = self.is_low[tree.split, rows]
         result = np.empty(len(rows))
-        result[low], result[~low] = (
-            self.row_losses(tree.low, rows[low]),
-            self.row_losses(tree.high, rows[~low]),
-        )
+        result[low] = self.row_losses(tree.low, rows[low])
+        result[~low] = self.row_losses(tree.high, rows[~low])
         return result
 
     def total(self, tree: RowTree) -> float:
@@ -332,9 +330,8 @@ def _without_noise(training: Training, tree: RowTree, rows: Ints) -> RowTree:
     if isinstance(tree, Leaf):
         return tree
     low, high = training.divide(tree.split, rows)
-    tree = tree._replace(
-        low=_without_noise(training, tree.low, low), high=_without_noise(training, tree.high, high)
-    )
+    sides = _without_noise(training, tree.low, low), _without_noise(training, tree.high, high)
+    tree = tree._replace(low=sides[0], high=sides[1])
     others = (tree.low, tree.high, training.best_cells(rows))
     losses = [training.row_losses(other, rows) for other in others]
     best = min(range(len(others)), key=lambda place: losses[place].sum())
@@ -352,9 +349,8 @@ def _cells_anew(training: Training, tree: RowTree, rows: Ints) -> RowTree:
     if isinstance(tree, Leaf):
         return _once(training, tree, rows)
     low, high = training.divide(tree.split, rows)
-    return tree._replace(
-        low=_cells_anew(training, tree.low, low), high=_cells_anew(training, tree.high, high)
-    )
+    sides = _cells_anew(training, tree.low, low), _cells_anew(training, tree.high, high)
+    return tree._replace(low=sides[0], high=sides[1])
 
 
 def _one_side_fewer(training: Training, tree: RowTree) -> list[RowTree]:

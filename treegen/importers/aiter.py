@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import math
 import re
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from treegen.core.errors import InputError, shown
-from treegen.core.files import problem_with_name, try_path
-from treegen.core.table import Cells
+from treegen.core.files import problem_with_name
 from treegen.importers.sources import (
     NO_TIME,
     ImportOptions,
     Measurement,
     Measurements,
-    Value,
     config_of,
-    files_of,
     microseconds,
     read_csv,
-    read_each,
     read_json,
     value_of,
 )
-from treegen.importers.tables import merged
 from tuning_table.names import kernel_name
 
 TOOL = "aiter"
@@ -47,7 +42,6 @@ _PARAMETERS |= {"tile_n2", "tile_k2", "m_warp", "n_warp", "m_warp2", "n_warp2", 
 _PARAMETERS |= {"num_buffer_stage2", "split_k1", "split_k2", "grouped_persistent_m", "persistent_workers"}
 _PARAMETERS |= {"cluster_n", "wave_specialized_tdm", "tdm_as_in_prologue", "waves_per_tensor_tdm"}
 _PARAMETERS |= {"next_stage_prefetch"}
-_NOTES = "Only winners: the other kernels' times were not kept."
 _JSON = re.compile(r"(?:(gfx\w+)-)?([A-Z][\w-]*GEMM[\w-]*?|GEMM[\w-]*?)((?:-[A-Z][0-9]*=[1-9][0-9]{0,17})+)")
 
 
@@ -62,15 +56,12 @@ _NAMES = {("gfx942", 304): "AMD Instinct MI300X", ("gfx942", 80): "AMD Instinct 
 _NAMES |= {("gfx950", 256): "AMD Instinct MI355X"}
 
 
-def read_aiter(source: Path, options: ImportOptions) -> list[Measurements]:
-    """The winners of every tuned CSV file and every JSON file of a GEMM's sizes at or below `source`.
-
-    A CSV file of a folder that holds no row is left out. Raises InputError.
-    """
-    paths = files_of(source, "*.*", TOOL)
-    if try_path(source, Path.is_dir):
-        paths = [path for path in paths if _is_tuned(path)] or files_of(source, "*tuned*.csv", TOOL)
-    return merged(read_each(paths, partial(_read_file, options=options)))
+def tuned(paths: list[Path], options: ImportOptions) -> list[Path]:
+    """The CSV files that hold a row, and the JSON files of GEMM, of several. Raises InputError for none."""
+    found = paths if len(paths) == 1 else [path for path in paths if _is_tuned(path)]
+    if not found:
+        raise InputError(paths[0].parent, f"holds no tuned file of {TOOL}")
+    return found
 
 
 def _is_tuned(path: Path) -> bool:
@@ -80,13 +71,14 @@ def _is_tuned(path: Path) -> bool:
     return named and len(path.read_bytes().split()) > 1
 
 
-def _read_file(path: Path, options: ImportOptions) -> list[Measurements]:
-    return [_read_json(path)] if path.suffix == ".json" else _read_csv(path, options)
+def read(path: Path, options: ImportOptions) -> Iterator[Measurements]:
+    """The winners of a CSV file, or of a JSON file of a GEMM's sizes. Raises InputError."""
+    yield from [_read_json(path)] if path.suffix == ".json" else _read_csv(path, options)
 
 
-def _read_csv(path: Path, options: ImportOptions) -> list[Measurements]:
+def _read_csv(path: Path, options: ImportOptions) -> Iterator[Measurements]:
     rows: dict[_Gpu, list[Measurement]] = {}
-    lines = read_csv(path, (), TOOL, ragged=True)
+    lines = read_csv(path, ragged=True)
     features, parameters = _SHAPE | {*options.features}, _PARAMETERS | {*options.parameters}
     no_matter = {*_DEVICE, *_RESULTS, *options.leave_out}
     left_out: list[int] = []  # lines
@@ -100,12 +92,12 @@ def _read_csv(path: Path, options: ImportOptions) -> list[Measurements]:
         try:
             time = microseconds(path, float(row.get("us", NO_TIME)), "us", line)
         except ValueError:
-            raise InputError(
-                path, f"us is {shown(row['us'])}, no number of microseconds", line=line
-            ) from None
+            what = f"us is {shown(row['us'])}, no number of microseconds"
+            raise InputError(path, what, line=line) from None
         if not 0 < time < math.inf:
             continue  # no kernel worked
-        shape = {name: _value(row[name]) for name in row if name in features - no_matter}
+        cells = {name: text for name, text in row.items() if name in features - no_matter}
+        shape = {name: value_of(text) if text else None for name, text in cells.items()}
         config = {name: value_of(row[name]) for name in named if row[name]}
         if any(isinstance(value, float) for value in config.values()):
             left_out.append(line)  # a cell is missing, so that those behind it stand in wrong columns
@@ -116,19 +108,19 @@ def _read_csv(path: Path, options: ImportOptions) -> list[Measurements]:
         raise InputError(path, "holds no kernel with a time")
     stem = path.stem.replace("_tuned", "").replace("tuned_", "")
     kernel = options.kernel or kernel_name(re.sub(r"\W", "_", stem))[:64]
-    timing = "aiter's tuner, microseconds" if "us" in lines[0] else "unknown, so each cell is 1"
+    timing = {"timing": "aiter's tuner, microseconds"} if "us" in lines[0] else {}
     left = (f"{path}: lines {', '.join(map(str, left_out))}, which lack a cell",) if left_out else ()
-    return [
-        Measurements(
-            "aiter", path, kernel, gpu.name, Cells.WINNERS, tuple(found), timing, _NOTES, {"tool": TOOL},
-            gpu.key, dict(gpu.hardware), left_out=left,
-        )
-        for gpu, found in rows.items()
-    ]  # fmt: skip
+    for gpu, found in rows.items():
+        yield _measured(path, kernel, gpu, found, {"tool": TOOL}, left_out=left, **timing)
 
 
-def _value(text: str) -> Value:
-    return value_of(text) if text else None
+def _measured(
+    path: Path, kernel: str, gpu: _Gpu, rows: list[Measurement], origin: dict[str, str], **facts: Any
+) -> Measurements:
+    hardware = dict(gpu.hardware)
+    return Measurements(
+        path, kernel, gpu.name, tuple(rows), origin, device_key=gpu.key, hardware=hardware, **facts
+    )
 
 
 def _gpu(path: Path, arch: str, units: str, options: ImportOptions) -> _Gpu:
@@ -180,7 +172,4 @@ def _read_json(path: Path) -> Measurements:
     name = next((name for (known, _), name in _NAMES.items() if known == arch), f"AMD {arch}")
     gpu = _Gpu(name, f"amd_{arch}", (("arch", arch),))
     origin = {"tool": TOOL, "config_name": found[2], **({} if found[1] else {"layout": "nested"})}
-    return Measurements(
-        "aiter", path, kernel, gpu.name, Cells.WINNERS, tuple(rows), "unknown, so each cell is 1", _NOTES,
-        origin, gpu.key, dict(gpu.hardware), lookup={"M": "at_most"},
-    )  # fmt: skip
+    return _measured(path, kernel, gpu, rows, origin, lookup={"M": "at_most"})

@@ -9,26 +9,23 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from treegen.core.errors import InputError, shown
 from treegen.core.files import problem_with_name
-from treegen.core.table import Cells
 from treegen.importers.sources import (
     UNITS_TO_US,
     ImportOptions,
     Measurement,
     Measurements,
     Value,
-    files_of,
     microseconds,
-    read_each,
     read_json,
     value_of,
 )
+from treegen.importers.triton_cache import with_dtypes
 from tuning_table.names import kernel_name
 
 TOOL = "triton-dejavu"
@@ -38,72 +35,57 @@ _FOLDERS = re.compile(
     r"/[^/]*/[^/]*",
     re.DOTALL,
 )
-_NOTES = "Only winners: the other configs' times were not kept."
 
 
-def read_dejavu(source: Path, options: ImportOptions) -> list[Measurements]:
-    """The winners in every cache.json at or below `source`. Raises InputError for a malformed one."""
-    paths = files_of(source, "cache.json", TOOL)
-    return read_each(paths, lambda path: [_read_cache(path, options)])
-
-
-def _read_cache(path: Path, options: ImportOptions) -> Measurements:
-    cache = _checked(path, read_json(path, TOOL))
+def read(path: Path, options: ImportOptions) -> Iterator[Measurements]:
+    """The winners in a cache.json. Raises InputError for a malformed one."""
+    match cache := read_json(path, TOOL):
+        case {
+            "signature": str(signature),
+            "keys": list(keys),
+            "cache": dict(winners),
+            "timings": dict(),
+            "timings_data": dict(data),
+            "evaluated_configs": int(tried),
+            "total_bench_time_s": int() | float() as seconds,
+        } if winners:
+            origin: dict[str, Any] = {"tool": TOOL, "signature": signature}
+        case _:
+            raise InputError(path, "lacks scenarios or a proper part of a cache: is it triton-dejavu's?")
     folders = _FOLDERS.fullmatch(path.resolve().as_posix())
     if folders is None and options.device is None:
         what = "lies outside triton-dejavu's folders (dejavu_V/triton_V/<toolkit>/gpu_<name>/<kernel>/...)"
         raise InputError(path, f"{what}, which name the GPU; name it with --device NAME")
+    names = list(map(str, keys))
     rows = tuple(
-        Measurement(
-            _shape(path, [str(name) for name in cache["keys"]], key),
-            _config(path, config),
-            _time(path, cache, key),
-        )
-        for key, config in cache["cache"].items()
+        Measurement(_shape(path, names, key), _config(path, config), _time(path, cache, key))
+        for key, config in winners.items()
     )
     if len({tuple(row.shape) for row in rows}) > 1:
         raise InputError(path, "its scenarios do not match its 'keys'")
-    device, triton, origin = options.device, "", {"tool": TOOL, "signature": cache["signature"]}
+    device, triton = options.device, ""
     if folders is not None:
         device = device or folders["gpu"].replace("_", " ")
-        origin["tool"] = f"{TOOL} {folders['dejavu']}"
         triton = folders["triton"]
+        origin["tool"] = f"{TOOL} {folders['dejavu']}"
         origin["toolkit"] = folders["toolkit"].replace("_", " ", 1)
         origin["code_version"] = folders["code_version"]
-    origin["evaluated_configs"] = cache["evaluated_configs"]
-    origin["tuning_seconds"] = round(cache["total_bench_time_s"])
-    kernel, timing = _kernel_name(path, cache), _timing(cache)
-    found = Measurements("dejavu", path, kernel, device or "", Cells.WINNERS, rows, timing, _NOTES, origin)
-    return replace(found, triton=triton)
+    origin |= {"evaluated_configs": tried, "tuning_seconds": round(seconds)}
+    known = {"cuda_graphs": (bool,), "warmup_t_ms": (int, float), "rep_t_ms": (int, float)}
+    timing = {name: data[name] for name, kind in known.items() if isinstance(data.get(name), kind)}
+    kernel = _kernel_name(path, signature)
+    yield Measurements(path, kernel, device or "", rows, origin, timing=timing, triton=triton)
 
 
-def _checked(path: Path, cache: Mapping[str, Any]) -> Mapping[str, Any]:
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "signature": str,
-        "keys": list,
-        "cache": dict,
-        "timings": dict,
-        "timings_data": dict,
-        "evaluated_configs": int,
-        "total_bench_time_s": (int, float),
-    }
-    for name, kind in kinds.items():
-        if not isinstance(cache.get(name), kind):
-            raise InputError(path, f"lacks a proper '{name}': is it a triton-dejavu cache?")
-    if not cache["cache"]:
-        raise InputError(path, "holds no scenario")
-    return cache
+def _kernel_name(path: Path, signature: str) -> str:
+    match = re.fullmatch(r"JITFunction\(.*:(\w+)\)", signature)
+    name = kernel_name(match[1] if match else "")
+    if problem_with_name(name) is not None:
+        raise InputError(path, f"signature {shown(signature)} names no kernel")
+    return name
 
 
-def _kernel_name(path: Path, cache: Mapping[str, Any]) -> str:
-    match = re.fullmatch(r"JITFunction\(.*:(\w+)\)", cache["signature"])
-    name = match[1] if match else ""
-    if problem_with_name(kernel_name(name)) is not None:
-        raise InputError(path, f"signature {shown(cache['signature'])} names no kernel")
-    return kernel_name(name)
-
-
-def _shape(path: Path, names: Sequence[str], text: str) -> dict[str, Value]:
+def _shape(path: Path, names: list[str], text: str) -> dict[str, Value]:
     """A scenario: the tuple of key values and argument dtypes, which triton-dejavu writes as Python text."""
     try:
         with warnings.catch_warnings():
@@ -113,12 +95,9 @@ def _shape(path: Path, names: Sequence[str], text: str) -> dict[str, Value]:
         values = None
     if not isinstance(values, tuple) or not all(isinstance(value, str) for value in values):
         raise InputError(path, f"scenario {shown(text)} is not a tuple of texts")
-    labels = [*names, *(f"argument_dtype_{i}" for i in range(len(values) - len(names)))]
-    if len(values) < len(names):
-        raise InputError(path, "its scenarios do not match its 'keys'")
-    for label in labels:
-        if labels.count(label) > 1:
-            raise InputError(path, f"key {shown(label)} appears twice")
+    labels = with_dtypes(names, len(values))
+    if len(values) != len(set(labels)):
+        raise InputError(path, "its scenarios do not match its 'keys', or a key appears twice")
     return {label: value_of(value) for label, value in zip(labels, values, strict=True)}
 
 
@@ -139,9 +118,3 @@ def _time(path: Path, cache: Mapping[str, Any], key: str) -> float:
     if not isinstance(values, list) or not values or type(values[0]) not in (int, float):
         raise InputError(path, f"scenario {shown(key)} has no time")
     return microseconds(path, values[0], unit)
-
-
-def _timing(cache: Mapping[str, Any]) -> dict[str, Any]:
-    data = cache["timings_data"]
-    known = {"cuda_graphs": (bool,), "warmup_t_ms": (int, float), "rep_t_ms": (int, float)}
-    return {name: data[name] for name, kind in known.items() if isinstance(data.get(name), kind)}

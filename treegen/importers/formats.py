@@ -1,26 +1,48 @@
-"""The formats that `treegen import` reads: for each a function from a source to measurements."""
+"""The formats that `treegen import` reads: for each, which files it has and what reads one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from treegen.importers import caches
-from treegen.importers.aiter import read_aiter
-from treegen.importers.dejavu import read_dejavu
-from treegen.importers.long_csv import read_long_csv
-from treegen.importers.sources import ImportOptions, Measurements
-from treegen.importers.triton_cache import read_triton
-from treegen.importers.tuned_json import reader_of
+from treegen.core.errors import Mistakes
+from treegen.importers import aiter, caches, dejavu, long_csv, triton_cache, tuned_json
+from treegen.importers.sources import ImportOptions, Measurements, files_of
+from treegen.importers.tables import merged
 
-READERS: Mapping[str, Callable[[Path, ImportOptions], list[Measurements]]] = {
-    "triton": read_triton,
-    "csv": read_long_csv,
-    "dejavu": read_dejavu,
-    "vllm": reader_of("vllm", "vLLM"),
-    "sglang": reader_of("sglang", "SGLang"),
-    "aiter": read_aiter,
-    "fla": caches.reader_of("fla", caches.read_fla),
-    "kernel-tuner": caches.reader_of("Kernel Tuner", caches.read_kernel_tuner),
-    "gemlite": caches.reader_of("gemlite", caches.read_gemlite),
+
+class Format(NamedTuple):
+    tool: str
+    pattern: str  # of its files' names in a folder
+    read: Callable[[Path, ImportOptions], Iterable[Measurements]]
+    select: Callable[[list[Path], ImportOptions], list[Path]] = lambda paths, options: paths
+    merges: bool = True  # whether a table may come from several files
+
+
+FORMATS: Mapping[str, Format] = {
+    "triton": Format(triton_cache.TOOL, "*.autotune.json", triton_cache.read, triton_cache.selected),
+    "csv": Format("the CSV import", "*.csv", long_csv.read),
+    "dejavu": Format(dejavu.TOOL, "cache.json", dejavu.read, merges=False),
+    "vllm": Format("vLLM", "*=*.json", tuned_json.reader_of("vLLM")),
+    "sglang": Format("SGLang", "*=*.json", tuned_json.reader_of("SGLang")),
+    "aiter": Format(aiter.TOOL, "*.*", aiter.read, aiter.tuned),
+    "fla": Format("fla", "*.json", caches.read_fla),
+    "kernel-tuner": Format("Kernel Tuner", "*.json", caches.read_kernel_tuner),
+    "gemlite": Format("gemlite", "*.json", caches.read_gemlite),
 }
+
+
+def read(format_name: str, source: Path, options: ImportOptions) -> list[Measurements]:
+    """What a format's files at or below `source` hold.
+
+    Raises one InputError with a line for each file that is refused.
+    """
+    form = FORMATS[format_name]
+    found: list[Measurements] = []
+    mistakes = Mistakes()
+    for path in form.select(files_of(source, form.pattern, form.tool), options):
+        with mistakes.collect():
+            found += form.read(path, options)
+    mistakes.refuse()
+    return merged(found) if form.merges else found

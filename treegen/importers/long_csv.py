@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from treegen.core.errors import InputError, shown
@@ -24,10 +24,8 @@ from treegen.importers.sources import (
 )
 from tuning_table.names import is_variant
 
-TOOL = "the CSV import"
 
-
-def read_long_csv(source: Path, options: ImportOptions) -> list[Measurements]:
+def read(source: Path, options: ImportOptions) -> Iterator[Measurements]:
     """The measurements of one CSV file. Raises InputError."""
     if not options.features or options.time is None:
         what = "which columns are the features and which is the time: --features M,N,K --time time_us"
@@ -36,10 +34,9 @@ def read_long_csv(source: Path, options: ImportOptions) -> list[Measurements]:
     if unit not in UNITS_TO_US:
         units = " or ".join(UNITS_TO_US)
         raise InputError(source, f"column {shown(options.time)} does not end in a unit; give --unit {units}")
-    rows = read_csv(source, (*options.features, *options.parameters, options.time), TOOL)
-    columns = options.parameters or tuple(
-        name for name in rows[0] if name not in (*options.features, options.time)
-    )
+    rows = read_csv(source, (*options.features, *options.parameters, options.time))
+    others = [name for name in rows[0] if name not in (*options.features, options.time)]
+    columns = options.parameters or others
     if not columns:
         raise InputError(source, "has no column of parameters beside the features and the time")
     timed = [(line, row) for line, row in enumerate(rows, 2) if row[options.time]]
@@ -61,11 +58,7 @@ def read_long_csv(source: Path, options: ImportOptions) -> list[Measurements]:
         raise InputError(source, "a CSV file does not name the kernel; name it with --kernel NAME")
     device, timing = options.needed_device(source, "a CSV file"), f"column {options.time} in {unit}"
     origin = {"tool": "CSV"}
-    return [
-        Measurements(
-            "csv", source, options.kernel, device, Cells.MEASURED, measurements, timing, origin=origin
-        )
-    ]
+    yield Measurements(source, options.kernel, device, measurements, origin, Cells.MEASURED, timing, notes="")
 
 
 def _is_text(cells: Sequence[str]) -> bool:

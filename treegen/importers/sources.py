@@ -7,12 +7,12 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from treegen.core.errors import InputError, Mistakes, shown
+from treegen.core.errors import InputError, shown
 from treegen.core.files import read_text, try_path
 from treegen.core.table import Cells
 
@@ -22,6 +22,7 @@ Value: TypeAlias = "int | float | str | None"
 UNITS_TO_US = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 NO_TIME = 1.0
 """Stands for the time of a winner of which the source has none; no tree depends on it."""
+NO_TIMES = "unknown: the source names winners without their times, so each cell is 1"
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,14 @@ class Measurement:
 class Measurements:
     """All measurements of one kernel on one device."""
 
-    format: str  # as `treegen import` calls it
     source: Path
     kernel: str
     device: str  # as the driver reports it, where the source knows that
-    cells: Cells
     rows: tuple[Measurement, ...]
-    timing: str | Mapping[str, Any]
-    notes: str = ""  # what the source does not know, for the comment of run.yaml
-    origin: Mapping[str, Any] = field(default_factory=dict)  # further facts of the source
+    origin: Mapping[str, Any]  # further facts of the source
+    cells: Cells = Cells.WINNERS
+    timing: str | Mapping[str, Any] = NO_TIMES
+    notes: str = "Only winners: the other configs' times were not kept."  # what the source does not know
     device_key: str | None = None  # of the table's folder; None follows from the device
     hardware: Mapping[str, str | int] = field(default_factory=dict)  # arch, multiprocessors
     triton: str = ""  # the version whose winners these are, where a source keeps several
@@ -73,10 +73,8 @@ class ImportOptions:
 
     def needed_device(self, source: Path, tool: str) -> str:
         if self.device is None:
-            example = "--device 'NVIDIA H100 80GB HBM3'"
-            raise InputError(
-                source, f"{tool} does not name the GPU; name it as its driver does, with {example}"
-            )
+            what = f"{tool} does not name the GPU; name it as its driver does"
+            raise InputError(source, f"{what}, with --device 'NVIDIA H100 80GB HBM3'")
         return self.device
 
 
@@ -97,16 +95,6 @@ def files_of(source: Path, pattern: str, tool: str) -> list[Path]:
     return found
 
 
-def read_each(paths: Iterable[Path], read: Callable[[Path], list[Measurements]]) -> list[Measurements]:
-    """What `read` finds in each file. Raises one InputError with a line for each file that it refuses."""
-    mistakes, found = Mistakes(), []
-    for path in paths:
-        with mistakes.collect():
-            found += read(path)
-    mistakes.refuse()
-    return found
-
-
 def read_json(path: Path, tool: str, *, infinite: bool = False, text: str | None = None) -> dict[str, Any]:
     """The object that a JSON file holds, without repeated keys.
 
@@ -119,17 +107,15 @@ def read_json(path: Path, tool: str, *, infinite: bool = False, text: str | None
             parse_constant=_infinity if infinite else _no_number,
             parse_float=_finite,
         )
-        check_nesting(content)
+        if isinstance(content, dict):
+            check_nesting(content)
+            return content
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"not valid JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise InputError(path, f"is no file of {tool}: it must hold a JSON object")
-    return content
+    raise InputError(path, f"is no file of {tool}: it must hold a JSON object")
 
 
-def read_csv(
-    path: Path, needed: tuple[str, ...], tool: str, *, ragged: bool = False
-) -> list[Mapping[str, str]]:
+def read_csv(path: Path, needed: tuple[str, ...] = (), *, ragged: bool = False) -> list[Mapping[str, str]]:
     """The rows of a CSV file by column; messages count its header as line 1.
 
     ragged: whether a row may lack its last cells, which are empty then.
@@ -141,11 +127,9 @@ def read_csv(
         what = "is empty" if isinstance(error, ValueError) else f"is not valid CSV: {error}"
         raise InputError(path, what) from None
     header = [name.strip() for name in header]
-    for name in needed:
-        if name not in header:
-            raise InputError(
-                path, f"has no column {shown(name)}, which {tool} needs; it has {', '.join(header)}"
-            )
+    if lacking := [name for name in needed if name not in header]:
+        what = f"has no column {shown(lacking[0])}, which is needed; it has {', '.join(header)}"
+        raise InputError(path, what)
     if len(set(header)) < len(header):
         raise InputError(path, "has two columns of one name")
     if not rows:
@@ -194,14 +178,13 @@ def config_of(path: Path, key: str, config: object) -> dict[str, Value]:
     return found
 
 
-def check_nesting(content: Any, most: int = _DEEPEST) -> None:
+def check_nesting(content: dict[str, Any] | list[Any], most: int = _DEEPEST) -> None:
     """Raise ValueError for lists and mappings that are nested more than `most` deep."""
     if most < 0:
         raise ValueError(f"it is nested more than {_DEEPEST} deep")
-    for item in (
-        content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    ):
-        check_nesting(item, most - 1)
+    for item in content.values() if isinstance(content, dict) else content:
+        if isinstance(item, dict | list):
+            check_nesting(item, most - 1)
 
 
 def microseconds(path: Path, time: float, unit: str, line: int | None = None) -> float:

@@ -21,7 +21,6 @@ from tuning_table.names import device_keys, is_id, is_word, kernel_name, listed,
 from tuning_table.table import FORMAT, RUN, SCENARIOS, TIMES
 from tuning_table.writer import table_texts
 
-_SHORTEST_US, _LONGEST_US = 1e-3, 1e12
 _UNSET = ("maxnreg", "ir_override", "pre_hook")  # arguments of triton.Config whose None is their default
 _MARK = "Imported by `treegen import "
 """Begins the comment of every imported table's run.yaml."""
@@ -38,16 +37,15 @@ class _Columns:
     booleans: Sequence[str] = ()  # names of which 0 and 1 stand for false and true
 
 
-def table_of(found: Measurements, credit: Mapping[str, str] | None = None) -> ImportedTable:
-    """The table of some measurements; `credit` goes into its origin. Raises InputError."""
-    if problem_with_name(found.kernel) is not None:
-        raise InputError(
-            found.source, f"the kernel's name {shown(found.kernel)} {problem_with_name(found.kernel)}"
-        )
-    shapes = _integers(found, "feature", [row.shape for row in found.rows])
+def table_of(found: Measurements, format_name: str, credit: Mapping[str, str]) -> ImportedTable:
+    """The table of some measurements; `credit` goes into its origin. `write_tables` checks it.
+
+    Raises InputError for values that no integers can stand for.
+    """
+    shapes = _features(found)
     if not shapes.integers:
         raise InputError(found.source, "has no feature that is an integer or varies, to tell scenarios apart")
-    configs = _parameters(found, [row.config for row in found.rows])
+    configs = _parameters(found)
     points = list(zip(*shapes.integers.values(), strict=True))
     ids, entries = _configs(found, configs)
     columns = {config: place for place, config in enumerate(entries)}
@@ -76,7 +74,7 @@ def table_of(found: Measurements, credit: Mapping[str, str] | None = None) -> Im
         "cells": found.cells.value,
         "timing": found.timing,
         "origin": {
-            **(credit or {}),
+            **credit,
             **found.origin,
             **({"triton": found.triton} if found.triton else {}),
             **({"files": found.files} if found.files > 1 else {}),
@@ -89,19 +87,18 @@ def table_of(found: Measurements, credit: Mapping[str, str] | None = None) -> Im
         **({"lookup": lookup} if lookup else {}),
         "configs": list(entries.values()),
     }
-    notes = f"{_MARK}{found.format}`, not measured by this project.\n{found.notes}"
+    notes = f"{_MARK}{format_name}`, not measured by this project.\n{found.notes}"
     files = table_texts(run, scenarios, times, notes)
     counts = len(scenarios), len(entries)
     return ImportedTable(found.kernel, key, found.source, *counts, found.cells, words, files, found.left_out)
 
 
-def _parameters(found: Measurements, rows: Sequence[Mapping[str, Value]]) -> _Columns:
+def _parameters(found: Measurements) -> _Columns:
     """Integers stand for themselves; booleans, texts, None and an absent value have words."""
+    rows = [row.config for row in found.rows]
     integers: dict[str, tuple[int, ...]] = {}
     words: dict[str, Mapping[int, str]] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
-        if problem_with_name(name) is not None:
-            raise InputError(found.source, f"parameter {shown(name)} {problem_with_name(name)}")
         values: list[Value | EllipsisType] = [row.get(name, ...) for row in rows]
         if name in _UNSET:
             values = [... if value is None else value for value in values]
@@ -129,8 +126,9 @@ def _is_plain(value: object) -> TypeGuard[int]:
     return type(value) is int and value >= 0
 
 
-def _integers(found: Measurements, kind: str, rows: Sequence[Mapping[str, Value]]) -> _Columns:
+def _features(found: Measurements) -> _Columns:
     """Integers for all values: themselves, 0 for a missing one, or their words' places in the alphabet."""
+    rows = [row.shape for row in found.rows]
     integers: dict[str, tuple[int, ...]] = {}
     words: dict[str, Mapping[int, str]] = {}
     fixed: dict[str, str] = {}
@@ -138,34 +136,24 @@ def _integers(found: Measurements, kind: str, rows: Sequence[Mapping[str, Value]
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         present = [value for value in values if isinstance(value, int)]
-        one = len(set(map(str, values))) == 1
-        if len(present) < len(values) and one and not _names_well(name, values[0]):
+        # A word that is the same everywhere is a column, as the tables of other GPUs may differ.
+        is_column = isinstance(values[0], str) and is_word(values[0]) and problem_with_name(name) is None
+        if len(present) < len(values) and len(set(map(str, values))) == 1 and not is_column:
             fixed[name] = str(values[0])
             continue
-        if problem_with_name(name) is not None:
-            raise InputError(found.source, f"{kind} {shown(name)} {problem_with_name(name)}")
         texts = [value for value in values if isinstance(value, str | float)]
         if present and texts:
             what = f"varies but is not an integer everywhere: {shown(present[0])} and {shown(texts[0])}"
-            raise InputError(found.source, f"{kind} {shown(name)} {what}")
+            raise InputError(found.source, f"feature {shown(name)} {what}")
         if not texts and (len(present) == len(values) or 0 not in present):
             integers[name] = tuple(int(value) if isinstance(value, int) else 0 for value in values)
             none += [] if len(present) == len(values) else [name]
             continue
         words[name] = numbered(dict.fromkeys(_word(value) for value in sorted(set(values), key=_order)))
-        for word in words[name].values():
-            if not is_word(word):
-                what = f"{kind} {name} has the value {shown(word)}, which cannot be a word of a table"
-                raise InputError(found.source, what)
         numbers = {word: number for number, word in words[name].items()}
         integers[name] = tuple(numbers[_word(value)] for value in values)
     booleans = [name for name in integers if all(isinstance(row.get(name), bool) for row in rows)]
     return _Columns(integers, words, fixed, none, booleans)
-
-
-def _names_well(name: str, value: Value) -> bool:
-    """Whether a value that is the same everywhere can be a column, as the tables of other GPUs may differ."""
-    return isinstance(value, str) and is_word(value) and problem_with_name(name) is None
 
 
 def _word(value: Value) -> str:
@@ -184,11 +172,10 @@ def _configs(found: Measurements, configs: _Columns) -> tuple[list[str], dict[st
     The order of columns does not depend on where a config wins, so that a new winner moves no other column.
     """
     varying = [name for name, values in configs.integers.items() if len(set(values)) > 1]
-    variants = [row.variant for row in found.rows]
-    several = len(set(variants)) > 1
+    several = len({row.variant for row in found.rows}) > 1
+    varied = list(zip(*(configs.integers[name] for name in varying), strict=True)) or [()] * len(found.rows)
     keys = [
-        (variants[row] if several else None, *(configs.integers[name][row] for name in varying))
-        for row in range(len(found.rows))
+        (row.variant if several else None, *values) for row, values in zip(found.rows, varied, strict=True)
     ]
     in_order = sorted(set(keys), key=lambda key: (str(key[0]), key[1:]))
     names = {key: _id(key, varying) for key in in_order}
@@ -197,13 +184,10 @@ def _configs(found: Measurements, configs: _Columns) -> tuple[list[str], dict[st
     first = {key: row for row, key in reversed(list(enumerate(keys)))}
     entries: dict[str, dict[str, int | str]] = {}
     for key in in_order:
-        variant, row = variants[first[key]], first[key]
-        parameters = {name: values[row] for name, values in configs.integers.items()}
-        entries[names[key]] = {
-            "id": names[key],
-            **({} if variant is None else {"variant": variant}),
-            **parameters,
-        }
+        parameters = {name: values[first[key]] for name, values in configs.integers.items()}
+        variant = found.rows[first[key]].variant
+        of_variant = {} if variant is None else {"variant": variant}
+        entries[names[key]] = {"id": names[key], **of_variant, **parameters}
     return [names[key] for key in keys], entries
 
 
@@ -218,32 +202,16 @@ def _rows(found: Measurements, scenario: str, repeats: Sequence[Sequence[float]]
 
     A row in which every config failed is left out, as no tree could choose from it.
     """
-    number = 0
-    for place in range(max(map(len, repeats))):
-        times = [cells[place] if place < len(cells) else None for cells in repeats]
-        measured = [time for time in times if time is not None and time < math.inf]
-        if found.cells is Cells.WINNERS:
-            for column, time in enumerate(times):
-                if time is not None:
-                    number += 1
-                    row = ["" for _ in times]
-                    row[column] = _time(found, scenario, time)
-                    yield [scenario, number, *row]
-        elif measured:
-            number += 1
-            yield [
-                scenario,
-                number,
-                *("" if time is None else _time(found, scenario, time) for time in times),
-            ]
-
-
-def _time(found: Measurements, scenario: str, microseconds: float) -> str:
-    if microseconds == math.inf:
-        return "inf"
-    if not _SHORTEST_US <= microseconds < _LONGEST_US:
-        raise InputError(found.source, f"scenario {scenario} has the time {microseconds} microseconds")
-    return f"{microseconds:.4f}".rstrip("0").rstrip(".")
+    places = range(max(map(len, repeats)))
+    rows = [[cells[place] if place < len(cells) else None for cells in repeats] for place in places]
+    if found.cells is Cells.WINNERS:  # a row holds one winner
+        alone = ((row, column) for row in rows for column, time in enumerate(row) if time is not None)
+        rows = [[time if c == column else None for c, time in enumerate(row)] for row, column in alone]
+    else:
+        rows = [row for row in rows if any(time is not None and time < math.inf for time in row)]
+    for number, row in enumerate(rows, 1):
+        times = ("" if time is None else f"{time:.4f}".rstrip("0").rstrip(".") for time in row)
+        yield [scenario, number, *times]
 
 
 def merged(parts: Iterable[Measurements]) -> list[Measurements]:
@@ -259,25 +227,24 @@ def merged(parts: Iterable[Measurements]) -> list[Measurements]:
 
 
 def _joined(group: Sequence[Measurements], missing: Mapping[str, Value]) -> Measurements:
-    first = group[0]
-    rows = tuple(
-        row if len(row.shape) == len(missing) else replace(row, shape={**missing, **row.shape})
-        for part in group
-        for row in part.rows
-    )
     _refuse_mixed(group)
-    origin = {
-        key: value for key, value in first.origin.items() if all(p.origin.get(key) == value for p in group)
-    }
+    rows = tuple(replace(row, shape={**missing, **row.shape}) for part in group for row in part.rows)
+    first = group[0].origin
+    origin = {key: value for key, value in first.items() if all(p.origin.get(key) == value for p in group)}
     left_out = tuple(dict.fromkeys(text for part in group for text in part.left_out))
     files = len({part.source for part in group})
-    return replace(first, rows=rows, origin=origin, left_out=left_out, files=files)
+    return replace(group[0], rows=rows, origin=origin, left_out=left_out, files=files)
 
 
 def _refuse_mixed(group: Sequence[Measurements]) -> None:
-    """Raise InputError for a file that has a text where another one has an integer."""
+    """Raise InputError for a file that has a text where another has an integer, or another's whole layer."""
     found: dict[tuple[str, bool], Path] = {}
+    layers: dict[tuple[tuple[str, Value], ...], Path] = {}
     for part in group:
+        for row in part.rows if "nearest" in part.lookup.values() else ():
+            layer = tuple((name, value) for name, value in row.shape.items() if name not in part.lookup)
+            if (other := layers.setdefault(layer, part.source)) != part.source:
+                raise InputError(part.source, f"is of the same layer as {other}; remove one of them")
         for name, value in ((name, value) for row in part.rows for name, value in row.config.items()):
             if isinstance(value, str) or _is_plain(value):
                 found[name, isinstance(value, str)] = part.source
@@ -356,20 +323,18 @@ def write_tables(
     """
     folders: dict[Path, ImportedTable] = {}
     for table in tables:
+        _check_readable(table)
         folder = tuning_data / table.kernel / table.device
         if folder in folders:
-            raise InputError(
-                table.source, f"gives {folder}, as {folders[folder].source} does; import them one at a time"
-            )
+            what = f"gives {folder}, as {folders[folder].source} does; import them one at a time"
+            raise InputError(table.source, what)
         if try_path(folder, Path.exists) and not _holds(folder, table):
             if not replace:
                 raise InputError(folder, "already holds another table; pass --replace to overwrite it")
             _check_imported(folder)
-        _check_readable(table)
         folders[folder] = table
-    texts = {
-        f"{t.kernel}/{t.device}/{name}": text for t in folders.values() for name, text in t.files.items()
-    }
+    paths = [(f"{table.kernel}/{table.device}", table.files) for table in folders.values()]
+    texts = {f"{folder}/{name}": text for folder, files in paths for name, text in files.items()}
     write_files(tuning_data, texts)
     return list(folders.items())
 
@@ -383,6 +348,8 @@ def _check_imported(folder: Path) -> None:
 
 def _check_readable(table: ImportedTable) -> None:
     """Refuse a table that fails the checks that every table must pass."""
+    if (problem := problem_with_name(table.kernel)) is not None:
+        raise InputError(table.source, f"the kernel's name {shown(table.kernel)} {problem}")
     try:
         with tempfile.TemporaryDirectory() as name:
             for file, text in table.files.items():
@@ -397,7 +364,5 @@ def _check_readable(table: ImportedTable) -> None:
 
 
 def _holds(folder: Path, table: ImportedTable) -> bool:
-    files = {name: folder / name for name in table.files}
-    return all(
-        path.is_file() and path.read_bytes() == table.files[name].encode() for name, path in files.items()
-    )
+    paths = [(folder / name, text) for name, text in table.files.items()]
+    return all(path.is_file() and path.read_bytes() == text.encode() for path, text in paths)

@@ -8,7 +8,7 @@ which a config has a pre_hook.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,10 @@ from treegen.importers.sources import (
     Measurement,
     Measurements,
     Value,
-    files_of,
     flattened,
     microseconds,
-    read_each,
     read_json,
 )
-from treegen.importers.tables import merged
 from tuning_table.names import kernel_name
 
 TOOL = "Triton's autotuner"
@@ -33,9 +30,8 @@ _SUFFIX = ".autotune.json"
 _NOTES = "The files do not name the key's values, the GPU and Triton's version."
 
 
-def read_triton(source: Path, options: ImportOptions) -> list[Measurements]:
-    """The times of every *.autotune.json at or below `source`, such as Triton's cache. Raises InputError."""
-    paths = files_of(source, f"*{_SUFFIX}", TOOL)
+def selected(paths: list[Path], options: ImportOptions) -> list[Path]:
+    """The files of the kernel that is wanted, or all. Raises InputError for two kernels of one name."""
     if options.kernel is not None:
         exact = [path for path in paths if _kernel(path) == options.kernel]
         paths = exact or [p for p in paths if kernel_name(_kernel(p)) == kernel_name(options.kernel)] or paths
@@ -43,26 +39,27 @@ def read_triton(source: Path, options: ImportOptions) -> list[Measurements]:
     for path in paths:
         if (other := names.setdefault(kernel_name(_kernel(path)), _kernel(path))) != _kernel(path):
             raise InputError(path, f"would share a table with the kernel {other}; select one with --kernel")
-    return merged(read_each(paths, lambda path: [_read_file(path, options)]))
+    return paths
 
 
 def _kernel(path: Path) -> str:
     return path.name.removesuffix(_SUFFIX)
 
 
-def _read_file(path: Path, options: ImportOptions) -> Measurements:
+def read(path: Path, options: ImportOptions) -> Iterator[Measurements]:
+    """The times of a <kernel>.autotune.json. Raises InputError."""
     if not path.name.endswith(_SUFFIX):
         raise InputError(path, f"is no file of {TOOL}: its name must end in {_SUFFIX}")
-    content = read_json(path, TOOL, infinite=True)
-    key, timings = content.get("key"), content.get("configs_timings")
-    if not isinstance(key, list) or not isinstance(timings, list) or not timings:
-        raise InputError(path, "lacks a proper 'key' or 'configs_timings': did Triton's autotuner write it?")
-    shape = shape_of(path, key, options)
-    rows = tuple(Measurement(shape, *config_and_time(path, entry)) for entry in timings)
-    device = options.needed_device(path, TOOL)
-    kernel, timing = kernel_name(_kernel(path)), "Triton's do_bench, median"
-    origin = {"tool": "Triton's autotuner", "function": _kernel(path)}
-    return Measurements("triton", path, kernel, device, Cells.MEASURED, rows, timing, _NOTES, origin)
+    match read_json(path, TOOL, infinite=True):
+        case {"key": list(key), "configs_timings": [_, *_] as timings}:
+            shape = shape_of(path, key, options)
+            rows = tuple(Measurement(shape, *config_and_time(path, entry)) for entry in timings)
+        case _:
+            what = "lacks a proper 'key' or 'configs_timings': did Triton's autotuner write it?"
+            raise InputError(path, what)
+    kernel, origin = kernel_name(_kernel(path)), {"tool": TOOL, "function": _kernel(path)}
+    device, timing = options.needed_device(path, TOOL), "Triton's do_bench, median"
+    yield Measurements(path, kernel, device, rows, origin, Cells.MEASURED, timing, _NOTES)
 
 
 def shape_of(path: Path, key: list[Any], options: ImportOptions) -> dict[str, Value]:
@@ -79,8 +76,12 @@ def shape_of(path: Path, key: list[Any], options: ImportOptions) -> dict[str, Va
         raise InputError(path, f"has the key {shown(key)} without names; {what}")
     if len(names) > len(values):
         raise InputError(path, f"has a key of {len(values)} values, but --features names {len(names)}")
-    names += [f"argument_dtype_{place}" for place in range(len(values) - len(names))]
-    return dict(zip(names, values, strict=True))
+    return dict(zip(with_dtypes(names, len(values)), values, strict=True))
+
+
+def with_dtypes(names: list[str], count: int) -> list[str]:
+    """The names of `count` values: those of a key, behind which the arguments' data types stand."""
+    return [*names, *(f"argument_dtype_{place}" for place in range(count - len(names)))]
 
 
 def config_and_time(path: Path, entry: object) -> tuple[Mapping[str, Value], float]:

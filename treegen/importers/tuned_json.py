@@ -8,13 +8,10 @@ neither of the winners nor of others, and does not say which configs were tried.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from treegen.core.errors import InputError, shown
-from treegen.core.table import Cells
 from treegen.importers.sources import (
     NO_TIME,
     ImportOptions,
@@ -22,11 +19,8 @@ from treegen.importers.sources import (
     Measurements,
     Value,
     config_of,
-    files_of,
-    read_each,
     read_json,
 )
-from treegen.importers.tables import merged
 
 _PART = re.compile(r"([A-Za-z_]+)=(\[[0-9, ]*\]|[^,=]+)(?:,|$)")
 # By the sizes in a file's name: the kernel, and the feature that its keys are.
@@ -38,22 +32,14 @@ KERNELS = {
 DOWN = "_down"  # SGLang's suffix for the second projection of an expert, which is a launch of its own
 UNQUANTISED = "unquantised"
 _NOTES = "Only winners: the source has no times, and does not say which configs were tried."
-_TIMING = "unknown: the source names winners without their times, so each cell is 1"
 
 
-def reader_of(format_name: str, tool: str) -> Callable[[Path, ImportOptions], list[Measurements]]:
-    """The reader of one of the two projects; their files are alike."""
-
-    def read(source: Path, options: ImportOptions) -> list[Measurements]:
-        layers: dict[object, Path] = {}
-        read_one = partial(_read_file, format_name=format_name, tool=tool, layers=layers)
-        return merged(read_each(files_of(source, "*=*.json", tool), read_one))
-
-    return read
+def reader_of(tool: str) -> Callable[[Path, ImportOptions], Iterator[Measurements]]:
+    """The reader of a file of one of the two projects, which are alike."""
+    return lambda path, options: _read(path, tool)
 
 
-def _read_file(path: Path, format_name: str, tool: str, layers: dict[object, Path]) -> list[Measurements]:
-    """layers: the file of each layer that was read before."""
+def _read(path: Path, tool: str) -> Iterator[Measurements]:
     stem = path.stem.removesuffix(DOWN)
     parts = dict(_PART.findall(stem))
     sizes = next((sizes for sizes in KERNELS if set(sizes) <= set(parts)), None)
@@ -61,36 +47,33 @@ def _read_file(path: Path, format_name: str, tool: str, layers: dict[object, Pat
         example = "E=8,N=3584,device_name=NVIDIA_H200.json or N=1536,K=7168,device_name=NVIDIA_H200.json"
         raise InputError(path, f"has no name of a tuned config of {tool}, such as {example}")
     kernel, along = KERNELS[sizes]
-    kernel += "".join(f"_{parts[name]}" for name in ("backend",) if name in parts)
+    kernel += f"_{parts['backend']}" if "backend" in parts else ""
     kernel += DOWN if path.stem.endswith(DOWN) else ""
     device = parts.pop("device_name").replace("_", " ")
     # The word for a missing part: weights are not quantised, or not in blocks.
     missing = {} if "headdim" in sizes else {"dtype": UNQUANTISED, "block_shape": "none"}
     words = {name: _word(value) for name, value in parts.items() if name not in sizes}
-    fixed: dict[str, Value] = {**dict.fromkeys(sizes), **missing, **words}
-    for name in sizes:
-        if not re.fullmatch("[1-9][0-9]{0,17}", parts[name]):
-            raise InputError(path, f"has the size {name}={shown(parts[name])}, which is no integer above 0")
-        fixed[name] = int(parts[name])
+    fixed: dict[str, Value] = {**{name: _size(path, parts[name]) for name in sizes}, **missing, **words}
+    content = read_json(path, tool)
     version = re.fullmatch(r"triton_([0-9]\w*)", path.parent.name)
-    triton = version[1].replace("_", ".") if version else ""
-    if (other := layers.setdefault((kernel, device, triton, *sorted(fixed.items())), path)) != path:
-        raise InputError(path, f"is of the same layer as {other}; remove one of them")
-    origin: dict[str, str] = {"tool": tool}
-    rows = []
-    for key, config in read_json(path, tool).items():
-        if key == "triton_version" and isinstance(config, str):
-            origin["triton"] = config
-            continue
-        if not re.fullmatch("[1-9][0-9]{0,17}", key):
-            raise InputError(path, f"has the key {shown(key)}, which is no size above 0")
-        rows.append(Measurement({along: int(key), **fixed}, config_of(path, key, config), NO_TIME))
+    origin = {"tool": tool}
+    if isinstance(content.get("triton_version"), str):
+        origin["triton"] = content.pop("triton_version")
+    rows = tuple(
+        Measurement({along: _size(path, key), **fixed}, config_of(path, key, config), NO_TIME)
+        for key, config in content.items()
+    )
     if not rows:
         raise InputError(path, "holds no config")
-    found = Measurements(
-        format_name, path, kernel, device, Cells.WINNERS, tuple(rows), _TIMING, _NOTES, origin
-    )
-    return [replace(found, triton=triton, lookup={along: "nearest"})]
+    triton = version[1].replace("_", ".") if version else ""
+    lookup = {along: "nearest"}
+    yield Measurements(path, kernel, device, rows, origin, notes=_NOTES, triton=triton, lookup=lookup)
+
+
+def _size(path: Path, text: str) -> int:
+    if not re.fullmatch("[1-9][0-9]{0,17}", text):
+        raise InputError(path, f"has the size {shown(text)}, which is no integer above 0")
+    return int(text)
 
 
 def _word(text: str) -> str:

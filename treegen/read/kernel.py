@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from treegen.core import expr
-from treegen.core.errors import Mistakes, shown
+from treegen.core.errors import Mistakes, reason, shown
+from treegen.core.files import problem_with_package_name
 from treegen.core.spec import (
     Budget,
     Config,
@@ -22,12 +23,12 @@ from treegen.core.spec import (
     Translation,
     fixed_features,
 )
-from treegen.read.names import check_names, folder_below
 from treegen.read.words import LARGEST_PARAMETER
 from tuning_table.section import REQUIRED, Section, Word, one_of
 
 OTHERWISE = "otherwise"
 _MOST_FEATURES = 256
+_DEEPEST = 32
 _TRITON = ("triton", "tl")
 # What functions of the printed module use beside a step's features, and beside those of a model.
 _PRINTED_BY_STEP = {"at_most", "config", "for_model", "passed_over", "ranked"}
@@ -271,10 +272,9 @@ class KernelReader:
     def classes(self) -> tuple[ModelClass, ...]:
         entries = self._words["classes"]
         check_names(entries, entries)
-        conditions = (
-            (name, self._when(entries, name, self._fixed, last=name == [*entries][-1])) for name in entries
-        )
-        return tuple(ModelClass(*condition) for condition in conditions) or (ModelClass("all", None),)
+        last = next(reversed([*entries]), None)
+        found = [ModelClass(n, self._when(entries, n, self._fixed, last=n == last)) for n in entries]
+        return tuple(found) or (ModelClass("all", None),)
 
     def _when(self, section: Section, key: str, known: Mapping[str, bool], *, last: bool) -> expr.Call | None:
         """A condition; None for `otherwise`, which the last entry of a section, and no other, must be."""
@@ -285,11 +285,10 @@ class KernelReader:
 
     @property
     def invariant_to(self) -> tuple[str, ...]:
-        asking = {
-            f"regime {shown(r.name)}": [*r.split_on, *(expr.names(r.when) if r.when else ())]
-            for r in self.regimes
-        }
-        asking |= {f"constraint {shown(rule.text)}": [*rule.names] for rule in self.constraints}
+        asking = {f"constraint {shown(rule.text)}": {*rule.names} for rule in self.constraints}
+        for regime in self.regimes:
+            asked = expr.names(regime.when) if regime.when else ()
+            asking[f"regime {shown(regime.name)}"] = {*regime.split_on, *asked}
         for what, names in asking.items():
             for name in self._steps:
                 if name in names and (source := self._undecided(name)):
@@ -317,11 +316,9 @@ class KernelReader:
     @property
     def weight(self) -> expr.Expression:
         section = self._words["objective"]
-        weight = section["weight"]
-        known = self._known | self._limits
-        return (
-            expr.Number(weight) if isinstance(weight, int) else _parsed(expr.parse, section, "weight", known)
-        )
+        if isinstance(number := section["weight"], int):
+            return expr.Number(number)
+        return _parsed(expr.parse, section, "weight", self._known | self._limits)
 
     @property
     def values(self) -> dict[str, dict[int, str]]:
@@ -343,15 +340,7 @@ class KernelReader:
             entry = entries.part(kernel, entries[kernel].given, Word(inside=words))
             columns, constants = entry["rename"], entry["constants"]
             constants.refuse_unknown("feature", constants, self.features)
-            rename: dict[str, str] = {}
-            for column, name in columns.items():
-                if name in rename.values():
-                    raise columns.error(column, f"{shown(name)} already has another source")
-                rename[column] = name
-            for name in constants:
-                if name in rename.values():
-                    raise constants.error(name, "is renamed from a column, so it is not a constant")
-            translations[kernel] = Translation(entry["variant"], rename, constants.all())
+            translations[kernel] = Translation(entry["variant"], columns.all(), constants.all())
         return translations
 
     @property
@@ -411,3 +400,41 @@ def _refuse_ambiguous_constants(
             if short in variants:
                 what = f"{shown(variant)} reads like {short} with a parameter: their constants would clash"
                 raise config.error("variants", what)
+
+
+def folder_below(section: Section, key: str, folder: Path) -> Path:
+    """The folder below `folder` that the value of `key` names."""
+    text: str = section[key]
+    try:
+        path: Path = (folder / text).resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise section.error(key, f"{shown(text)} cannot be a folder: {reason(error)}") from None
+    if path == folder or not path.is_relative_to(folder):
+        raise section.error(key, f"{shown(text)} must be a folder below the one that holds the spec")
+    if len(path.relative_to(folder).parts) > _DEEPEST:
+        raise section.error(key, f"{shown(text)} is more than {_DEEPEST} folders deep")
+    return path
+
+
+def check_names(
+    section: Section,
+    names: Iterable[str],
+    taken: Container[str] = (),
+    *,
+    key: str | None = None,
+    capitals: bool = False,
+) -> None:
+    """Refuse names that a generated package cannot have or that are taken.
+
+    key: the key whose value holds the names; None if the names are keys of the section themselves.
+    capitals: whether names may have some; files and folders may not.
+    """
+    mistakes = Mistakes()
+    for name in names:
+        problem = problem_with_package_name(name, capitals=capitals)
+        with mistakes.collect():
+            if problem is not None:
+                raise section.error(key or name, f"{shown(name)} {problem}")
+            if name in taken:
+                raise section.error(key or name, f"the name {shown(name)} is already taken")
+    mistakes.refuse()

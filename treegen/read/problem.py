@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,8 @@ import numpy.typing as npt
 import tuning_table
 from treegen.core import expr
 from treegen.core.errors import InputError, shown
-from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem, broken_invariant, holds
+from treegen.core.launches import as_columns, fitting, with_derived
+from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation, is_model
 from treegen.core.table import Cells, Table, median_times
 from tuning_table.table import MOST_WITHOUT, RecordedTable
@@ -27,22 +29,21 @@ def read_table(folder: Path) -> Table:
 
 def as_table(folder: Path, recorded: RecordedTable) -> Table:
     """What was read from a folder as arrays; scenarios that no row reached are left out."""
-    header = recorded.header
-    reached = {row.scenario for row in recorded.rows}
-    scenarios = [scenario for scenario in recorded.scenarios if scenario in reached]
-    position = {scenario: i for i, scenario in enumerate(scenarios)}
+    header, rows = recorded.header, recorded.rows
+    reached = {row.scenario for row in rows}
+    position = {scenario: i for i, scenario in enumerate(s for s in recorded.scenarios if s in reached)}
     return Table(
-        folder=folder,
-        kernel=header.kernel,
-        device_name=header.device_name,
-        cells=header.cells,
-        feature_names=header.features,
-        configs=header.configs,
-        scenarios=tuple(scenarios),
-        features=np.array([recorded.scenarios[scenario] for scenario in scenarios], dtype=np.int64),
-        row_scenario=np.array([position[row.scenario] for row in recorded.rows], dtype=np.int64),
-        row_repeat=np.array([row.repeat for row in recorded.rows], dtype=np.int64),
-        times=np.array([row.times for row in recorded.rows]),
+        folder,
+        header.kernel,
+        header.device_name,
+        header.cells,
+        header.features,
+        header.configs,
+        scenarios=tuple(position),
+        features=np.array([recorded.scenarios[scenario] for scenario in position], dtype=np.int64),
+        row_scenario=np.array([position[row.scenario] for row in rows], dtype=np.int64),
+        row_repeat=np.array([row.repeat for row in rows], dtype=np.int64),
+        times=np.array([row.times for row in rows]),
         listed=len(recorded.scenarios),
         provenance=header.provenance,
         words=header.words,
@@ -65,7 +66,7 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
     if kernel.split_on and not split_on:
         raise InputError(table.folder, f"has no column of `split_on` of {kernel.name}")
     weight = _weights(kernel, device, table, values)
-    allowed = _allowed(kernel, device, configs, values, len(table.scenarios))
+    allowed = _allowed(kernel, device, configs, values)
     times = median_times(table)
     compared = _compared(table, times)
     if not compared.any():
@@ -125,9 +126,7 @@ def refuse_failing(problem: Problem) -> None:
     without, scenarios = problem.without_time, len(problem.cost) + problem.left_out
     if without > MOST_WITHOUT * scenarios:
         what = f"no config has a time in {without:,} of {scenarios:,} scenarios; failures.csv may say why"
-        raise InputError(
-            problem.table.folder, f"{what}. Tune for longer, or without shapes that the kernel cannot run"
-        )
+        raise InputError(problem.table.folder, f"{what}. Leave out shapes that the kernel cannot run")
 
 
 def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
@@ -138,14 +137,12 @@ def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
         raise InputError(table.folder, f"measured {what}")
     rename = translation.rename if translation else {}
     given = [*table.feature_names, *table.configs[0].parameters]
-    for name in rename:
-        if name not in given:
-            what = f"{shown(name)}, which the spec translates; it has {', '.join(sorted(given))}"
-            raise InputError(table.folder, f"has no {what}")
+    if absent := [name for name in rename if name not in given]:
+        what = f"{shown(absent[0])}, which the spec translates; it has {', '.join(sorted(given))}"
+        raise InputError(table.folder, f"has no {what}")
     names = [rename.get(name, name) for name in given]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(table.folder, f"has two columns called {name} once its words are translated")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(table.folder, f"has two columns called {twice[0]} once its words are translated")
     return translation
 
 
@@ -211,22 +208,17 @@ def _spec_integers(kernel: KernelSpec, table: Table, column: str, name: str) -> 
 def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) -> tuple[Config, ...]:
     rename = translation.rename if translation else {}
     defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not None}
+    own = {name: rename.get(name, name) for name in table.configs[0].parameters}
+    numbers = {n: _spec_integers(kernel, table, n, own[n]) for n in own if own[n] in kernel.parameters}
     configs: dict[Config, str] = {}
-    numbers = {
-        name: _spec_integers(kernel, table, name, rename.get(name, name))
-        for name in table.configs[0].parameters
-        if rename.get(name, name) in kernel.parameters
-    }
     for entry in table.configs:
-        given = {
-            rename.get(name, name): value if (to_spec := numbers.get(name)) is None else to_spec(value)
-            for name, value in entry.parameters.items()
-        }
-        parameters = {**defaults, **given}
-        for name in kernel.parameters:
-            if name not in parameters:
-                what = f"config {entry.id} lacks the parameter {name} of {kernel.name}"
-                raise InputError(table.folder, what)
+        parameters = dict(defaults)
+        for name, value in entry.parameters.items():
+            to_spec = numbers.get(name)
+            parameters[own[name]] = value if to_spec is None else to_spec(value)
+        if missing := [name for name in kernel.parameters if name not in parameters]:
+            what = f"config {entry.id} lacks the parameter {missing[0]} of {kernel.name}"
+            raise InputError(table.folder, what)
         variant = translation.variant if translation else entry.variant
         if variant is None and len(kernel.variants) == 1:
             variant = kernel.variants[0]
@@ -234,10 +226,9 @@ def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) 
             what = f"config {entry.id} has variant {shown(variant)}; known: {', '.join(kernel.variants)}"
             raise InputError(table.folder, what)
         config = Config(variant, tuple((name, parameters[name]) for name in kernel.parameters))
-        if config in configs:
-            what = f"configs {configs[config]} and {entry.id} are equal in all parameters of the spec"
+        if (other := configs.setdefault(config, entry.id)) != entry.id:
+            what = f"configs {other} and {entry.id} are equal in all parameters of the spec"
             raise InputError(table.folder, what)
-        configs[config] = entry.id
     return tuple(configs)
 
 
@@ -246,75 +237,63 @@ def _feature_values(kernel: KernelSpec, device: DeviceSpec, columns: Columns, fo
 
     A derived feature can also be a column itself: a foreign table can hold an average without its parts.
     """
+    count = len(next(iter(columns.values())))
     values = {name: columns[name] for name in (*kernel.features, *kernel.derived) if name in columns}
-    for name, expression in kernel.derived.items():
-        if not expr.names(expression) - set(device.limits) <= set(values):
-            continue
-        results = _evaluate(expression, device, values, len(next(iter(columns.values()))))
-        if any(result.bit_length() > 62 for result in results):
-            raise InputError(folder, f"derived feature {name} grows beyond 62 bits on a measured scenario")
-        computed = np.array(results, dtype=np.int64)
-        if name in values and (values[name] != computed).any():
-            what = f"column {name} is not what the spec derives from the table's other columns"
-            raise InputError(folder, what)
-        values[name] = computed
+    found = with_derived(kernel, device.limits, _exact(values))
+    for name in kernel.derived:
+        if name in found:
+            computed = np.broadcast_to(found[name], count).tolist()
+            if any(value.bit_length() > 62 for value in computed):
+                raise InputError(folder, f"the derived feature {name} grows beyond 62 bits on a scenario")
+            if name in values and values[name].tolist() != computed:
+                what = f"column {name} is not what the spec derives from the table's other columns"
+                raise InputError(folder, what)
+            values[name] = np.array(computed, dtype=np.int64)
     return values
+
+
+def _exact(values: Columns) -> dict[str, npt.NDArray[Any]]:
+    """Columns of Python's own integers, so that nothing overflows."""
+    return as_columns({name: column.tolist() for name, column in values.items()})
 
 
 def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> None:
     """Refuse a table with a shape that breaks an invariant: the table or the spec is wrong."""
-    columns = {name: column.tolist() for name, column in values.items()}
-    for row, scenario in enumerate(table.scenarios if kernel.invariants else ()):
-        broken = broken_invariant(kernel, device, {name: column[row] for name, column in columns.items()})
-        if broken is not None:
-            what = f"scenario {scenario} breaks the invariant {shown(broken.text)} of {kernel.name}"
-            raise InputError(table.folder, f"{what} (line {broken.line} of the spec)")
-
-
-def _evaluate(expression: expr.Expression, device: DeviceSpec, values: Columns, scenarios: int) -> list[int]:
-    """An expression's value in every scenario."""
-    parts = {name: values[name].tolist() for name in expr.names(expression) - set(device.limits)}
-    rows = ({name: part[i] for name, part in parts.items()} for i in range(scenarios))
-    return [expr.evaluate(expression, {**device.limits, **row}) for row in rows]
+    known = {**device.limits, **_exact(values)}
+    for rule in kernel.invariants:
+        if rule.names <= known.keys():
+            held = np.asarray(expr.evaluate_columns(rule.test, known), dtype=np.bool_)
+            held = np.broadcast_to(held, len(table.scenarios))
+            if not held.all():
+                what = f"scenario {table.scenarios[held.argmin()]} breaks the invariant {shown(rule.text)}"
+                raise InputError(table.folder, f"{what} of {kernel.name} (line {rule.line} of the spec)")
 
 
 def _weights(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> npt.NDArray[np.int64]:
     """[scenarios] how much each counts."""
-    expression = kernel.weight
-    for name in sorted(expr.names(expression) - set(device.limits)):
-        if name not in values:
-            what = f"does not hold {name}, which weighs the scenarios of {kernel.name}"
-            raise InputError(table.folder, what)
-    weights = _evaluate(expression, device, values, len(table.scenarios))
-    for scenario, weight in zip(table.scenarios, weights, strict=True):
+    known = {**device.limits, **_exact(values)}
+    if missing := sorted(expr.names(kernel.weight) - known.keys()):
+        what = f"does not hold {missing[0]}, which weighs the scenarios of {kernel.name}"
+        raise InputError(table.folder, what)
+    weights = np.broadcast_to(expr.evaluate_columns(kernel.weight, known), len(table.scenarios))
+    for scenario, weight in zip(table.scenarios, weights.tolist(), strict=True):
         if not 1 <= weight <= GREATEST_WEIGHT:
             what = f"scenario {scenario} gets the weight {shown(weight)}"
             raise InputError(table.folder, f"{what}; a weight is a whole number from 1 to {GREATEST_WEIGHT}")
-    return np.array(weights, dtype=np.int64)
+    return weights.astype(np.int64)
 
 
 def _allowed(
-    kernel: KernelSpec, device: DeviceSpec, configs: tuple[Config, ...], values: Columns, scenarios: int
+    kernel: KernelSpec, device: DeviceSpec, configs: tuple[Config, ...], values: Columns
 ) -> npt.NDArray[np.bool_]:
     """[scenarios, configs] whether all constraints hold that the table's features decide."""
-    allowed = np.ones((scenarios, len(configs)), dtype=bool)
-    for constraint in kernel.constraints:
-        features = sorted(constraint.names & {*kernel.features, *kernel.derived})
-        if not set(features) <= set(values):
-            continue
-        # Many scenarios share a point, and a constraint without features has one point for all of them.
-        columns = [values[name] for name in features] or [np.zeros(scenarios, np.int64)]
-        points, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-        for c, config in enumerate(configs):
-            if not constraint.binds(config):
-                continue
-            fixed = {**device.limits, **dict(config.parameters)}
-            held = [
-                holds(constraint, {**fixed, **dict(zip(features, point, strict=False))})
-                for point in points.tolist()
-            ]
-            allowed[:, c] &= np.array(held)[which.ravel()]
-    return allowed
+    asked = sorted({name for rule in kernel.constraints for name in rule.names & values.keys()} or values)
+    # Many scenarios share a point.
+    columns = np.stack([values[name] for name in asked], axis=1)
+    points, which = np.unique(columns, axis=0, return_inverse=True)
+    known = {**device.limits, **_exact(dict(zip(asked, points.T, strict=True)))}
+    allowed = [fitting(kernel, config, known, len(points)) for config in configs]
+    return np.stack(allowed, axis=1)[which.ravel()]
 
 
 def _compared(table: Table, times: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

@@ -8,8 +8,7 @@ from pathlib import Path
 from treegen.core.errors import InputError, Mistakes, shown
 from treegen.core.files import problem_with_output, read_text, try_path
 from treegen.core.spec import DeviceSpec, KernelSpec, Spec
-from treegen.read.kernel import KernelReader
-from treegen.read.names import check_names, folder_below
+from treegen.read.kernel import KernelReader, check_names, folder_below
 from treegen.read.words import SPEC
 from tuning_table.section import Section
 from tuning_table.strict_yaml import parse

@@ -17,41 +17,23 @@ LARGEST_PARAMETER = (1 << 31) - 1
 MOST_ROWS = 12  # of a regime: a tree that a person reads
 _LETTERS = must(re.compile("[A-Z]{1,4}").fullmatch, "needs one to four capital letters for names")
 _FUNCTION = must(re.compile(r"[\w.]+:[\w.]+").fullmatch, "must be `module:function`")
+_KNOWN = must(bool, "must be known, or left out")
 _VARIANT = must(is_variant, "must be a word of small letters, digits and underscores")
 
 DEVICE = {
     "names": Word(list, (), "as the driver reports it; also longer names that begin so"),
-    "arch": Word(
-        str,
-        None,
-        "the first device of an architecture serves its other GPUs",
-        check=must(bool, "must be known, or left out"),
-    ),
+    "arch": Word(str, None, "the first device of an architecture serves its other GPUs", check=_KNOWN),
     "vendor": Word(str),
     "limits": Word(dict, {}, "for expressions and `treegen check`", others=Word(int)),
 }
-TABLE = {
-    "folder": Word(str),
-    "measured_on": Word(str, meaning="the GPU's name in run.yaml"),
-}
-PARAMETER = {
-    "letter": Word(str, check=_LETTERS),
-    "default": Word(int, least=0, most=LARGEST_PARAMETER),
-}
+TABLE = {"folder": Word(str), "measured_on": Word(str, meaning="the GPU's name in run.yaml")}
+PARAMETER = {"letter": Word(str, check=_LETTERS), "default": Word(int, least=0, most=LARGEST_PARAMETER)}
+_ENTRY = Word((str, dict), inside=PARAMETER, check=_LETTERS)
 CONFIG = {
     "variants": Word(list, None, check=_VARIANT),
-    "parameters": Word(
-        dict,
-        {},
-        "with the letters that stand for each in names of configs",
-        others=Word((str, dict), inside=PARAMETER, check=_LETTERS),
-    ),
+    "parameters": Word(dict, {}, "with the letters that stand for each in names of configs", others=_ENTRY),
 }
-REGIME = {
-    "when": Word(str),
-    "split_on": Word(list, ()),
-    "max_rows": Word(int, None, least=1, most=MOST_ROWS),
-}
+REGIME = {"when": Word(str), "split_on": Word(list, ()), "max_rows": Word(int, None, least=1, most=MOST_ROWS)}
 BOUND = {"holds": Word(str), "variants": Word(list)}
 CONDITIONS = Word((str, dict), inside=BOUND)
 TREE = {

@@ -15,7 +15,7 @@ import numpy as np
 
 from treegen.build import SCENARIOS_A_PROCESS
 from treegen.core.errors import InputError
-from treegen.core.launches import UNKNOWN
+from treegen.core.launches import ABSENT, UNKNOWN
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
@@ -23,7 +23,6 @@ from treegen.crossval.folds import Evaluation, cross_validate
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import single_best
 from treegen.crossval.score import Quality, Score, costs_of, quality
-from treegen.fit.decide import ABSENT
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words

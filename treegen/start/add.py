@@ -72,13 +72,8 @@ def _inserted(spec: Path, text: str, path: Sequence[str], key: str, lines: Seque
         shift = " " * (next((depth for depth in inside if depth), section + _INDENT) - _INDENT)
         end = at + len(inside)
         opened = re.sub(r":\s*\{\s*\}", ":", head)  # `tables: {}`
-        after = [
-            *before[: at - 1],
-            opened,
-            *before[at:end],
-            *(f"{shift}{line}\n" for line in lines),
-            *before[end:],
-        ]
+        added = [f"{shift}{line}\n" for line in lines]
+        after = [*before[: at - 1], opened, *before[at:end], *added, *before[end:]]
     result = "".join(after)
     if not _adds_only(spec, text, result, path, key):
         what = f"is written so that nothing can be added to {'.'.join(path)}; add by hand: {' '.join(lines)}"

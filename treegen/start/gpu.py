@@ -17,22 +17,15 @@ from tuning_table.section import Word
 
 # Bytes of shared memory that a block may have: NVIDIA, CUDA C++ Programming Guide, technical specifications
 # per compute capability; AMD, CDNA3 and RDNA3 instruction set architectures, LDS of a workgroup.
-SHARED_MEMORY = {
-    "sm_70": 98304,
-    "sm_75": 65536,
-    "sm_80": 166912,
-    "sm_86": 101376,
-    "sm_87": 166912,
-    "sm_89": 101376,
-    "sm_90": 232448,
-    "sm_100": 232448,
-    "sm_103": 232448,
-    "sm_120": 101376,
-    "gfx90a": 65536,
-    "gfx942": 65536,
-    "gfx950": 163840,
-    "gfx1100": 65536,
+_BYTES = {
+    65536: "sm_75 gfx90a gfx942 gfx1100",
+    98304: "sm_70",
+    101376: "sm_86 sm_89 sm_120",
+    163840: "gfx950",
+    166912: "sm_80 sm_87",
+    232448: "sm_90 sm_100 sm_103",
 }
+SHARED_MEMORY = {arch: size for size, archs in _BYTES.items() for arch in archs.split()}
 
 
 @dataclass(frozen=True)

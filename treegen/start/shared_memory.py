@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +13,11 @@ import numpy.typing as npt
 from tuning_table import read_run
 from tuning_table.table import TOO_LARGE, Failure
 
+Floats = npt.NDArray[np.float64]
 _REASON = re.compile(f"{TOO_LARGE}: shared memory, ([0-9]+) of ([0-9]+)")
 _OF_LAUNCH = ("num_warps", "num_ctas", "maxnreg")  # Triton's options, which are no sizes of tiles
 _STAGES = "num_stages"
 _LARGEST = 1 << 40  # bytes per block, beyond which a formula is none of shared memory
-
-
-class _Cells(NamedTuple):
-    """What is known of configs in scenarios."""
-
-    values: list[Mapping[str, int]]  # of parameters and features
-    needed: list[float]  # bytes of shared memory that Triton asked for; NaN where the config worked
-    limit: list[float]  # bytes that the device has
 
 
 def shared_memory_constraint(tables: Sequence[tuple[Path, int]], features: Sequence[str]) -> str | None:
@@ -38,7 +30,8 @@ def shared_memory_constraint(tables: Sequence[tuple[Path, int]], features: Seque
         tables: folders, with the bytes that a block has on the device.
         features: integers that may decide, too, where parameters alone do not.
     """
-    cells = _Cells([], [], [])
+    values: list[Mapping[str, int]] = []  # of parameters and features, by cell
+    bytes_of: list[tuple[float, float]] = []  # that Triton asked for, NaN where the config worked; the limit
     for folder, limit in tables:
         run = read_run(folder)
         parameters = {config.id: config.parameters for config in run.header.configs}
@@ -47,22 +40,23 @@ def shared_memory_constraint(tables: Sequence[tuple[Path, int]], features: Seque
             for config, cell in visit.cells.items():
                 match = _REASON.match(cell.reason) if isinstance(cell, Failure) else None
                 if match or not isinstance(cell, Failure):
-                    cells.values.append({**row, **parameters[config]})
-                    cells.needed.append(float(match[1]) if match else np.nan)
-                    cells.limit.append(limit)
-    if not cells.values or np.isnan(cells.needed).all():
+                    values.append({**row, **parameters[config]})
+                    bytes_of.append((float(match[1]) if match else np.nan, limit))
+    needed, limits = np.array(bytes_of).reshape(-1, 2).T
+    if np.isnan(needed).all():
         return None
     sizes = [name for name in parameters[config] if name not in (*_OF_LAUNCH, _STAGES)]
-    return _best(cells, sizes) or _best(cells, [*sizes, *features])
+    return _best(values, needed, limits, sizes) or _best(values, needed, limits, [*sizes, *features])
 
 
-def _best(cells: _Cells, names: Sequence[str]) -> str | None:
+def _best(
+    values: Sequence[Mapping[str, int]], needed: Floats, limit: Floats, names: Sequence[str]
+) -> str | None:
     """The formula over these names with the least spread of the bytes of an element."""
-    if any(name not in values for values in cells.values for name in names):
+    if any(name not in own for own in values for name in names):
         return None
-    columns = {n: np.array([v.get(n, 1) for v in cells.values], float) for n in (*names, _STAGES)}
-    staged = all(_STAGES in values for values in cells.values)
-    needed, limit = np.array(cells.needed), np.array(cells.limit)
+    columns = {name: np.array([own.get(name, 1) for own in values], float) for name in (*names, _STAGES)}
+    staged = all(_STAGES in own for own in values)
     failed = ~np.isnan(needed)
     formulas: list[tuple[float, str]] = []
     for text, elements in _formulas(columns, names, staged=staged):
@@ -81,8 +75,8 @@ def _best(cells: _Cells, names: Sequence[str]) -> str | None:
 
 
 def _formulas(
-    columns: Mapping[str, npt.NDArray[np.float64]], names: Sequence[str], *, staged: bool
-) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
+    columns: Mapping[str, Floats], names: Sequence[str], *, staged: bool
+) -> Iterator[tuple[str, Floats]]:
     """Numbers of elements: of two tiles with a side in common, of one tile; of each stage, of all but one."""
     tiles = []
     for a, b in combinations(names, 2):

@@ -37,10 +37,9 @@ def write_files(folder: Path, files: Mapping[str, str], *, remove: Iterable[Path
         for target, temporary in staged.items():
             before[target] = content_of(target)
             temporary.replace(target)
-        leftovers = (
-            path for inside in {path.parent for path in encoded} for path in inside.glob(f"{_STAGED}*")
-        )
-        for path in (*remove, *(path for path in leftovers if path.is_file())):
+        folders = {path.parent for path in encoded}
+        leftovers = [path for inside in folders for path in inside.glob(f"{_STAGED}*") if path.is_file()]
+        for path in (*remove, *leftovers):
             before[path] = content_of(path)
             path.unlink()
     except BaseException as error:

@@ -5,7 +5,6 @@ Figures stand apart from the modules, so that new measurements of an unchanged G
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -65,21 +64,17 @@ class Lock:
             if not try_path(path, Path.exists):
                 return None
             heuristic, written = self.stored(kernel, device), self.entry(kernel.name, device).get("module")
-            edited = written != hashlib.sha256(read_bytes(path)).hexdigest()
+            edited = written != digest(read_bytes(path))
             return one_line(f"{path}: is not what the last build wrote") if edited else heuristic
         except InputError as error:
             return str(error)
 
-    def has_other_scenarios(self, problem: Problem) -> bool:
-        """Whether the previous table is known to have had other scenarios than the problem's table."""
-        recorded = _inside(self.entry(problem.kernel.name, problem.device.key), "sha256", SCENARIOS)
-        return recorded is not None and recorded != digests(problem.table.folder)[SCENARIOS]
-
     def best_time(self, problem: Problem) -> float | None:
         """`best_time` of the previous table; None if it is unknown, or known to be of other scenarios."""
-        recorded = self.entry(problem.kernel.name, problem.device.key).get("best_us")
-        usable = isinstance(recorded, float) and recorded > 0 and not self.has_other_scenarios(problem)
-        return recorded if usable else None
+        entry = self.entry(problem.kernel.name, problem.device.key)
+        recorded, scenarios = entry.get("best_us"), _inside(entry, "sha256", SCENARIOS)
+        same = scenarios in (None, digests(problem.table.folder)[SCENARIOS])
+        return recorded if isinstance(recorded, float) and recorded > 0 and same else None
 
 
 def _inside(content: Any, *keys: str) -> Any:
@@ -101,10 +96,8 @@ def read_lock(folder: Path) -> Lock:
     try:
         return Lock(folder, json.loads(text))
     except (ValueError, RecursionError) as error:
-        lines = text.splitlines()
-        marker = next(
-            (n for n, line in enumerate(lines, 1) if line.startswith(("<<<<<<< ", ">>>>>>> "))), None
-        )
+        lines = list(enumerate(text.splitlines(), 1))
+        marker = next((n for n, line in lines if line.startswith(("<<<<<<< ", ">>>>>>> "))), None)
         why = f"is no JSON: {error}" if marker is None else f"line {marker} is a conflict marker of a merge"
         what = "take the file of one side and build again, or delete it to fit everything anew"
         raise InputError(path, f"{why}; {what}") from None
@@ -120,20 +113,19 @@ def lock_text(
     """
     entries: dict[str, dict[str, Any]] = {}
     rows = {name: {FALLBACK_DEVICE: stored(Heuristic(()), kernel)} for name, kernel in spec.kernels.items()}
-    for heuristic in heuristics:
-        kernel, device = heuristic.problem.kernel.name, heuristic.problem.device.key
-        entry = _entry(heuristic, spec.path.resolve().parent, previous.entry(kernel, device))
-        entry["module"] = digest(files[f"{kernel}/{device}.py"])
-        entries.setdefault(kernel, {})[device] = entry
-        rows[kernel][device] = stored(heuristic.heuristic, heuristic.problem.kernel)
+    for built in heuristics:
+        kernel, device = built.problem.kernel, built.problem.device.key
+        entry = _entry(built, spec.path.resolve().parent, previous.entry(kernel.name, device))
+        entry["module"] = digest(files[f"{kernel.name}/{device}.py"])
+        entries.setdefault(kernel.name, {})[device] = entry
+        rows[kernel.name][device] = stored(built.heuristic, kernel)
     content = {"treegen": __version__, "heuristics": entries, "rows": rows}
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
 def digests(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file of a table."""
-    names = (RUN, SCENARIOS, TIMES)
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    return {name: digest((folder / name).read_bytes()) for name in (RUN, SCENARIOS, TIMES)}
 
 
 def best_time(problem: Problem) -> float | None:

@@ -76,11 +76,9 @@ def differences(folder: Path, files: Mapping[str, str]) -> Iterator[str]:
 
 def _first_difference(current: bytes, expected: str) -> str:
     old, new = current.decode(errors="replace").splitlines(), expected.splitlines()
-    for number, (have, need) in enumerate(zip_longest(old, new), 1):
-        if have != need:
-            have, need = (
-                "the end of the file" if line is None else ascii(line.strip()) for line in (have, need)
-            )
+    for number, lines in enumerate(zip_longest(old, new), 1):
+        if lines[0] != lines[1]:
+            have, need = ("the end of the file" if one is None else ascii(one.strip()) for one in lines)
             return f"line {number} is {have}, a build gives {need}"
     return "its line ends are not those that a build writes"
 

@@ -14,17 +14,11 @@ _DEEPEST = 32
 
 def stored(heuristic: Heuristic, kernel: KernelSpec) -> dict[str, Any]:
     """A heuristic as plain data; `heuristic_of` is its inverse."""
-    return {
-        "parameters": list(kernel.parameters),
-        "regimes": [
-            {
-                "name": regime.name,
-                "tree": list(_lines(regime.tree)),
-                "rows": [_row(row) for row in regime.rows],
-            }
-            for regime in heuristic.regimes
-        ],
-    }
+    regimes = [
+        {"name": regime.name, "tree": list(_lines(regime.tree)), "rows": [_row(row) for row in regime.rows]}
+        for regime in heuristic.regimes
+    ]
+    return {"parameters": list(kernel.parameters), "regimes": regimes}
 
 
 def _lines(tree: StepTree) -> Iterator[str]:
@@ -78,11 +72,9 @@ def _tree(lines: Iterator[Any], rows: int, depth: int) -> StepTree:
 def _read_row(content: Any, names: Sequence[Any], kernel: KernelSpec) -> Row:
     match content:
         case {"config": config, "others": dict(others), "then": list(then)}:
-            return Row(
-                _read_config(config, names, kernel),
-                {str(name): _read_config(other, names, kernel) for name, other in others.items()},
-                tuple(_read_config(other, names, kernel) for other in then),
-            )
+            own, *then = (_read_config(text, names, kernel) for text in (config, *then))
+            by_class = {str(name): _read_config(other, names, kernel) for name, other in others.items()}
+            return Row(own, by_class, tuple(then))
     raise ValueError(f"{shown(content)} is no row")
 
 
@@ -90,10 +82,9 @@ def _read_config(text: Any, names: Sequence[Any], kernel: KernelSpec) -> Config:
     """A config; parameters that the spec has gained since have their default."""
     match str(text).split(" "):
         case [variant, *values] if variant in kernel.variants and len(values) == len(names):
-            given = {str(name): int(value) for name, value in zip(names, values, strict=True)}
-            parameters = kernel.parameters
-            defaults = {name: p.default for name, p in parameters.items() if p.default is not None}
-            values_by_name = {**defaults, **given}
-            if values_by_name.keys() == parameters.keys():
-                return Config(variant, tuple((name, values_by_name[name]) for name in parameters))
+            given = tuple((str(name), int(value)) for name, value in zip(names, values, strict=True))
+            config = kernel.own(Config(variant, given))
+            known = [name for name, _ in config.parameters]
+            if known == [*kernel.parameters] and {name for name, _ in given} <= {*known}:
+                return config
     raise ValueError(f"{shown(text)} is no config of {kernel.name}")

@@ -6,16 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_strategies import (
-    CONFIGS,
-    LIMITS,
-    any_integer,
-    examples,
-    heuristics,
-    kernels,
-    shapes,
-    trees,
-)
+from treegen_strategies import CONFIGS, LIMITS, any_integer, examples, heuristics, kernels, shapes, trees
 
 from treegen.core.expr import Expression, parse_condition, to_python
 from treegen.core.heuristic import Heuristic, Split, StepTree, choose, depth, fits, paths, split_features
@@ -54,15 +45,11 @@ def test_the_first_candidate_of_the_row_that_meets_all_constraints(
         row = regime.rows[number]
         own = [row.others[classes[0]]] if classes[0] in row.others else []
         candidates = [*own, row.config, *row.then]
-        fitting = [
-            config
-            for config in candidates
-            if all(
-                _value(rule.test, {**values, **dict(config.parameters)})
-                for rule in kernel.constraints
-                if rule.variants is None or config.variant in rule.variants
-            )
-        ]
+        rules = {
+            c: [r for r in kernel.constraints if c.variant in (r.variants or [c.variant])] for c in candidates
+        }
+        known = {config: {**values, **dict(config.parameters)} for config in candidates}
+        fitting = [c for c in candidates if all(_value(rule.test, known[c]) for rule in rules[c])]
         found = choose(heuristic, kernel, LIMITS, point)
         assert (found.regime, found.row, found.model_class) == (regime.name, number, classes[0])
         assert found.config == (fitting[0] if fitting else kernel.fallback)

@@ -14,9 +14,7 @@ from treegen_builders import spec, write_spec
 
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
 from treegen.core.spec import Config, Spec
-from treegen.emit.module import device_module
-from treegen.emit.package import kernel_package, top_package
-from treegen.emit.triton import in_kernel_module, in_kernel_package
+from treegen.emit.package import emit_package
 from treegen.read.spec import read_spec
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -72,24 +70,10 @@ def _heuristic() -> Heuristic:
     )
 
 
-def _files(folder: Path) -> dict[str, str]:
-    read = _spec(folder)
-    kernel, device = read.kernels["scale"], read.devices[MODEL]
-    return {
-        "device_module": device_module(kernel, MODEL, device.limits, _heuristic()),
-        "default_module": device_module(kernel, "default", {}, Heuristic(())),
-        "in_kernel_module": in_kernel_module(kernel, MODEL, device.limits, _heuristic()),
-        "in_kernel_init": in_kernel_package(kernel, [MODEL, "default"]),
-        "top_package": top_package(read.kernels),
-        **{
-            f"kernel_{name.strip('_').removesuffix('.py').strip('_')}": text
-            for name, text in kernel_package(kernel, read.devices).items()
-        },
-    }
-
-
 def test_printed_text(tmp_path: Path) -> None:
-    texts = {f"{name}.py.txt": text for name, text in _files(tmp_path).items()}
+    read = _spec(tmp_path)
+    files = emit_package(read, [(read.kernels["scale"], read.devices[MODEL], _heuristic())])
+    texts = {f"{name.replace('/', '.')}.txt": text for name, text in files.items()}
     if os.environ.get("UPDATE_GOLDEN") == "1":
         for name, text in texts.items():
             (GOLDEN / name).write_text(text)

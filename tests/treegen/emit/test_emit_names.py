@@ -46,14 +46,12 @@ def test_a_device_key_that_the_package_uses_itself(tmp_path: Path, key: str) -> 
     _works(tmp_path, content)
 
 
-USED = (
-    "Config choose MODULES for_device NamedTuple config default variant annotations PLAIN_B16_W2 plain_b16_w2"
-)
-USED += " Row fitting all_fitting fits kind step configs for_model model_class lru_cache Callable STEPS steps"
-USED += (
-    " steps_row decode decode_row candidates ranked passed_over at_most found k Rows Step Heuristic heuristic"
-)
-USED += " step_of_model bound launched by_model fallback regimes constants module"
+USED = """
+    Config choose MODULES for_device NamedTuple config default variant annotations PLAIN_B16_W2 plain_b16_w2
+    Row fitting all_fitting fits kind step configs for_model model_class lru_cache Callable STEPS steps
+    steps_row decode decode_row candidates ranked passed_over at_most found k Rows Step Heuristic heuristic
+    step_of_model bound launched by_model fallback regimes constants module
+"""
 
 
 @pytest.mark.parametrize("name", USED.split())
@@ -65,11 +63,8 @@ def test_a_feature_or_derived_feature_that_the_module_uses_itself(tmp_path: Path
     classes = {"few": f"{name} <= 2", "many": "otherwise"}
     rule = [f"block >= {name}", "block >= rows - 100"]
     features = ["rows", "columns", name]
-    _works(
-        tmp_path / "constant",
-        spec(features=features, constants=[name], classes=classes, constraints=rule),
-        features=features,
-    )
+    content = spec(features=features, constants=[name], classes=classes, constraints=rule)
+    _works(tmp_path / "constant", content, features=features)
 
 
 def _chosen(folder: Path, name: str) -> list[tuple[object, ...]]:

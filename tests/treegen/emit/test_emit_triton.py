@@ -23,13 +23,7 @@ import triton.language as tl
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from treegen_builders import device_and_kernel
-from treegen_strategies import (
-    FEATURES,
-    LIMITS,
-    examples,
-    heuristics,
-    kernels,
-)
+from treegen_strategies import FEATURES, LIMITS, examples, heuristics, kernels
 
 from treegen.core import expr
 from treegen.core.expr import Call, Name, Number
@@ -119,11 +113,7 @@ def test_the_module_of_a_device_without_a_table_has_one_row(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("definition", "careful"),
-    [
-        ("rows * columns // max(1, heads)", False),
-        ("(rows - columns) // 5", True),
-    ],
+    ("definition", "careful"), [("rows * columns // max(1, heads)", False), ("(rows - columns) // 5", True)]
 )
 def test_only_what_may_be_negative_is_divided_with_care(
     tmp_path: Path, definition: str, careful: bool

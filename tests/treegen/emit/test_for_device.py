@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from treegen_builders import as_h100, error_of, imported, spec, write_package, write_project, write_spec
-
-from treegen.read.spec import read_spec
+from treegen_builders import as_h100, imported, spec, write_package, write_project
 
 DEVICES: dict[str, dict[str, Any]] = {
     "h100": {"names": ["NVIDIA H100"], "arch": "sm_90", "vendor": "nvidia"},
@@ -69,13 +67,6 @@ def test_the_most_exact_name_wins(tmp_path: Path, order: list[str]) -> None:
         package = generated.scale
         assert package.key_for("NVIDIA H100 NVL", "sm_90", "nvidia") == "h100_nvl"
         assert package.key_for("NVIDIA H100 PCIe", "sm_90", "nvidia") == "h100"
-
-
-@pytest.mark.parametrize("claim", [{"vendor": "nvidia"}, {"vendor": "nvidia", "arch": "sm_90"}])
-def test_two_families_for_the_same_gpus(tmp_path: Path, claim: dict[str, str]) -> None:
-    content = spec(tables={"one": "tables/h100", "two": "tables/h100"})
-    content["devices"] = {"one": claim, "two": claim}
-    assert "one" in error_of(read_spec, write_spec(tmp_path, content))
 
 
 SERVED = [

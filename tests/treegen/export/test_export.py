@@ -23,10 +23,8 @@ SIZES = [1, 2, 8, 16, 64, 100, 256, 777, 1024, 4096]
 
 def project(folder: Path, kernel: str, sizes: tuple[str, str], **table: Any) -> None:
     """A module whose config depends on M and on the first of the other sizes; two models of each."""
-    configs = [
-        {"id": f"c{place}", **dict(zip(PARAMETERS, values, strict=True))}
-        for place, values in enumerate([(16, 32, 4, 0, 0), (64, 64, 4, 128, 1), (128, 64, 8, 0, 0)])
-    ]
+    values = [(16, 32, 4, 0, 0), (64, 64, 4, 128, 1), (128, 64, 8, 0, 0)]
+    configs = [{"id": f"c{n}", **dict(zip(PARAMETERS, own, strict=True))} for n, own in enumerate(values)]
     models = ((512, 64), (4096, 128))
     scenarios = {f"m{m}-{model[0]}": (m, *model) for m in SIZES for model in models}
     with start(
@@ -43,10 +41,8 @@ def project(folder: Path, kernel: str, sizes: tuple[str, str], **table: Any) -> 
             best = 0 if work <= 20 else 1 if work <= 700 else 2
             writer.append(name, {f"c{config}": 1 + abs(config - best) for config in range(3)})
     assert main(["init", "tables/gpu"]) == 0
-    text = Path("treegen.yaml").read_text()
-    Path("treegen.yaml").write_text(
-        text.replace("# constants: [...]", f"constants: [{sizes[0]}, {sizes[1]}]")
-    )
+    text = Path("treegen.yaml").read_text().replace("# constants: [...]", f"constants: [{', '.join(sizes)}]")
+    Path("treegen.yaml").write_text(text)
     assert main(["build"]) == 0
 
 

@@ -8,27 +8,21 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from treegen_builders import CONFIGS, NARROW, WIDE, Cell, Row, problem, time_rows
-from treegen_strategies import examples, random_heuristic, random_kernel
+from treegen_strategies import examples
 
-from treegen.core.heuristic import Heuristic, Split, choose, depth, fits, paths
+from treegen.core.heuristic import Split, choose, depth, fits, paths
+from treegen.core.launches import ABSENT
 from treegen.core.problem import FORBIDDEN, Problem
-from treegen.fit.decide import ABSENT, Scenarios
+from treegen.crossval.score import Score
 from treegen.fit.fit import fit
 
 FREE: dict[str, Any] = {"constraints": [], "derived": {}}
 CLASSES = {"classes": {"few": "heads <= 4", "many": "otherwise"}}
 GRID: list[Row] = [(1 << r, 1 << c, h) for r in range(8) for c in range(8) for h in (2, 8)]
-
-
-def _costs(made: Problem, heuristic: Heuristic) -> Any:
-    columns = Scenarios(made).columns(heuristic)
-    assert (columns != ABSENT).all()
-    return made.cost[np.arange(len(columns)), columns]
 
 
 def _random_table(folder: Path, seed: int, **sections: Any) -> Problem:
@@ -114,13 +108,12 @@ def test_a_row_and_a_cell_must_pay_their_price(tmp_path: Path, key: str, low: fl
 
 def test_of_equal_splits_the_feature_named_first_wins(tmp_path: Path) -> None:
     shapes: list[Row] = [(1 << k, 512 >> k, 2) for k in range(10)] * 3
+
+    def times(shape: Row) -> list[float]:
+        return [10.0, 30.0, 20.0] if shape[0] <= 16 else [20.0, 30.0, 10.0]
+
     for names in (["rows", "columns"], ["columns", "rows"]):
-        made = problem(
-            tmp_path / names[0],
-            {**FREE, "split_on": names},
-            shapes=shapes,
-            times=lambda s: [10.0, 30.0, 20.0] if s[0] <= 16 else [20.0, 30.0, 10.0],
-        )
+        made = problem(tmp_path / names[0], {**FREE, "split_on": names}, shapes=shapes, times=times)
         tree = fit(made).regimes[0].tree
         assert isinstance(tree, Split) and tree.feature == names[0]
 
@@ -148,7 +141,7 @@ def test_what_failed_is_not_launched_where_one_config_always_works(
     times = {shape: [cell(column) for column in range(3)] for shape in GRID[::3]}
     sections = {**FREE, **CLASSES}
     made = problem(tmp_path_factory.mktemp("t"), sections, shapes=list(times), times=lambda s: times[s])
-    assert _costs(made, fit(made)).max() < FORBIDDEN
+    assert Score.of(made, fit(made)).cost.max() < FORBIDDEN
 
 
 @pytest.mark.parametrize("by_class", [False, True])
@@ -161,7 +154,7 @@ def test_what_failed_is_not_launched_where_rows_or_classes_part_it_from_the_rest
 
     sections = {**FREE, **CLASSES, "fallback": {"variant": "plain", "block": 16, "warps": 2}}
     made = problem(tmp_path, sections, shapes=GRID, times=times, configs=(NARROW, WIDE))
-    assert _costs(made, fit(made)).max() == 0
+    assert Score.of(made, fit(made)).cost.max() == 0
 
 
 # Constraints and runners-up
@@ -174,14 +167,8 @@ def test_the_launched_config_fits_wherever_a_config_of_the_table_does(
 ) -> None:
     """On the models of the table, and on those with half or twice as many heads."""
     rng = random.Random(seed)
-    rules = [
-        "block >= heads * 4",
-        "block * heads <= 512",
-        "warps * heads >= 8",
-        "heads % 3 != 0 or block <= 64",
-        "not (heads > 16 and warps > 4)",
-        "heads <= 64",
-    ]
+    rules = ["block >= heads * 4", "block * heads <= 512", "warps * heads >= 8", "heads <= 64"]
+    rules += ["heads % 3 != 0 or block <= 64", "not (heads > 16 and warps > 4)"]
     heads = rng.sample([1, 2, 3, 6, 8, 12, 16, 24, 32], 4)
     shapes: list[Row] = [(1 << r, 1 << c, h) for r, c, h in product(range(4), range(4), heads)]
     times = {shape: [rng.uniform(10, 20) for _ in range(3)] for shape in shapes}
@@ -232,42 +219,9 @@ def test_no_order_of_scenarios_configs_or_rows_changes_anything(tmp_path: Path, 
 # What a heuristic launches in a table
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_columns_are_what_choose_says_in_every_scenario(tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    kernel = random_kernel(rng)
-    heuristic = random_heuristic(rng, kernel)
-    table = problem(tmp_path, FREE, shapes=GRID)
-    limits = {"shared_memory": 200}
-    points = [dict(zip(("rows", "columns", "heads"), shape, strict=True)) for shape in GRID]
-    values = [kernel.with_derived({**limits, **point}) for point in points]
-    names = (*kernel.features, *kernel.derived)
-    configs = tuple(sorted({*heuristic.configs, kernel.fallback}))
-    made = replace(
-        table,
-        kernel=kernel,
-        device=replace(table.device, limits=limits),
-        names=names,
-        features=np.array([[known[name] for name in names] for known in values], dtype=object),
-        configs=configs,
-        cost=np.zeros((len(GRID), len(configs)), dtype=np.int64),
-        allowed=np.array([[fits(config, kernel, known) for config in configs] for known in values]),
-    )
-    expected = [choose(heuristic, kernel, limits, point).config for point in points]
-    found = Scenarios(made)
-    assert [configs[column] for column in found.columns(heuristic)] == expected
-    cells = found.cells(heuristic)
-    places = sorted(int(place) for cell in cells for place in cell.scenarios)
-    assert places == list(range(len(GRID)))
-    for cell in cells:
-        for place in cell.scenarios:
-            choice = choose(heuristic, kernel, limits, points[place])
-            assert (choice.row, choice.model_class) == (cell.row, cell.model_class)
-
-
 def test_a_config_that_the_table_lacks_is_absent(tmp_path: Path) -> None:
     made = problem(tmp_path, FREE, shapes=GRID)
     heuristic = fit(made)
     narrow = replace(made, configs=made.configs[1:], cost=made.cost[:, 1:], allowed=made.allowed[:, 1:])
-    before, after = Scenarios(made).columns(heuristic), Scenarios(narrow).columns(heuristic)
+    before, after = Score.of(made, heuristic).columns, Score.of(narrow, heuristic).columns
     assert ((after == ABSENT) == (before == 0)).all() and (after == ABSENT).any()

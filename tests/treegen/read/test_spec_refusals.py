@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,112 +91,89 @@ def test_a_required_word_is_missed_by_name(tmp_path: Path, section: str, word: s
 
 LONG = 2**62 + 1
 NAN, INFINITY = float("nan"), float("inf")
+PRICES = [-0.0001, 1.5, NAN, INFINITY, 10**400, True, None, [0.1], "5e-4"]
+
+
+def each(section: str, **values: list[Any]) -> Iterator[tuple[Change, str]]:
+    """Wrong values of some words of a section, each with the line of its word."""
+    for word, wrong in values.items():
+        for value in wrong:
+            yield put(section, **{word: value}), f"{word}:" if section == "root" else f" {word}:"
+
+
 WRONG: list[tuple[Change, str | tuple[str, int]]] = [
-    (put("root", format=2), "format:"),
-    (put("root", devices=["h100"]), "devices:"),
-    (put("root", kernels={}), "kernels:"),
-    (put("root", kernels="scale"), "kernels:"),
+    *each("root", format=[2], devices=[["h100"]], kernels=[{}, "scale"]),
+    *each("device", vendor=[1], arch=[90], names=["H100", ["a", "a"]]),
+    *each("limits", memory=["48K", 4.5, LONG, -LONG]),
+    *each("config", variants=[[]]),
+    *each("tree", max_depth=[0, 5], max_rows=[13, 0, True, 8.0], max_configs=[65, 0]),
+    *each("tree", max_leaves=[1], leaf_price=[1], config_price=[1], row_price=PRICES, cell_price=PRICES),
+    *each("objective", weight=["colour", "block", "rows / 2", "", 1.5, True]),
+    *each("kernel", features=[[], {"rows": 1}, ["rows", "rows"], [1]], derived=[["area"]]),
+    *each("kernel", constants=[["size"], ["area"], ["block"], "heads", [1], ["heads", "heads"]]),
+    *each("kernel", constants=[["rows", "columns", "heads"]], hold_out_by=[["size"], ["block"], "heads"]),
+    *each("kernel", split_on=[["colour"], ["shared_memory"], ["block"], ["heads"], ["double"], ["rows"] * 2]),
+    *each("kernel", constraints=["block >= 1"], in_kernel=[["block"], "yes", 1], tables=[["a"]]),
+    *each("kernel", objective=["speed", None, ["weight"]], regimes=[["decode"], {"rows": "otherwise"}]),
     (device_b("H100"), "b:"),
-    (lambda s: s["devices"].update(default={"vendor": "x"}), "default:"),
-    (put("device", vendor=1), "vendor: 1"),
-    (put("device", arch=90), "arch: 90"),
-    (put("device", names="H100"), "names:"),
-    (put("device", names=["a", "a"]), "names:"),
     (device_b({"vendor": "x", "names": ["NVIDIA H100"]}), "b:"),
-    *((put("limits", memory=value), " memory:") for value in ("48K", 4.5, LONG, -LONG)),
+    (lambda s: s["devices"].update(default={"vendor": "x"}), "default:"),
+    (lambda s: s["devices"].update(one={"vendor": "amd"}, two={"vendor": "amd"}), "two:"),
+    (lambda s: s["devices"].update({k: {"vendor": "amd", "arch": "a"} for k in ("one", "two")}), "two:"),
     (put("limits", heads=4), "features:"),
-    *((kernel(features=value), "features:") for value in ([], {"rows": 1}, ["rows", "rows"], [1])),
-    (kernel(derived=["area"]), "derived:"),
-    (kernel(derived={"area": 5}), "area:"),
     (kernel(derived={"rows": "heads"}), ("rows:", 1)),
     (kernel(derived={"shared_memory": "rows"}), ("shared_m", 2)),
     (device_b({"vendor": "amd", "limits": {"area": 1}}), "area: r"),
-    (kernel(derived={"area": "area + 1"}), "area:"),
     (kernel(derived={"a": "b", "b": "rows"}), ("a: b", 1)),
     (kernel(derived={"a": "block"}), ("a: block", 1)),
-    *((kernel(split_on=[name]), "split_on:") for name in ("colour", "shared_memory", "block")),
-    (kernel(split_on=["rows", "rows"]), "split_on:"),
-    *((kernel(constants=value), "constants:") for value in (["size"], ["area"], ["block"], "heads", [1])),
-    (kernel(constants=["rows", "columns", "heads"]), "constants:"),
-    (kernel(constants=["heads", "heads"]), "constants:"),
-    *((kernel(hold_out_by=value), "hold_out_by:") for value in (["size"], ["block"], "heads")),
-    *((kernel(split_on=[name]), "split_on:") for name in ("heads", "double")),
-    (put("config", variants=[]), "variants:"),
+    *((kernel(derived={"area": text}), "area:") for text in (5, "area + 1", "rows and columns", "not rows")),
+    (kernel(derived={"ok": "rows <= 2", "area": "ok and columns"}), "area:"),
     (put("config", variants=["plain"], parameters={}), "variants:"),
-    (parameters(rows="R"), "rows: R"),
-    (parameters(area="A"), "area: A"),
-    (parameters(shared_memory="S"), "shared_memory: S"),
-    (parameters(variant="V"), "variant: V"),
+    *(
+        (parameters(**{name: letters}), f"{name}: {letters}")
+        for name, letters in {"rows": "R", "area": "A", "shared_memory": "S", "variant": "V"}.items()
+    ),
     (parameters(block="B", warps="B"), "warps: B"),
-    (parameters(block="b"), "block: b"),
-    (parameters(block="B1"), "block: B1"),
-    (parameters(block=""), "block: ''"),
-    (parameters(block="BLOCK"), "block: BLOCK"),
-    (parameters(block="Β"), "block:"),  # noqa: RUF001 - a Greek letter
+    *((parameters(block=letters), f"block: {letters}") for letters in ("b", "B1", "BLOCK")),
+    *((parameters(block=letters), "block:") for letters in ("", "Β")),  # noqa: RUF001 - a Greek letter
+    *((third_parameter(entry), "parts:") for entry in (["N", 1], {"letter": "B", "default": 1})),
+    *((third_parameter({"letter": letter, "default": 1}), f"letter: {letter}") for letter in ("n", 5)),
+    *(
+        (third_parameter({"letter": "N", "default": default}), f"default: {shown}")
+        for default, shown in ((-1, -1), (2**31, 21), (None, "null"))
+    ),
     (third_parameter({"default": 1}), "default: 1"),
     (third_parameter({"letter": "N"}), "letter: N"),
     (third_parameter({"letter": "N", "default": 1, "most": 2}), "most: 2"),
-    (third_parameter({"letter": "n", "default": 1}), "letter: n"),
-    (third_parameter({"letter": 5, "default": 1}), "letter: 5"),
-    (third_parameter({"letter": "B", "default": 1}), "parts:"),
-    (third_parameter({"letter": "N", "default": -1}), "default: -1"),
-    (third_parameter({"letter": "N", "default": 2**31}), "default: 21"),
-    (third_parameter({"letter": "N", "default": None}), "default: null"),
-    (third_parameter(["N", 1]), "parts:"),
-    (kernel(constraints="block >= 1"), "constraints:"),
     (kernel(constraints=[5]), "- 5"),
     (kernel(constraints=[["block >= heads"]]), "- - block >= heads"),
     (kernel(constraints=["1 < 2", "1 < 2"]), ("- 1 < 2", 2)),
-    (kernel(constraints=["block > size"]), "- block > size"),
-    (kernel(constraints=["block"]), ("- block", 1)),
-    (kernel(constraints=["block and warps"]), "- block and warps"),
-    (kernel(constraints=["area or block >= 2"]), "- area or block >= 2"),
+    *(
+        (kernel(constraints=[text]), (f"- {text}", 1))
+        for text in ("block > size", "block", "block and warps", "area or block >= 2", "1 < block < 9")
+    ),
     (kernel(constraints=["not (block + 1)"]), "block + 1"),
-    (kernel(derived={"area": "rows and columns"}), "area:"),
-    (kernel(derived={"area": "not rows"}), "area:"),
-    (kernel(derived={"ok": "rows <= 2", "area": "ok and columns"}), "area:"),
-    (kernel(in_kernel=True, constraints=["block >= rows"]), "in_kernel:"),
-    (kernel(in_kernel=True, constraints=["block >= heads or area <= 2"]), "in_kernel:"),
-    *((kernel(in_kernel=value), "in_kernel:") for value in (["block"], "yes", 1)),
-    (kernel(constraints=["1 < block < 9"]), "- 1 < block < 9"),
     (kernel(constraints=["1 < 2", "block >= heads.real"]), "heads.real"),
     (kernel(constraints=[{"holds": "block >= 1"}]), "holds:"),
     (kernel(constraints=[{"variants": ["split"]}]), "- variants:"),
     (kernel(constraints=["1 < 2", {"holds": "1 < 2", "variants": ["split"]}]), "- holds:"),
+    *(
+        (kernel(in_kernel=True, constraints=[text]), "in_kernel:")
+        for text in ("block >= rows", "block >= heads or area <= 2")
+    ),
     (bound(on=1), "on'"),
-    (bound(variants=["fast"]), ("variants:", 2)),
-    (bound(variants=[]), ("variants:", 2)),
-    (bound(holds=5), "holds: 5"),
-    (bound(holds="block >= size"), "holds: block"),
+    *((bound(variants=variants), ("variants:", 2)) for variants in (["fast"], [])),
+    *((bound(holds=holds), f"holds: {holds}") for holds in (5, "block >= size")),
     (kernel(invariants=["rows"]), ("- rows", 2)),
     (put("fallback", variant="fast"), "variant: fast"),
     (put("fallback", block="64"), "block: '64'"),
-    (put("fallback", block=-64), "block: -64"),
-    (put("fallback", block=2**31), "block: 2147483648"),
-    *((put("tree", max_depth=value), f"max_depth: {value}") for value in (0, 5)),
-    *((put("tree", max_rows=value), "max_rows:") for value in (13, 0, True, 8.0)),
-    *((put("tree", max_configs=value), "max_configs:") for value in (65, 0)),
-    *((put("tree", **{word: 1}), word) for word in ("max_leaves", "leaf_price", "config_price")),
-    *(
-        (put("tree", **{word: value}), word)
-        for word in ("row_price", "cell_price")
-        for value in (-0.0001, 1.5, NAN, INFINITY, 10**400, True, None, [0.1], "5e-4")
-    ),
-    *((kernel(objective=value), "objective:") for value in ("speed", None, ["weight"])),
-    *(
-        (put("objective", weight=value), "weight:")
-        for value in ("colour", "block", "rows / 2", "", 1.5, True)
-    ),
-    (kernel(tables=["a"]), "tables:"),
+    *((put("fallback", block=block), f"block: {block}") for block in (-64, 2**31)),
     (kernel(tables={"a100": "t"}), "a100:"),
     (kernel(tables={DEVICE: 5}), "nvidia_h100: 5"),
     (kernel(translate={"other": "plain"}), "other: plain"),
     (put("translate", variant="fast"), "variant: fast"),
-    (put("translate", rename={"A": "b"}), "A: b"),
-    (put("translate", rename={"A": "shared_memory"}), "A: shared"),
-    (put("translate", rename={"A": "rows", "B": "rows"}), "B: rows"),
+    *((put("translate", rename={"A": name}), f"A: {name}") for name in ("b", "shared_memory")),
     (put("translate", constants={"block": 3}), "block: 3"),
-    (put("translate", rename={"A": "rows"}, constants={"rows": 3}), "rows: 3"),
     (put("translate", constants={"rows": LONG}), "rows: 4"),
     (kernel(regimes={"a|b": "rows <= 1"}), "a|b"),
     *(
@@ -207,8 +184,6 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     (kernel(regimes={"decode": {"when": "otherwise", "split": []}}), "split:"),
     (kernel(regimes={"decode": {"when": "otherwise", "split_on": ["heads"]}}), "split_on:"),
     (kernel(regimes={"decode": {"split_on": ["rows"]}}), "split_on:"),
-    (kernel(regimes={"rows": "otherwise"}), "regimes:"),
-    (kernel(regimes=["decode"]), "regimes:"),
     *(
         (kernel(classes={"few": text, "many": "otherwise"}), "few:")
         for text in ("rows <= 1", "area <= 1", "block <= 1", "heads", "heads <= 2 <= 3", "otherwise")
@@ -337,6 +312,16 @@ def test_no_spec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert error_of(read_spec, tmp_path / "none.yaml").startswith(f"{tmp_path / 'none.yaml'}: ")
     write_spec(tmp_path)
     assert find_spec(None) == Path("treegen.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [(b"a:\n  b: 1\n  b: 1\n", ":3: "), (b"", ": "), (b"a: \xff\n", ":1: "), (b"a: " + bytes(1 << 20), ": ")],
+)
+def test_what_is_no_yaml_or_too_large(tmp_path: Path, text: bytes, place: str) -> None:
+    """tests/tuning_table/test_run_yaml.py has the cases of strict YAML."""
+    (path := tmp_path / "f.yaml").write_bytes(text)
+    assert error_of(read_spec, path).startswith(f"{path}{place}")
 
 
 INDEPENDENT = """

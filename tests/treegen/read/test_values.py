@@ -12,11 +12,8 @@ from treegen_builders import (
     WIDE,
     Row,
     error_of,
-    imported,
     problem,
     spec,
-    write_package,
-    write_project,
     write_spec,
 )
 
@@ -39,21 +36,13 @@ def test_a_tables_words_become_the_specs_integers(tmp_path: Path) -> None:
     sections = {"values": {"heads": {"bf16": 7, "fp16": 3}, "warps": {"flat": 5, "deep": 6}}}
     words = {"heads": ["fp16", "bf16"], "warps": ["flat", "deep"]}
     configs = ({**NARROW, "warps": 1}, {**WIDE, "warps": 0})
-    found = problem(
-        tmp_path,
-        {**sections, "constraints": []},
-        shapes=SHAPES,
-        configs=configs,
-        times=lambda row: [1.0, 2.0],
-        values=words,
-    )
+    table = {"shapes": SHAPES, "configs": configs, "times": lambda row: [1.0, 2.0], "values": words}
+    found = problem(tmp_path, {**sections, "constraints": []}, **table)
     assert sorted(set(found.column("heads").tolist())) == [3, 7]
     by_scenario = dict(zip(found.scenarios, found.column("heads").tolist(), strict=True))
     assert (by_scenario["s001"], by_scenario["s002"]) == (3, 7)
-    assert [dict(config.parameters) for config in found.configs] == [
-        {"block": 16, "warps": 6},
-        {"block": 128, "warps": 5},
-    ]
+    pairs = [tuple(config.parameters) for config in found.configs]
+    assert pairs == [(("block", 16), ("warps", 6)), (("block", 128), ("warps", 5))]
 
 
 @pytest.mark.parametrize(
@@ -69,27 +58,3 @@ def test_a_word_of_the_table_that_the_spec_lacks_is_refused(
 ) -> None:
     message = error_of(lambda: problem(tmp_path, {"values": values}, shapes=SHAPES, values={"heads": words}))
     assert message.startswith(f"{tmp_path / 'tables/h100'}: ") and "heads" in message
-
-
-# In a module.
-WORDS: dict[str, Any] = {
-    "values": {"heads": ["bf16", "fp8"]},
-    "constraints": [],
-    "derived": {},
-    "classes": {"wide": "heads == 0", "narrow": "otherwise"},
-}
-
-
-def test_a_module_says_what_its_integers_stand_for(tmp_path: Path) -> None:
-    """The second kind wants wide configs, whatever the area."""
-
-    def times(row: Row) -> list[float]:
-        return [10.0, 30.0] if row[2] == 0 else [40.0, 20.0]
-
-    path = write_project(tmp_path, spec(**WORDS), shapes=SHAPES * 3, configs=(NARROW, WIDE), times=times)
-    text = (write_package(path) / "generated/scale/config.py").read_text()
-    assert "    heads: int,  # 0: bf16, 1: fp8\n" in text
-    with imported(tmp_path) as generated:
-        choose = generated.scale.for_device("NVIDIA H100", "sm_90", "nvidia")
-        assert [choose(rows=1, columns=1, heads=kind).block for kind in (0, 1)] == [16, 128]
-        assert generated.scale.VALUES["heads"] == {"bf16": 0, "fp8": 1}

@@ -58,17 +58,11 @@ def test_a_spec_that_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "waves" in kernel.derived and spec.devices["cpu"].limits == {"multiprocessors": 1}
     assert spec.devices["nvidia_h100"].limits == {"shared_memory": 232448, "multiprocessors": 132}
     assert spec.devices["cpu"].vendor == "cpu" and not spec.devices["cpu"].names
-    assert kernel.features == ("M", "N", "dtype") and list(kernel.derived)[:3] == [
-        "tiles_M",
-        "tiles_N",
-        "tiles",
-    ]
+    assert kernel.features == ("M", "N", "dtype")
+    assert list(kernel.derived)[:3] == ["tiles_M", "tiles_N", "tiles"]
     assert kernel.values == {"dtype": {0: "float16", 1: "float32"}}
-    assert {name: p.letters for name, p in kernel.parameters.items()} == {
-        "BLOCK_M": "M",
-        "BLOCK_N": "N",
-        "num_warps": "W",
-    }
+    letters = {name: parameter.letters for name, parameter in kernel.parameters.items()}
+    assert letters == {"BLOCK_M": "M", "BLOCK_N": "N", "num_warps": "W"}
     assert dict(kernel.fallback.parameters)["BLOCK_M"] == 32  # the best that never failed
     capsys.readouterr()
     assert main(["build"]) == 0
@@ -97,13 +91,8 @@ def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(
 ) -> None:
     scenarios = {f"s{m}": (2**m, 4096, 0, 2**m, 64 << m % 3) for m in range(8)}
     configs = tuple({"id": f"c{size}", "BK": size, "block_v": 32} for size in (16, 32, 64))
-    table(
-        tmp_path / "data/a",
-        features=("K", "H", "dtype", "K2", "V"),
-        values={"dtype": ["float16"]},
-        scenarios=scenarios,
-        configs=configs,
-    )
+    features, values = ("K", "H", "dtype", "K2", "V"), {"dtype": ["float16"]}
+    table(tmp_path / "data/a", features=features, values=values, scenarios=scenarios, configs=configs)
     assert main(["init", "data/a"]) == 0
     kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
     assert kernel.features == ("K", "V") and not kernel.values
@@ -123,13 +112,10 @@ def test_words_that_stand_for_each_other_are_one_feature_of_build_as_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scenarios = {f"s{m}": (2**m, m % 2, 1 - m % 2, m % 3 % 2) for m in range(8)}
-    table(
-        tmp_path / "data/a",
-        features=("K", "USE_GATE", "gate_dtype", "OTHER"),
-        values={name: ["false", "true"] for name in ("USE_GATE", "OTHER")}
-        | {"gate_dtype": ["float32", "none"]},
-        scenarios=scenarios,
-    )
+    boolean = ["false", "true"]
+    values = {"USE_GATE": boolean, "OTHER": [*boolean], "gate_dtype": ["float32", "none"]}
+    features = ("K", "USE_GATE", "gate_dtype", "OTHER")
+    table(tmp_path / "data/a", features=features, values=values, scenarios=scenarios)
     assert main(["init", "data/a"]) == 0
     kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
     assert kernel.features == ("K", "USE_GATE", "OTHER")  # a gate that is there has an element type
@@ -289,7 +275,7 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     for output in ("a-b", "json", "numpy", "../a"):
         assert output in refusal(tmp_path, "init", "data/a", "--output", output)
     (tmp_path / "sub").mkdir()
-    assert "sub/t.yaml" in refusal(tmp_path, "init", "data/a", "--spec", "sub/t.yaml")
+    assert "must be a folder below" in refusal(tmp_path, "init", "data/a", "--spec", "sub/t.yaml")
     (tmp_path / "heuristics").mkdir()
     (tmp_path / "heuristics/treegen.lock").write_text("{}")
     assert "--output" in refusal(tmp_path, "init", "data/a", "--spec", "other.yaml")

@@ -17,21 +17,8 @@ from treegen.cli.main import main
 PLAIN = ["M", "N", "K", "BLOCK_M", "BK", "num_warps", "dtype", "algorithm", "json", "numpy", "on", "null"]
 PLAIN += ["M_N", "tiles_M", "tiles", "waves", "multiprocessors", "shared_memory", "tl", "STEPS", "kernel"]
 NAMES = ["variant", "max", "class", "match", "Config", "VALUES", "steps", "step", "choose", "row", "fits"]
-NAMES += [
-    "kind",
-    "id",
-    "scenario",
-    "repeat",
-    "True",
-    "x y",
-    "1a",
-    "ä",
-    "_a",
-    "__a",
-    "a-b",
-    "default",
-    "count",
-]
+NAMES += ["kind", "id", "scenario", "repeat", "True", "1a", "ä", "_a", "__a", "a-b", "default", "count"]
+NAMES.append("x y")
 ANY_NAME = st.one_of(*[st.sampled_from(PLAIN)] * 12, st.sampled_from(NAMES))
 WORDS = ["max", "Json", "on", "no", "null", "steps", "a b", "a_b", "1a", "", "x: {y}", "config", "SORT_M64"]
 CELLS = st.one_of(

@@ -26,10 +26,6 @@ def test_what_is_stored_is_read_again(data: st.DataObject, kernel: Any) -> None:
     assert heuristic_of(content, kernel) == heuristic
 
 
-def test_the_fallbacks_heuristic_is_stored_too() -> None:
-    assert heuristic_of(stored(Heuristic(()), KERNEL), KERNEL) == Heuristic(())
-
-
 KERNEL = random_kernel(random.Random(1))
 SMALL, LARGE = (Config("plain", (("block", block), ("warps", 2))) for block in (16, 128))
 ROWS = (Row(SMALL, {"class0": LARGE}, (LARGE,)), Row(LARGE))
@@ -56,41 +52,29 @@ def test_a_parameter_or_variant_that_the_spec_lost_is_refused() -> None:
             heuristic_of(content, fewer)
 
 
-def _regime(content: Any) -> Any:
-    return content["regimes"][0]
+def _of_regime(**changes: Any) -> Callable[[Any], object]:
+    return lambda content: content["regimes"][0].update(changes)
 
 
+def _of_row(**changes: Any) -> Callable[[Any], object]:
+    return lambda content: content["regimes"][0]["rows"][0].update(changes)
+
+
+TREES: list[list[Any]] = [
+    *([], ["rows <= 3", "row 0"], ["row 0", "row 1"], ["row 2"], ["row -1"], ["row ²"], ["row x"], [0]),
+    *([question, "row 0", "row 1"] for question in ("rows < 3", "rows <= three", "os.system('id') <= 3")),
+    ["rows <= 3"] * 2000,
+]
 DAMAGE: list[Callable[[Any], object]] = [
-    lambda c: c.pop("parameters"),
-    lambda c: c.pop("regimes"),
-    lambda c: c.update(regimes={}),
-    lambda c: c.update(regimes=[5]),
-    lambda c: c.update(parameters=["block"]),
-    lambda c: c.update(parameters=[["block"], 3]),
-    lambda c: _regime(c).pop("name"),
-    lambda c: _regime(c).update(name=1),
-    lambda c: _regime(c).update(rows=[]),
-    lambda c: _regime(c).update(rows=[None, None]),
-    lambda c: _regime(c).update(tree=[]),
-    lambda c: _regime(c).update(tree=["rows <= 3", "row 0"]),
-    lambda c: _regime(c).update(tree=["row 0", "row 1"]),
-    lambda c: _regime(c).update(tree=["row 2"]),
-    lambda c: _regime(c).update(tree=["row -1"]),
-    lambda c: _regime(c).update(tree=["row ²"]),
-    lambda c: _regime(c).update(tree=["row x"]),
-    lambda c: _regime(c).update(tree=[0]),
-    lambda c: _regime(c).update(tree=["rows < 3", "row 0", "row 1"]),
-    lambda c: _regime(c).update(tree=["rows <= three", "row 0", "row 1"]),
-    lambda c: _regime(c).update(tree=["os.system('id') <= 3", "row 0", "row 1"]),
-    lambda c: _regime(c).update(tree=["rows <= 3"] * 2000),
-    lambda c: _regime(c)["rows"][0].pop("then"),
-    lambda c: _regime(c)["rows"][0].update(others=[]),
-    lambda c: _regime(c)["rows"][0].update(config=None),
-    lambda c: _regime(c)["rows"][0].update(config="plain 16"),
-    lambda c: _regime(c)["rows"][0].update(config="plain 16 two"),
-    lambda c: _regime(c)["rows"][0].update(config="fast 16 2"),
-    lambda c: _regime(c)["rows"][0].update(then=["plain 16 2 3"]),
-    lambda c: _regime(c)["rows"][0].update(others={"class0": 7}),
+    *(lambda c, key=key: c.pop(key) for key in ("parameters", "regimes")),
+    *(lambda c, value=value: c.update(regimes=value) for value in ({}, [5])),
+    *(lambda c, value=value: c.update(parameters=value) for value in (["block"], [["block"], 3])),
+    *(_of_regime(tree=tree) for tree in TREES),
+    *(_of_regime(rows=rows) for rows in ([], [None, None])),
+    _of_regime(name=1),
+    *(_of_row(config=config) for config in (None, "plain 16", "plain 16 two", "fast 16 2")),
+    *(_of_row(then=then) for then in (None, ["plain 16 2 3"])),
+    *(_of_row(others=others) for others in ([], {"class0": 7})),
 ]
 
 
