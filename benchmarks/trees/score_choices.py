@@ -19,8 +19,7 @@ from treegen.core.spec import Config, Spec
 from treegen.core.table import Cells
 from treegen.crossval.score import Score
 from treegen.read.problem import build_problem, read_table
-from treegen.review.modules import Module, ModuleKey
-from treegen.review.tables import common_rows
+from treegen.review.modules import Module, ModuleKey, common_rows
 
 KERNEL = "unified_attention"
 CHOICES = {"chosen": "chosen", "single": "single best"}

@@ -33,13 +33,8 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--along", metavar="FEATURE", help="the feature that runs along a file (default: M)")
     parser.add_argument("--device", metavar="KEY", help="the module (default: the kernel's first)")
-    parser.add_argument(
-        "--to",
-        type=path_of,
-        default=Path("exported"),
-        metavar="DIR",
-        help="the folder to write (default: exported)",
-    )
+    to = "the folder to write (default: exported)"
+    parser.add_argument("--to", type=path_of, default=Path("exported"), metavar="DIR", help=to)
     add_spec(parser)
     parser.set_defaults(run=run)
 

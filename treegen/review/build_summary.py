@@ -9,8 +9,7 @@ from rich import box
 
 from treegen.core.problem import Problem
 from treegen.core.table import Cells, needless
-from treegen.crossval.built import DeviceHeuristic
-from treegen.crossval.folds import HeldOut
+from treegen.crossval.folds import DeviceHeuristic, HeldOut
 from treegen.crossval.score import Quality
 from treegen.review.printing import counted, grid, left_out_words, plain_console
 

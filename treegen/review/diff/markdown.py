@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from treegen.core.errors import one_line
 from treegen.review.diff.changes import Diff, Kind, Line, ModuleChange, Served
-from treegen.review.diff.prices import Price
-from treegen.review.diff.world import World
+from treegen.review.diff.prices import Price, World
 from treegen.review.printing import counted, percent
 
 SHOWN = 12
 """The most lines of a module that are shown; the others are counted."""
 _PLACES = 4  # of a line
+_NAMED = 6  # modules that are the same; more are counted
 
 _MARKUP = re.compile(
     r"[\\`*{}\[\]<|~&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # GitHub leaves _ within a word alone
@@ -33,7 +33,9 @@ def markdown(diff: Diff) -> str:
             parts += _section(module)
     parts += ["\n".join(f"- {code(path)} changed" for path in diff.files)] if diff.files else []
     same = [code(f"{m.kernel}/{m.device}") for m in diff.modules if m.kind is Kind.SAME and not m.world]
-    parts += [f"The same before and after: {', '.join(same)}."] if same else []
+    if same:
+        which = ", ".join(same) if len(same) <= _NAMED else counted(len(same), "module")
+        parts.append(f"The same before and after: {which}.")
     if any(module.lines for module in diff.modules):
         parts.append(
             "<sub>New over old choice, both by the new table: geometric mean, +- two standard errors of the "
