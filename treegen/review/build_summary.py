@@ -16,16 +16,14 @@ from treegen.review.printing import counted, grid, left_out_words, plain_console
 _LEFT = ("device", "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
 MOST_KERNELS = 8  # that are all shown
 WEAK, MOST_UNTIMED = 1.1, 0.05  # of many kernels, one with a greater slowdown or share is shown
-_WIDTH = 1000  # no cell is cut; the table has at most 120 columns for keys of up to 16 characters
 
 
 def show_heuristics(heuristics: Sequence[DeviceHeuristic]) -> None:
     """Print a table per kernel with a row per device, and below it what the figures mean.
 
-    Of more than MOST_KERNELS, as a whole package has, print those alone that deserve a look, and a line about
-    all.
+    Of more than MOST_KERNELS, print those alone that deserve a look, and a line about all.
     """
-    console = plain_console(width=_WIDTH)
+    console = plain_console(width=1000)  # no cell is cut
     kernels = list(dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics))
     many = len(kernels) > MOST_KERNELS
     shown = [heuristic for heuristic in heuristics if not many or _is_weak(heuristic)]
@@ -85,9 +83,8 @@ def _legend(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     if Cells.WINNERS in kinds:
         notes.append("won: share of scenarios in which the measured winner is chosen.")
     if Cells.MEASURED in kinds:
-        notes.append(
-            "Figures: geometric mean over scenarios of time over the best time; +- one standard error."
-        )
+        mean = "geometric mean over scenarios of time over the best time"
+        notes.append(f"Figures: {mean}; +- one standard error.")
         figures = [figure for heuristic in heuristics for figure in _qualities(heuristic)]
         figures += [h.evaluation.classifier for h in heuristics if h.evaluation]
         if any(figure.slowdown and figure.untimed for figure in figures):
@@ -103,17 +100,16 @@ def _legend(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
 
 def _notes(heuristics: Sequence[DeviceHeuristic], *, many: bool) -> list[str]:
     problems = [heuristic.problem for heuristic in heuristics]
-    left_out = ((problem, left_out_words(problem)) for problem in problems)
-    notes = [f"{problem}: {words}." for problem, words in left_out if words]
-    ended = unfinished(problems)
+    notes, ended = (
+        [f"{one}: {words}" for one in problems if (words := left_out_words(one))],
+        unfinished(problems),
+    )
     if many and ended:
-        ended = [
-            f"{counted(len(ended), 'tuning run')} ended early; the same command with a larger budget goes on"
-        ]
-    notes += [f"{line}." for line in ended]
-    notes += [f"{line}." for line in untimed_fallbacks(problems)]
-    notes += [f"{problem}: {line}." for problem in problems for line in _ignored(problem)]
-    return notes + not_kept(heuristics)
+        runs = counted(len(ended), "tuning run")
+        ended = [f"{runs} ended early; the same command with a larger budget goes on"]
+    notes += [*ended, *untimed_fallbacks(problems)]
+    notes += [f"{problem}: {line}" for problem in problems for line in _ignored(problem)]
+    return [f"{note}." for note in notes] + not_kept(heuristics)
 
 
 def not_kept(heuristics: Sequence[DeviceHeuristic]) -> list[str]:

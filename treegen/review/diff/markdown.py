@@ -51,14 +51,12 @@ def headline(diff: Diff) -> Iterator[str]:
     served = [one for one in diff.served if one.differs]
     yield from (f"{_served(one)}." for one in served)
     of = {kind: [module for module in diff.modules if module.kind is kind] for kind in Kind}
-    sentences = []
-    if of[Kind.UNREADABLE]:
-        sentences.append(f"{_names(of[Kind.UNREADABLE])} cannot be read.")
+    sentences = [f"{_names(of[Kind.UNREADABLE])} cannot be read."] if of[Kind.UNREADABLE] else []
     if changed := of[Kind.CHANGED]:
         launch = "launches" if len(changed) == 1 else "launch"
         sentences.append(f"{len(changed)} of {counted(len(diff.modules), 'module')} {launch} differently.")
-    elif of[Kind.ELSEWHERE]:
-        where = f"{_names(of[Kind.ELSEWHERE])} launch{'es' * (len(of[Kind.ELSEWHERE]) == 1)} one elsewhere"
+    elif elsewhere := of[Kind.ELSEWHERE]:
+        where = f"{_names(elsewhere)} launch{'es' * (len(elsewhere) == 1)} one elsewhere"
         sentences.append(f"No measured scenario gets another config; {where}.")
     elif of[Kind.FALLBACK]:
         kernels = ", ".join(module.kernel for module in of[Kind.FALLBACK])
@@ -67,24 +65,21 @@ def headline(diff: Diff) -> Iterator[str]:
         sentences.append(f"Nothing else is launched, in a Config with new fields ({'; '.join(diff.fields)}).")
     elif not diff.gone and not served and not of[Kind.UNREADABLE]:
         sentences.append("All modules launch the same configs.")
-    worse = [module for module in diff.modules if module.regresses and module.lines]
-    if worse:
+    if worse := [module for module in diff.modules if module.regresses and module.lines]:
         worst = max(worse, key=lambda module: module.worst.worst[1].lost if module.worst else 0.0)
         line = worst.worst
         assert line is not None
         others = [module for module in worse if module is not worst]
         more = f", and so do{'es' * (len(others) == 1)} {_names(others)}" if others else ""
         where, price = line.worst
-        sentences.append(
-            f"{worst} regresses: {line.old} -> {line.new}{where}, {price}{_forbidden(line)}{more}."
-        )
+        what = f"{line.old} -> {line.new}{where}, {price}{_forbidden(line)}"
+        sentences.append(f"{worst} regresses: {what}{more}.")
     elif changed:
         timed = "that is timed " if any(m.untimed or m.unknown for m in changed) else ""
         sentences.append(f"Nothing {timed}regresses by more than noise and {percent(diff.threshold, '')}.")
     for module in diff.modules:
         if module.world is not None and module.world.contradicts:
-            config, (cells, ratio) = next(iter(module.world.moved.items()))
-            moved = f"{config} {percent(ratio)} in {counted(cells, 'cell')}"
+            moved = _moved(*next(iter(module.world.moved.items())))
             sentences.append(f"The tables of {module} contradict each other: {moved}, by the same software.")
     if sentences:
         yield " ".join(sentences)
@@ -96,20 +91,15 @@ def _section(module: ModuleChange) -> Iterator[str]:
     if module.note is not None:
         yield text(f"Note: {module.note}")
     if module.unknown:
-        lacks = (
-            f"in {counted(module.unknown, 'scenario')} the table lacks a feature about which a module asks"
-        )
-        yield text(f"Not compared: {lacks}.")
+        where = counted(module.unknown, "scenario")
+        yield text(f"Not compared: in {where} the table lacks a feature about which a module asks.")
     if module.example is not None:
-        shape = " ".join(f"{name}={value}" for name, value in module.example.items())
-        yield text(f"For example at {shape}.")
+        yield text(f"For example at {' '.join(f'{name}={value}' for name, value in module.example.items())}.")
     if module.overall is not None:
-        worst = module.overall.worst
-        of_worst = f"; worst {percent(worst[1])} in {worst[0]}" if worst else ""
-        untimed = (
-            f"; not timed by the table in {counted(module.untimed, 'scenario')}" if module.untimed else ""
-        )
-        yield text(f"The change, by the new table: {module.overall}{of_worst}{untimed}.")
+        worst, untimed = module.overall.worst, counted(module.untimed, "scenario")
+        more = f"; worst {percent(worst[1])} in {worst[0]}" if worst else ""
+        more += f"; not timed by the table in {untimed}" if module.untimed else ""
+        yield text(f"The change, by the new table: {module.overall}{more}.")
     lines = [_line(line) for line in module.lines[:SHOWN]]
     if len(module.lines) > SHOWN:
         lines.append(f"- {counted(len(module.lines) - SHOWN, 'more pair')} of configs: see --format json")
@@ -148,25 +138,27 @@ def _served(one: Served) -> str:
 
 def _world(world: World) -> Iterator[str]:
     cause = "; ".join(world.cause) or "no cause known: run.yaml tells of the same software and GPU"
-    before, now, common = (f"{number:,}" for number in (*world.scenarios, world.common))
-    parts = [f"The table is another one ({cause}): {before} scenarios before, {now} now, {common} common."]
+    before, after, common = (f"{number:,}" for number in (*world.scenarios, world.common))
+    parts = [f"The table is another one ({cause}): {before} scenarios before, {after} now, {common} common."]
     if world.alone is not None and world.alone.ratio:
         parts.append(f"By it, what was launched before takes {world.alone}.")
     if world.launched is not None and world.launched.ratio and world.launched != world.alone:
         parts.append(f"What is launched now takes {world.launched} over what was launched then.")
     if world.moved:
-        few = [f"{c} {percent(r)} in {counted(n, 'cell')}" for c, (n, r) in [*world.moved.items()][:3]]
+        few = [_moved(*one) for one in [*world.moved.items()][:3]]
         parts.append(f"Moved most: {'; '.join(few)}.")
     if world.lost or world.gained:
         parts.append(f"{world.lost:,} cells that had a time are not measured now; {world.gained:,} are new.")
     if world.failing:
         parts.append(f"{world.failing:,} cells fail now.")
     yield text(" ".join(parts))
-    run = [
-        f"- {text(key)}: {code(was)} before, {code(is_now)} now" for key, (was, is_now) in world.run.items()
-    ]
-    if run:
-        yield "\n".join(run)
+    if world.run:
+        run = world.run.items()
+        yield "\n".join(f"- {text(key)}: {code(was)} before, {code(now)} now" for key, (was, now) in run)
+
+
+def _moved(config: str, moved: tuple[int, float]) -> str:
+    return f"{config} {percent(moved[1])} in {counted(moved[0], 'cell')}"
 
 
 def _names(modules: Sequence[ModuleChange]) -> str:
