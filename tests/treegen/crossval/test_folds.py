@@ -14,7 +14,7 @@ from treegen_builders import MEDIUM, NARROW, WIDE, Cell, Row, problem, write_win
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
-from treegen.core.problem import UNIT, Problem
+from treegen.core.problem import UNIT
 from treegen.crossval.folds import (
     Evaluation,
     Fold,
@@ -23,7 +23,7 @@ from treegen.crossval.folds import (
     group_folds,
     groups_of,
     held_out,
-    split_copies,
+    split,
     standard_error,
 )
 from treegen.crossval.parallel import processes
@@ -37,56 +37,35 @@ LINE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
 
 @examples(50)
 @given(st.lists(st.integers(0, 9), min_size=4, max_size=40), st.integers(2, 5))
-def test_each_scenario_is_held_out_once_and_copies_together(numbers: list[int], folds: int) -> None:
-    copy = copies(np.array([[number] for number in numbers]))
-    folds = min(folds, int(copy.max()) + 1)
-    if folds < 2:
-        return
-    found = split_copies(copy, folds)
-    assert len(found) == folds
-    assert sorted(np.concatenate([fold.test for fold in found])) == list(range(len(numbers)))
+def test_each_scenario_is_held_out_once_and_groups_together(numbers: list[int], folds: int) -> None:
+    """As copies of a scenario, or scenarios of a model; few groups one at a time."""
+    found = split(copies(np.array([[number] for number in numbers])), folds)
+    groups = len(set(numbers))
+    assert len(found) == (0 if groups == 1 else min(groups, folds))
     for fold in found:
         assert sorted([*fold.train, *fold.test]) == list(range(len(numbers)))
         assert not {numbers[row] for row in fold.train} & {numbers[row] for row in fold.test}
+    if found:
+        assert sorted(np.concatenate([fold.test for fold in found])) == list(range(len(numbers)))
 
 
-@pytest.fixture
-def of_models(tmp_path: Path) -> Problem:
-    """Six models with a best config each, whose steps are twice as long as those of the model before."""
+def test_folds_of_scenarios_flatter_where_those_of_a_model_are_alike_and_groups_tell(tmp_path: Path) -> None:
+    """Rows remember models by the length of their steps, which says nothing about the next model."""
     shapes = [((64 << model) + step, 8, model) for model in range(6) for step in range(20)]
 
     def times(shape: Row) -> list[Cell]:
         return [10.0 if config == shape[2] * 2 % 3 else 20.0 for config in range(3)]
 
-    return problem(tmp_path, {"constraints": [], "derived": {}}, shapes=shapes, times=times)
-
-
-def test_folds_of_scenarios_flatter_where_those_of_a_model_are_alike_and_groups_tell(
-    of_models: Problem,
-) -> None:
-    """Rows remember models by the length of their steps, which says nothing about the next model."""
-    folds, groups = folds_of(of_models), group_folds(of_models)
-    assert (len(folds), len(groups)) == (5, 6)
-    found = cross_validate(of_models, fit)
+    made = problem(tmp_path, {"constraints": [], "derived": {}}, shapes=shapes, times=times)
+    heads = made.column("heads")
+    assert (len(folds_of(made)), len(group_folds(made))) == (5, 6)
+    assert all(not set(heads[fold.train]) & set(heads[fold.test]) for fold in group_folds(made))
+    assert len(group_folds(made, ["columns"])) == 0  # all alike
+    assert groups_of(made, ["heads"]).tolist() == groups_of(made).tolist()
+    found = cross_validate(made, fit)
     assert found is not None and found.groups is not None
-    seen, unseen = found.folds, found.groups
-    assert seen.quality.slowdown is not None and unseen.quality.slowdown is not None
-    assert seen.quality.slowdown < 1.1 < 1.3 < unseen.quality.slowdown
-
-
-def test_a_fold_of_groups_holds_whole_groups_out(of_models: Problem) -> None:
-    heads = of_models.column("heads")
-    for fold in group_folds(of_models):
-        assert not set(heads[fold.train]) & set(heads[fold.test])
-    assert len(group_folds(of_models, ["columns"])) == 0  # all alike
-    assert groups_of(of_models, ["heads"]).tolist() == groups_of(of_models).tolist()
-
-
-def test_few_groups_are_left_out_one_at_a_time(tmp_path: Path) -> None:
-    shapes = [(rows + 1, 8, heads) for rows in range(6) for heads in (2, 4, 8)]
-    made = problem(tmp_path, {"constraints": []}, shapes=shapes)
-    folds = group_folds(made)
-    assert sorted(np.unique(made.column("heads")[fold.test]).tolist() for fold in folds) == [[2], [4], [8]]
+    seen, unseen = found.folds.quality.slowdown, found.groups.quality.slowdown
+    assert seen is not None and unseen is not None and seen < 1.1 < 1.3 < unseen
 
 
 def _bootstrap(cost: Ints, group: Ints, draws: int) -> float:
@@ -140,23 +119,16 @@ def _evaluated(folder: Path, low: tuple[Cell, Cell], high: tuple[Cell, Cell]) ->
     return found
 
 
-def test_a_planted_threshold_costs_only_its_neighbours(tmp_path: Path) -> None:
-    found = _evaluated(tmp_path, (10.0, 20.0), (20.0, 10.0)).folds.quality
-    # Only scenarios 6 and 7 can be wrong, by a factor of 2.
-    assert 10 / 12 <= found.agreement < 1
-    assert found.slowdown == pytest.approx(2 ** (1 - found.agreement))
-
-
-def test_choices_that_failed_are_counted(tmp_path: Path) -> None:
-    found = _evaluated(tmp_path, (10.0, math.inf), (math.inf, 10.0)).folds.quality
-    assert 0 < found.untimed <= 2 / 12
-    assert found.agreement == pytest.approx(1 - found.untimed)
-    assert found.slowdown == pytest.approx(2**found.untimed)
-
-
-def test_one_config_that_always_wins_is_found_by_both(tmp_path: Path) -> None:
-    found = _evaluated(tmp_path, (10.0, 20.0), (10.0, 20.0))
-    assert (found.folds.quality.slowdown, found.classifier.slowdown, found.folds.error) == (1, 1, 0)
+def test_a_planted_threshold_costs_only_its_neighbours_and_failed_choices_are_counted(tmp_path: Path) -> None:
+    """Only scenarios 6 and 7 can be wrong, by a factor of 2; a choice that failed counts as much."""
+    found = _evaluated(tmp_path / "slow", (10.0, 20.0), (20.0, 10.0)).folds.quality
+    failed = _evaluated(tmp_path / "failed", (10.0, math.inf), (math.inf, 10.0)).folds.quality
+    for one in (found, failed):
+        assert 10 / 12 <= one.agreement < 1
+        assert one.slowdown == pytest.approx(2 ** (1 - one.agreement))
+    assert (found.untimed, failed.untimed) == (0, pytest.approx(1 - failed.agreement))
+    both = _evaluated(tmp_path / "one", (10.0, 20.0), (10.0, 20.0))  # which has one best config
+    assert (both.folds.quality.slowdown, both.classifier.slowdown, both.folds.error) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("shapes", [LINE[:9], [(1, 8, 2)] * 12], ids=["nine scenarios", "copies of one"])
@@ -166,10 +138,9 @@ def test_a_table_that_is_too_small_has_no_figures(tmp_path: Path, shapes: list[R
 
 
 def test_results_of_several_processes_keep_their_order(tmp_path: Path) -> None:
-    made, progress = problem(tmp_path), []
-    with processes(2, lambda *told: progress.append(told)) as parallel_map:
+    made = problem(tmp_path)
+    with processes(2) as parallel_map:
         assert parallel_map("squares", abs, range(-20, 0)) == list(range(20, 0, -1))
         assert parallel_map("fits", fit, [made] * 2) == [fit(made)] * 2
         with pytest.raises(InputError, match=r"^no folder: "):
             parallel_map("refused", read_table, [Path("no folder")])
-    assert progress[:2] == [("squares", 0, 20), ("squares", 1, 20)]
