@@ -100,36 +100,28 @@ def _legend(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
 
 def _notes(heuristics: Sequence[DeviceHeuristic], *, many: bool) -> list[str]:
     problems = [heuristic.problem for heuristic in heuristics]
-    notes, ended = (
-        [f"{one}: {words}" for one in problems if (words := left_out_words(one))],
-        unfinished(problems),
-    )
+    left_out = [f"{problem}: {words}" for problem in problems if (words := left_out_words(problem))]
+    ended = unfinished(problems)
     if many and ended:
         runs = counted(len(ended), "tuning run")
         ended = [f"{runs} ended early; the same command with a larger budget goes on"]
-    notes += [*ended, *untimed_fallbacks(problems)]
-    notes += [f"{problem}: {line}" for problem in problems for line in _ignored(problem)]
+    ignored = [f"{problem}: {line}" for problem in problems for line in _ignored(problem)]
+    notes = [*left_out, *ended, *untimed_fallbacks(problems), *ignored]
     return [f"{note}." for note in notes] + not_kept(heuristics)
 
 
 def not_kept(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     """A line for each previous heuristic that a fresh one replaces."""
-    return [
-        f"{heuristic.problem}: the previous rows are not kept: {heuristic.why_fresh}."
-        for heuristic in heuristics
-        if heuristic.why_fresh is not None
-    ]
+    fresh = (heuristic for heuristic in heuristics if heuristic.why_fresh is not None)
+    return [f"{one.problem}: the previous rows are not kept: {one.why_fresh}." for one in fresh]
 
 
 def untimed_fallbacks(problems: Sequence[Problem]) -> list[str]:
     """A line for each kernel whose fallback no table holds: nobody knows how slow it is."""
     kernels = {problem.kernel.name: problem.kernel for problem in problems}
     measured = {p.kernel.name for p in problems if p.kernel.fallback in p.configs}
-    return [
-        f"{name}: no table holds the fallback {kernel.constant_name(kernel.fallback)}, so nobody timed it"
-        for name, kernel in kernels.items()
-        if name not in measured
-    ]
+    unknown = {n: kernel.constant_name(kernel.fallback) for n, kernel in kernels.items() if n not in measured}
+    return [f"{n}: no table holds the fallback {config}, so nobody timed it" for n, config in unknown.items()]
 
 
 def unfinished(problems: Sequence[Problem]) -> list[str]:
@@ -152,11 +144,10 @@ def _ignored(problem: Problem) -> list[str]:
     if problem.table.kernel in problem.kernel.translations:
         return []
     table = problem.table
-    columns = {
-        name: {row: words.get(value, value) for row, value in enumerate(column.tolist())}
-        for name, column in zip(table.feature_names, table.features.T, strict=True)
-        for words in [table.words.get(name, {})]
-    }
+    columns = {}
+    for name, column in zip(table.feature_names, table.features.T.tolist(), strict=True):
+        words = table.words.get(name, {})
+        columns[name] = {row: words.get(value, value) for row, value in enumerate(column)}
     of_spec = [name for name in columns if name in problem.names]
     ignored = [name for name in columns if name not in of_spec]
     told = needless({name: columns[name] for name in (*of_spec, *ignored)})

@@ -28,7 +28,6 @@ from treegen.review.modules import common_rows, read_tables
 from treegen.review.printing import counted, grid, json_text, left_out_words, plain_console
 from tuning_table import __version__
 
-_WIDTH = 130
 _LABELS = {
     OURS: "treegen",
     SINGLE: "one config everywhere",
@@ -103,13 +102,11 @@ def other_tables(problems: Sequence[Problem], against: Sequence[Path]) -> list[l
         own, of = problem.table, []
         for folder, table in tables.items():
             if len(problems) == 1 or (table.kernel, table.device_name) == (own.kernel, own.device_name):
-                of.append(
-                    replace(build_problem(problem.kernel, problem.device, table), split_on=problem.split_on)
-                )
-                for name in asked(problem):
-                    if name not in of[-1].names:
-                        what = f"does not hold {name}, about which the rows of {own.folder} may ask"
-                        raise InputError(folder, what)
+                other = build_problem(problem.kernel, problem.device, table)
+                if lacks := [name for name in asked(problem) if name not in other.names]:
+                    what = f"does not hold {lacks[0]}, about which the rows of {own.folder} may ask"
+                    raise InputError(folder, what)
+                of.append(replace(other, split_on=problem.split_on))
         found.append(of)
     used = {other.table.folder for of in found for other in of}
     for folder, table in tables.items():
@@ -159,16 +156,14 @@ def _scored(
     for way in trained[0]:
         costs = [found[way][0] for found in trained]
         _, cells, configs = zip(*(found[way] for found in trained[: len(folds)]), strict=True)
-        of_groups = held_out(problem, groups, costs[len(folds) :], number) if groups else None
-        scores.append(
-            {
-                "way": way,
-                "folds": held_out(problem, folds, costs[: len(folds)], copies(problem.features)),
-                "groups": of_groups,
-                "cells": None if None in cells else sum(cells) / len(folds),
-                "configs": sum(configs) / len(folds),
-            }
-        )
+        score = {
+            "way": way,
+            "folds": held_out(problem, folds, costs[: len(folds)], copies(problem.features)),
+            "groups": held_out(problem, groups, costs[len(folds) :], number) if groups else None,
+            "cells": None if None in cells else sum(cells) / len(folds),
+            "configs": sum(configs) / len(folds),
+        }
+        scores.append(score)
     return {
         "kernel": problem.kernel.name,
         "device": problem.device.key,
@@ -192,7 +187,7 @@ def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) ->
         content = {"format": 4, "versions": versions, "folds": folds}
         print(json_text({**content, "tables": tables}), end="")
         return
-    console = plain_console(width=_WIDTH, soft_wrap=True)
+    console = plain_console(width=130, soft_wrap=True)
     for table in tables:
         left_out = f" ({table['left_out']})" if table["left_out"] else ""
         size = f"{table['scenarios']} scenarios{left_out} x {table['configs']} configs"

@@ -51,10 +51,8 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
     same = (problem.features == [values[name] for name in problem.names]).all(axis=1)
     nearest = np.lexsort((~same, distances))[:top].tolist()
     why, asked = [], []
-    for what, name, of in (
-        ("regime", choice.regime, kernel.regimes),
-        ("class", choice.model_class, kernel.classes),
-    ):
+    conditions = (("regime", choice.regime, kernel.regimes), ("class", choice.model_class, kernel.classes))
+    for what, name, of in conditions:
         when = next(condition(one.when) for one in of if one.name == name)
         why.append(f"{what} {name}: {'all' if len(of) == 1 else when}")
     tree = _regime(heuristic, choice).tree
@@ -84,11 +82,8 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         "candidates": tuple(candidates(heuristic, choice, values, problem)),
         "alternatives": alternatives(heuristic, choice, values, problem)[:top],
         "nearest": tuple(
-            {
-                "scenario": problem.scenarios[row],
-                "distance": float(distances[row]),
-                **_neighbour(problem, times[row], choice.config, values, row),
-            }
+            {"scenario": problem.scenarios[row], "distance": float(distances[row])}
+            | _neighbour(problem, times[row], choice.config, values, row)
             for row in nearest
         ),
     }

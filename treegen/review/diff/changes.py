@@ -248,16 +248,13 @@ class _Comparison:
             one, other = (side.configs[side.config[row]] for side in sides)
             place = sides[1].place(after.kernel, after.heuristic, row)
             pairs.setdefault((one, other), {}).setdefault(place, []).append(row)
-        lines = [
-            Line(
-                before.kernel.constant_name(one),
-                after.kernel.constant_name(other),
-                priced(rows := sorted(row for inside in places.values() for row in inside)),
-                {place: priced(inside) for place, inside in places.items()},
-                _forbidden(one, after, problem, rows),
-            )
-            for (one, other), places in pairs.items()
-        ]
+        lines = []
+        for (one, other), places in pairs.items():
+            names = before.kernel.constant_name(one), after.kernel.constant_name(other)
+            rows = sorted(row for inside in places.values() for row in inside)
+            prices = {place: priced(inside) for place, inside in places.items()}
+            lines.append(Line(*names, priced(rows), prices, _forbidden(one, after, problem, rows)))
+        lines.sort(key=lambda line: (not line.regresses, -abs(line.price.lost), line.old, line.new))
         overall = priced(changed) if changed else None
         return ModuleChange(
             after.kernel.name,
@@ -268,11 +265,7 @@ class _Comparison:
             unknown=int(((sides[0].config == UNKNOWN) | (sides[1].config == UNKNOWN)).sum()),
             untimed=0 if overall is None else overall.untimed,
             overall=overall,
-            lines=tuple(
-                sorted(
-                    lines, key=lambda line: (not line.regresses, -abs(line.price.lost), line.old, line.new)
-                )
-            ),
+            lines=tuple(lines),
         )
 
     def served(self) -> Iterator[Served]:
@@ -285,16 +278,14 @@ class _Comparison:
                 if before != now:
                     moved.setdefault((before, now), []).append(words)
             for (before, now), gpus in moved.items():
-                one, other = self.old.modules.get((name, before)), self.new.modules.get((name, now))
-                served, problem = Served(tuple(gpus), name, before, now, True, None), None
-                if isinstance(one, Module) and isinstance(other, Module):
-                    with suppress(InputError):
-                        problem = self.problem(self.new, (name, now)) or self.problem(
-                            self.old, (name, before)
-                        )
-                    if problem is not None:
-                        found = self.priced(one, other, problem)
-                        served = replace(served, differs=found.changed > 0, price=found.overall)
+                keys, problem = ((name, before), (name, now)), None
+                one, other = self.old.modules.get(keys[0]), self.new.modules.get(keys[1])
+                with suppress(InputError):
+                    problem = self.problem(self.new, keys[1]) or self.problem(self.old, keys[0])
+                served = Served(tuple(gpus), name, before, now, True, None)
+                if isinstance(one, Module) and isinstance(other, Module) and problem is not None:
+                    found = self.priced(one, other, problem)
+                    served = replace(served, differs=found.changed > 0, price=found.overall)
                 yield served
 
 

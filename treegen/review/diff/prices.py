@@ -147,18 +147,15 @@ def world_of(
     problems: each table as its own spec reads it. same_spec: whether both specs make the same of a table.
     """
     tables = [problem.table for problem in problems]
-    if np.array_equal(tables[0].times, tables[1].times, equal_nan=True) and (
-        tables[0].provenance == tables[1].provenance
-    ):
+    same_times = np.array_equal(tables[0].times, tables[1].times, equal_nan=True)
+    if same_times and tables[0].provenance == tables[1].provenance:
         return None
     rows = common_rows(*problems)
     own, name = modules[1].kernel.own, modules[1].kernel.constant_name
     columns = [[own(config) for config in problem.configs] for problem in problems]
     shared = [config for config in columns[0] if config in columns[1]]
-    before, now = (
-        problem.times()[common][:, [mine.index(config) for config in shared]]
-        for problem, common, mine in zip(problems, rows, columns, strict=True)
-    )
+    at = [[mine.index(config) for config in shared] for mine in columns]
+    before, now = (problems[side].times()[rows[side]][:, at[side]] for side in (0, 1))
     measured = Cells.WINNERS not in (tables[0].cells, tables[1].cells)
     noise = math.hypot(*(table_noise(table) for table in tables)) / math.sqrt(2) / UNIT
     used = {own(c) for module in modules for c in (*module.heuristic.configs, module.kernel.fallback)}
@@ -175,10 +172,8 @@ def world_of(
     rules = Rules(threshold, noise, Cells.MEASURED)
     ids = np.array(problems[1].scenarios)[rows[1]]
     old = _times(modules[0], problems[0])[rows[0]]
-    alone, total = (
-        price(ids, old, _times(module, problems[1])[rows[1]], rules) if measured else None
-        for module in modules
-    )
+    by_new = (_times(module, problems[1])[rows[1]] for module in modules)
+    alone, total = (price(ids, old, new, rules) if measured else None for new in by_new)
     return World(
         scenarios=(len(tables[0].scenarios), len(tables[1].scenarios)),
         common=len(rows[0]),
