@@ -121,9 +121,7 @@ def evaluate(
     """Held-out figures of our fits and of a classifier; None where `cross_validate` has none.
 
     folds, groups: as of `folds_of` and `group_folds`. fits: to the training scenarios of both, in this order.
-
-    The classifier is scikit-learn's DecisionTreeClassifier, trained on the winners. It may ask about the same
-    features, and has as many leaves as our fit of that fold has cells. It breaks ties at random, so its
+    The classifier has as many leaves as our fit of that fold has cells. It breaks ties at random, so its
     figures are means over seeds.
     """
     if not folds or len(problem.cost) < 2 * FOLDS:

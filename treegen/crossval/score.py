@@ -15,7 +15,6 @@ from treegen.core.launches import UNKNOWN, Launches, as_columns, launches
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
-from treegen.fit.costs import table_noise
 from treegen.fit.decide import ABSENT
 
 Ints = npt.NDArray[np.int64]
@@ -148,11 +147,6 @@ class Score:
     @cached_property
     def quality(self) -> Quality:
         return self.of_rows(np.arange(len(self.cost)))
-
-    @cached_property
-    def noise(self) -> float:
-        """The standard deviation of the log of two configs' times in one scenario; 0 if it is unknown."""
-        return table_noise(self.problem.table) / UNIT
 
     def column_of(self, config: Config) -> int:
         """The column of a config in the problem; ABSENT for one that it lacks."""

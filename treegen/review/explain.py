@@ -38,10 +38,7 @@ constants, and times are microseconds, None where none is known, as in a table o
 
 
 def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanation:
-    """Explain the shape of the given features. Raises InputError where they do not describe one.
-
-    top: how many alternatives and neighbours to find.
-    """
+    """Explain a shape, with `top` alternatives and neighbours. Raises InputError if no shape is like it."""
     problem, heuristic = tuned.problem, tuned.module.heuristic
     kernel, shape = problem.kernel, complete(given, problem)
     values, times = shape.values, problem.times()

@@ -27,10 +27,8 @@ from treegen.write.lock import Lock, read_lock
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
 """The device of the `default` module, which serves GPUs that the spec does not name."""
-
 ModuleKey = tuple[str, str]
 """A kernel's name and a device's key."""
-
 _COMMENT = re.compile(r"^(    Row\(.*\),  # \d+): .*$", re.MULTILINE)
 
 
@@ -46,10 +44,7 @@ class Module:
 
 
 def read_modules(spec: Spec) -> dict[ModuleKey, Module]:
-    """The modules that exist in the spec's output folder.
-
-    Raises InputError for one that no build of this spec wrote.
-    """
+    """The modules in the spec's output folder. Raises InputError for one that no build of this spec wrote."""
     modules = {}
     for key, found in read_committed(spec, spec.output).items():
         if isinstance(found, Module):
@@ -66,10 +61,8 @@ def _path(output: Path, key: ModuleKey) -> Path:
 def read_committed(spec: Spec, output: Path, *, older: bool = False) -> dict[ModuleKey, Module | str]:
     """Every module that a build of the spec writes below `output`, with the rows that the lock there stores.
 
-    They come in the spec's order; each kernel's `default` module is its last. In place of a module that
-    treegen does not print for its rows stands why it cannot be read.
-
-    older: accept what another version of treegen printed, too, if the lock has its SHA-256.
+    In place of a module that treegen does not print for its rows stands why it cannot be read. older: accept
+    what another version of treegen printed, too, if the lock has its SHA-256.
     """
     found: dict[ModuleKey, Module | str] = {}
     lock_in = cache(read_lock)
@@ -159,10 +152,7 @@ def missing_module(spec: Spec, key: ModuleKey) -> InputError:
 
 
 def selected(spec: Spec, kernel: str | None, device: str | None) -> list[tuple[KernelSpec, str]]:
-    """The kernels and devices with a table, of which one may be named, in the spec's order.
-
-    Raises InputError if there is none.
-    """
+    """The kernels and devices with a table, of which one may be named. Raises InputError if there is none."""
     kernels = spec.selected(kernel)
     known = dict.fromkeys(key for of in kernels for key in of.tables)
     of_kernel = f"kernel {kernel}" if kernel else "any kernel"

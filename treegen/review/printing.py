@@ -27,10 +27,7 @@ def condition(when: expr.Call | None) -> str:
 
 
 def left_out_words(problem: Problem) -> str:
-    """How many scenarios have no best config, and why; empty if none is left out.
-
-    Such as `4 of 89 scenarios are left out: constraints forbid the winner in 4`.
-    """
+    """`4 of 89 scenarios are left out: constraints forbid the winner in 4`; empty if none is left out."""
     reasons = {
         "fewer than two configs were tried": problem.uncompared,
         "no config has a time": problem.without_time,
@@ -60,10 +57,7 @@ def percent(ratio: float, sign: str = "+") -> str:
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """The content as indented JSON, dataclasses as objects.
-
-    Floats get six decimals, as a logarithm's last bits differ by library.
-    """
+    """The content as indented JSON. Floats get six decimals, as a logarithm's last bits differ by library."""
 
     def rounded(value: Any) -> Any:
         if isinstance(value, float):

@@ -23,6 +23,7 @@ from treegen.crossval.folds import Evaluation, cross_validate
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import single_best
 from treegen.crossval.score import Quality, Score, costs_of, quality
+from treegen.fit.costs import table_noise
 from treegen.fit.decide import ABSENT
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
@@ -152,7 +153,8 @@ def _sentence(score: Score) -> str:
     problem = score.problem
     cells, timed = problem.cost.size, int(np.isfinite(problem.times()).sum())
     left_out = f" ({words})" if (words := left_out_words(problem)) else ""
-    noise = f" Two configs' times differ by {score.noise:.1%} by noise alone." if score.noise else ""
+    spread = table_noise(problem.table) / UNIT
+    noise = f" Two configs' times differ by {spread:.1%} by noise alone." if spread else ""
     return (
         f"The table was measured on {problem.table.device_name}: {len(problem.cost):,} scenarios{left_out} "
         f"by {len(problem.configs):,} configs; {timed / cells:.1%} of the cells hold a time.{noise}"

@@ -151,9 +151,7 @@ class Checks:
     def modules(self) -> CheckReport:
         """Find modules that were edited or belong to no table, and questions that no tree may ask.
 
-        Each module's text was compared with what treegen prints as it was read. So it launches what its rows
-        say, asks for every constraint, and reads no feature about which spec and trees do not ask. `fresh`
-        compares the other files.
+        Each module's text was compared with what treegen prints as it was read.
         """
         modules = [one for one in self.committed if isinstance(one, Module)]
         rows = sum(len(regime.rows) for module in modules for regime in module.heuristic.regimes)

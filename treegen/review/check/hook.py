@@ -80,10 +80,7 @@ class MissingHook(Exception):
 
 
 def checked(kind: Any, value: Any) -> Any:
-    """What a hook gives, copied into the type that the protocol states for it, such as `CompileOutcome`.
-
-    Raises TypeError or AttributeError if it does not follow the protocol.
-    """
+    """What a hook gives, as the type that the protocol states. Raises TypeError or AttributeError."""
     origin, of = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)

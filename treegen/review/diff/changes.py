@@ -337,40 +337,40 @@ def other_config(kernel: KernelSpec, old: Launches, new: Launches) -> npt.NDArra
 def difference(old: Module, new: Module, problem: Problem) -> Shape | None:
     """A shape for which two modules launch other configs; None if none was found.
 
-    problem: its scenarios are where the search begins. Of the shapes found, one that the spec's invariants
-    allow comes first.
+    Rows and conditions that are equal launch the same for every integer. All else is asked at random shapes
+    and along each feature's axis, from some scenarios of the problem, on both sides of each place where a
+    module's choice changes. Of the shapes found, one that the spec's invariants allow comes first.
     """
     features = list(dict.fromkeys([*new.kernel.features, *old.kernel.features]))
-    count = len(problem.scenarios)
-    known = {
-        name: problem.column(name).tolist() if name in problem.names else [1] * count for name in features
-    }
-    draw, most = random.Random(0), {name: max(1, *column) for name, column in known.items()}
+    count, draw = len(problem.scenarios), random.Random(0)
+    known, drawn = {}, {}
+    for name in features:
+        known[name] = problem.column(name).tolist() if name in problem.names else [1] * count
+        most = math.log2(2 * max(1, *known[name]))
+        drawn[name] = [int(2 ** draw.uniform(0, most)) for _ in range(_RANDOM)]
     found: list[Shape] = []
 
     def choices(shapes: Columns) -> Ints:
         """[shapes, 2] both modules' choices; shapes where they differ are noted."""
-        sides = [_asked(module, shapes) for module in (old, new)]
+        size = len(shapes[features[0]])
+        sides = [launches(m.kernel, m.device.limits, m.heuristic, shapes, size) for m in (old, new)]
         for place in np.flatnonzero(other_config(new.kernel, *sides))[:_KEPT]:
             found.append({name: int(column[place]) for name, column in shapes.items()})
         return np.stack([side.config for side in sides], axis=1)
 
-    drawn = {
-        name: [int(2 ** draw.uniform(0, math.log2(2 * greatest))) for _ in range(_RANDOM)]
-        for name, greatest in most.items()
-    }
+    def is_impossible(shape: Shape) -> bool:
+        derived = new.kernel.with_derived({**new.device.limits, **shape})
+        return broken_invariant(new.kernel, new.device, derived) is not None
+
     choices(as_columns(drawn))
     places = sorted({number * (count - 1) // (_BASES - 1) for number in range(_BASES)})
-    bases = [{name: column[place] for name, column in known.items()} for place in places]
-    bases += [{name: column[place] for name, column in drawn.items()} for place in range(_BASES // 2)]
+    starts = {n: [known[n][place] for place in places] + drawn[n][: _BASES // 2] for n in features}
+    bases = as_columns(starts)
     near = {number + step for module in (old, new) for number in numbers(module) for step in (-1, 0, 1)}
     rungs = np.array(sorted(_RUNGS | near), dtype=object)
     for axis in features:
-        walks = {
-            name: np.repeat(as_columns({name: [b[name] for b in bases]})[name], len(rungs))
-            for name in features
-        }
-        walks[axis] = np.tile(rungs, len(bases))
+        walks = {name: np.repeat(column, len(rungs)) for name, column in bases.items()}
+        walks[axis] = np.tile(rungs, len(bases[axis]))
         chosen = choices(walks)
         changes = (chosen[1:] != chosen[:-1]).any(axis=1)
         changes[len(rungs) - 1 :: len(rungs)] = False  # where another walk begins
@@ -381,14 +381,4 @@ def difference(old: Module, new: Module, problem: Problem) -> Shape | None:
             at = choices({**{name: column[ends] for name, column in walks.items()}, axis: middle})
             same = (at == start).all(axis=1)
             low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return min(found, key=lambda shape: _impossible(new, shape), default=None)
-
-
-def _asked(module: Module, columns: Columns) -> Launches:
-    count = len(next(iter(columns.values())))
-    return launches(module.kernel, module.device.limits, module.heuristic, columns, count)
-
-
-def _impossible(module: Module, shape: Shape) -> bool:
-    known = module.kernel.with_derived({**module.device.limits, **shape})
-    return broken_invariant(module.kernel, module.device, known) is not None
+    return min(found, key=is_impossible, default=None)

@@ -166,10 +166,7 @@ def _names(modules: Sequence[ModuleChange]) -> str:
 
 
 def text(plain: str) -> str:
-    """Escape text so that nothing in it is markup, a mention, a reference or a link.
-
-    It must not begin a line.
-    """
+    """Escape text within a line so that nothing in it is markup, a mention, a reference or a link."""
     return _MARKUP.sub(_escaped, one_line(plain))
 
 

@@ -13,11 +13,8 @@ from treegen.review.printing import condition, counted
 
 
 def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
-    """What breaks programs that call a kernel's functions, or read its `Config` and `VALUES`.
-
-    All functions but choose() take arguments by place.
-    """
-    functions = [
+    """What breaks programs that call a kernel's functions, or read its `Config` and `VALUES`."""
+    functions = [  # all but choose() take arguments by place
         ("choose()", old.features, new.features),
         ("for_model()", old.constants, new.constants),
         ("the function of a step", old.steps, new.steps),
