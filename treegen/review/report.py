@@ -100,6 +100,14 @@ def section(problem: Problem, module: Module, unseen: Evaluation | None) -> Sect
         what = {"config": config, "differs": config != of.config, "spare": spare}
         return {**what, "quality": found, "heat": _heat(found)}
 
+    regimes = []
+    for number, regime in enumerate(heuristic.regimes):
+        kinds = range(len(kernel.classes))
+        cells = [[cell(number, place, kind) for kind in kinds] for place in range(len(regime.rows))]
+        printed = re.search(rf"^def {regime.name}_row\(.*?(?=\n\n\n)", module.text, re.MULTILINE | re.DOTALL)
+        function = printed[0] if printed else "row 0 for all steps"
+        named = {"name": regime.name, "when": whens[regime.name], "function": function}
+        regimes.append({**named, "rows": [*zip(regime.rows, cells, strict=True)]})
     return {
         "kernel": kernel,
         "device": problem.device.key,
@@ -108,26 +116,9 @@ def section(problem: Problem, module: Module, unseen: Evaluation | None) -> Sect
         "configs": len(heuristic.configs),
         "ways": ways,
         "held_out": unseen,
-        "regimes": [
-            {
-                "name": regime.name,
-                "when": whens[regime.name],
-                "function": _function(module, regime.name),
-                "rows": [
-                    (row, [cell(number, place, kind) for kind in range(len(kernel.classes))])
-                    for place, row in enumerate(regime.rows)
-                ],
-            }
-            for number, regime in enumerate(heuristic.regimes)
-        ],
+        "regimes": regimes,
         "slowest": list(_slowest(score, module)),
     }
-
-
-def _function(module: Module, regime: str) -> str:
-    """The module's function that finds a regime's row."""
-    found = re.search(rf"^def {regime}_row\(.*?(?=\n\n\n)", module.text, re.MULTILINE | re.DOTALL)
-    return found[0] if found else "row 0 for all steps"
 
 
 def _heat(found: Quality | None) -> float:

@@ -6,7 +6,7 @@ import contextlib
 import operator
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,6 +52,7 @@ _ANY = 1 << 31  # a size that can reach this counts as unbounded
 _STEPS = (1 << 62, *(1 << exponent for exponent in reversed(range(16))))
 
 Sizes = tuple[int, ...]
+Found = tuple[str, Iterable[str]]  # what was looked at, and problems
 
 
 @dataclass
@@ -176,10 +177,10 @@ class Checks:
         return report
 
     def code(self) -> CheckReport:
-        def check(kernel: KernelSpec, hook: HookProcess, code: HookDescription, report: CheckReport) -> str:
-            report.problems += code_problems(kernel, code, self.spec.devices.values())
+        def check(kernel: KernelSpec, hook: HookProcess, code: HookDescription) -> Found:
             parts = {"feature": kernel.features, "variant": kernel.variants, "parameter": kernel.parameters}
-            return ", ".join(counted(len(names), noun) for noun, names in parts.items())
+            seen = ", ".join(counted(len(names), noun) for noun, names in parts.items())
+            return seen, code_problems(kernel, code, self.spec.devices.values())
 
         return self._by_hooks(check)
 
@@ -202,23 +203,21 @@ class Checks:
         if len(modules) < len(self.committed):
             return CheckReport(not_run=["a module cannot be read"])
 
-        def check(kernel: KernelSpec, hook: HookProcess, code: HookDescription, report: CheckReport) -> str:
+        def check(kernel: KernelSpec, hook: HookProcess, code: HookDescription) -> Found:
             own = [one for one in modules if one.kernel is kernel]
-            seen, problems = compile_problems(self.spec, kernel, own, code, hook.compile, self.jobs)
-            report.problems += problems
-            return seen
+            return compile_problems(self.spec, kernel, own, code, hook.compile, self.jobs)
 
         return self._by_hooks(check)
 
-    def _by_hooks(
-        self, check: Callable[[KernelSpec, HookProcess, HookDescription, CheckReport], str]
-    ) -> CheckReport:
-        """Check every kernel through the hook that the spec names for it; `check` says what it looked at."""
+    def _by_hooks(self, check: Callable[[KernelSpec, HookProcess, HookDescription], Found]) -> CheckReport:
+        """Check every kernel through the hook that the spec names for it."""
         report, seen = CheckReport(), []
         for name, hook in self.hooks.items():
             kernel = self.spec.kernels[name]
             try:
-                seen.append(f"{name}: {check(kernel, hook, hook.describe(), report)}")
+                what, problems = check(kernel, hook, hook.describe())
+                report.problems += problems
+                seen.append(f"{name}: {what}")
             except MissingHook as error:
                 report.not_run.append(str(error))
             except HookFailure as error:
@@ -308,8 +307,8 @@ def compile_problems(
     code: HookDescription,
     compile_cases: Callable[[Sequence[CompileCase], int], Sequence[CompileOutcome]],
     jobs: int,
-) -> tuple[str, list[str]]:
-    """Compile what a kernel's modules launch, each case once; returns what was compiled, and the problems."""
+) -> Found:
+    """Compile what a kernel's modules launch, each case once, in up to `jobs` processes."""
     tasks: list[CompileTask] = []
     cases: list[CompileCase] = []
     for task in (task for module in modules for task in compile_tasks(spec, module, code)):
@@ -321,8 +320,7 @@ def compile_problems(
     targets = ", ".join(sorted({case.target for case in cases})) or "no target"
     spills = max((needs.spills or 0 for one in outcomes for needs in one.kernels.values()), default=0)
     seen = f"{counted(len(cases), 'compilation')} for {launched} on {targets}"
-    found = ((task, outcomes[cases.index(task.case)]) for task in tasks)
-    problems = [problem for task, outcome in found for problem in _problems(kernel, task, outcome)]
+    problems = [one for task in tasks for one in _problems(kernel, task, outcomes[cases.index(task.case)])]
     return f"{seen}; at most {counted(spills, 'spilled register')}", problems
 
 

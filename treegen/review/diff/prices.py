@@ -94,7 +94,7 @@ def price(ids: npt.NDArray[np.str_], old: Floats, new: Floats, rules: Rules) -> 
     untimed = int((np.isnan(old) | np.isnan(new)).sum())
     ratio, worst, won, error, verdict = None, None, None, 0.0, Verdict.UNTIMED
     if rules.cells is Cells.WINNERS:
-        won = int(np.isfinite(old).sum()), int(np.isfinite(new).sum())
+        won, untimed = (int(np.isfinite(old).sum()), int(np.isfinite(new).sum())), 0
         verdict = _of_winners(np.isfinite(old), np.isfinite(new))
     elif both.any():
         steps = np.log(new[both] / old[both])
@@ -110,7 +110,6 @@ def price(ids: npt.NDArray[np.str_], old: Floats, new: Floats, rules: Rules) -> 
             verdict = Verdict.SLOWER if ratio > rules.threshold else Verdict.TOLERATED
     if failing:
         verdict = Verdict.SLOWER
-    untimed = 0 if won else untimed
     return Price(len(ids), int(both.sum()), untimed, failing, ratio, error, worst, won, verdict)
 
 
