@@ -14,17 +14,14 @@ from treegen.cli.parsers import FINE, FOUND
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookFailure, HookProcess, KernelNeeds
 
 HOOK = """
-import sys
-
-class Needs:
-    registers, spills = 40, None
-    def __init__(self, case):
-        self.shared_memory = case.parameters["block"] * (case.largest["columns"] or 512)
+from types import SimpleNamespace
 
 class Outcome:
     error = None
     def __init__(self, case):
-        self.kernels = {"scale": Needs(case)}
+        shared_memory = case.parameters["block"] * (case.largest["columns"] or 512)
+        needs = SimpleNamespace(shared_memory=shared_memory, registers=40, spills=None)
+        self.kernels = {"scale": needs}
 
 class Hook:
     features = ["rows", "columns", "heads"]
@@ -45,15 +42,14 @@ Check = Callable[..., list[str]]
 @pytest.fixture
 def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
     """A function that installs a hook called `scale_hook` with this code, for this test alone."""
-    installed = tmp_path / "installed"
-    (installed / "scale_code-1.dist-info").mkdir(parents=True)
-    (installed / "scale_code-1.dist-info/METADATA").write_text("Name: scale-code\nVersion: 1\n")
+    about = tmp_path / "installed/scale_code-1.dist-info"
 
     def install(code: str) -> None:
-        (installed / "scale_code.py").write_text(textwrap.dedent(code))
-        entry = "[treegen.hooks]\nscale_hook = scale_code:HOOK\n"
-        (installed / "scale_code-1.dist-info/entry_points.txt").write_text(entry)
-        monkeypatch.syspath_prepend(str(installed))
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text("Name: scale-code\nVersion: 1\n")
+        (about / "entry_points.txt").write_text("[treegen.hooks]\nscale_hook = scale_code:HOOK\n")
+        (about.parent / "scale_code.py").write_text(code)
+        monkeypatch.syspath_prepend(str(about.parent))
 
     return install
 
@@ -84,7 +80,7 @@ def check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Check:
 
 def changed(code: str) -> str:
     """HOOK with more lines in its class."""
-    return HOOK.replace("HOOK = Hook()", textwrap.indent(textwrap.dedent(code), "    ") + "\nHOOK = Hook()")
+    return HOOK.replace("HOOK = Hook()", textwrap.indent(code, "    ") + "\nHOOK = Hook()")
 
 
 def test_a_hook_describes_itself_and_compiles(offer: Offer) -> None:

@@ -19,6 +19,7 @@ from treegen_builders import (
     problem,
     spec,
     write_project,
+    write_spec,
     write_table,
     write_winners,
 )
@@ -158,35 +159,28 @@ def test_a_table_scores_the_rows_of_its_own_gpu_or_a_single_one(
     assert str(foreign) in refusal(tmp_path, "eval", "--spec", two_devices, "--against", foreign)
 
 
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        (["--kernel", "gemm"], "gemm"),
-        (["--device", "b200"], "b200"),
-        (["--kernel", "scale", "--device", "x\n"], "x\\n"),
-        (["--folds", "1"], "--folds 1"),
-        (["--hold-out-by", "heads"], "--hold-out-by heads"),  # all have two
-        (["--hold-out-by", "rows,head"], "head"),
-        (["--against", "none"], "none"),
-        (["--against", "lacks_rows"], "rows"),
-        (["--against", "of_gemm"], "gemm"),
-        (["--spec", "none.yaml"], "none.yaml"),
-    ],
-)
-def test_wrong_use_is_one_line(
-    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, options: list[str], names: str
-) -> None:
+def test_wrong_use_is_one_line(tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_project(tmp_path, spec(constraints=[]))
     write_table(tmp_path / "lacks_rows", features=["columns", "heads"], shapes=[(1, 2)])
     write_table(tmp_path / "of_gemm", kernel="gemm")
-    assert names in refusal(tmp_path, "eval", *options)
-
-
-@pytest.mark.parametrize("command", [["eval"], ["report"], ["explain", "scale", "rows=1"]])
-def test_a_spec_without_tables_is_refused(tmp_path: Path, refusal: Refuse, command: list[str]) -> None:
-    path = write_project(tmp_path, spec(tables={}))
-    assert refusal(tmp_path, *command, "--spec", path).startswith(f"{path}: ")
+    write_spec(tmp_path / "empty", spec(tables={}))
+    for options, named in {
+        "--kernel gemm": "gemm",
+        "--device b200": "b200",
+        "--kernel scale --device x\n": "x\\n",
+        "--folds 1": "--folds 1",
+        "--hold-out-by heads": "--hold-out-by heads",  # all have two
+        "--hold-out-by rows,head": "head",
+        "--against none": "none",
+        "--against lacks_rows": "rows",
+        "--against of_gemm": "gemm",
+        "--spec none.yaml": "none.yaml",
+    }.items():
+        assert named in refusal(tmp_path, "eval", *options.split(" "))
+    for command in (["eval"], ["report"], ["explain", "scale", "rows=1"]):
+        path = "empty/treegen.yaml"
+        assert refusal(tmp_path, *command, "--spec", path).startswith(f"{path}: ")
 
 
 def test_all_input_is_read_before_anything_is_fitted(

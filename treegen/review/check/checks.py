@@ -131,15 +131,14 @@ class Checks:
                 report.problems.append(str(error))
                 usable = usable and folder not in folders
         found: list[Problem] = []
-        for kernel in self.spec.kernels.values():
-            for device, folder in kernel.tables.items():
-                try:
-                    if folder in tables:
-                        found.append(spec_problem(kernel, self.spec.devices[device], tables[folder]))
-                        refuse_failing(found[-1])
-                except InputError as error:
-                    report.problems.append(f"for {kernel.name} on {device}: {error}")
-                    usable = False
+        users = ((kernel, *of) for kernel in self.spec.kernels.values() for of in kernel.tables.items())
+        for kernel, device, folder in (user for user in users if user[2] in tables):
+            try:
+                found.append(spec_problem(kernel, self.spec.devices[device], tables[folder]))
+                refuse_failing(found[-1])
+            except InputError as error:
+                report.problems.append(f"for {kernel.name} on {device}: {error}")
+                usable = False
         scenarios = counted(sum(len(table.scenarios) for table in tables.values()), "scenario")
         report.seen = f"{counted(len(folders), 'table')} of the spec, {len(beside)} beside them, {scenarios}"
         report.notes = [f"{one}: {words}" for one in found if (words := left_out_words(one))]
@@ -268,27 +267,24 @@ def code_problems(
 
 
 def _differences(kernel: KernelSpec, code: HookDescription) -> Iterator[str]:
-    for feature in kernel.features:
-        if feature not in code.features:
-            yield f"the code does not pass the feature {feature} to choose()"
-    for feature in sorted(code.features.difference(kernel.features)):
-        yield f"the code passes {feature} to choose(), which is no feature of the spec"
-    for variant in kernel.variants:
-        if variant not in code.variants:
-            yield f"the code has no variant {variant}; it has {', '.join(sorted(code.variants))}"
-    for parameter, declared in kernel.parameters.items():
-        if parameter not in code.parameters:
-            yield f"the code has no launch parameter {parameter}; it has {', '.join(code.parameters)}"
-        elif declared.default is not None and declared.default != code.parameters[parameter]:
-            default = code.parameters[parameter]
+    for name in (name for name in kernel.features if name not in code.features):
+        yield f"the code does not pass the feature {name} to choose()"
+    for name in sorted(code.features.difference(kernel.features)):
+        yield f"the code passes {name} to choose(), which is no feature of the spec"
+    for name in (name for name in kernel.variants if name not in code.variants):
+        yield f"the code has no variant {name}; it has {', '.join(sorted(code.variants))}"
+    for name, declared in kernel.parameters.items():
+        default = code.parameters.get(name)
+        if name not in code.parameters:
+            yield f"the code has no launch parameter {name}; it has {', '.join(code.parameters)}"
+        elif declared.default not in (None, default):
             theirs = "must be given" if default is None else default
-            yield f"{parameter} is {declared.default} by default, but {theirs} in the code"
-    for parameter, default in code.parameters.items():
-        if default is None and parameter not in kernel.parameters:
-            yield f"the code requires {parameter}, which is no parameter of the spec"
-    for name in code.sizes:
-        if name not in kernel.features and name not in kernel.derived:
-            yield f"the code is compiled for {name}, which is no feature of the spec"
+            yield f"{name} is {declared.default} by default, but {theirs} in the code"
+    for name, default in code.parameters.items():
+        if default is None and name not in kernel.parameters:
+            yield f"the code requires {name}, which is no parameter of the spec"
+    for name in (name for name in code.sizes if name not in kernel.features and name not in kernel.derived):
+        yield f"the code is compiled for {name}, which is no feature of the spec"
 
 
 class CompileTask(NamedTuple):

@@ -108,12 +108,6 @@ class ModuleChange:
     def regresses(self) -> bool:
         return self.kind is Kind.UNREADABLE or any(line.regresses for line in self.lines)
 
-    @property
-    def worst(self) -> Line | None:
-        """The line that costs most of those that regress."""
-        regressing = [line for line in self.lines if line.regresses]
-        return max(regressing, key=lambda line: line.worst[1].lost, default=None)
-
 
 @dataclass(frozen=True)
 class Diff:

@@ -65,11 +65,9 @@ def headline(diff: Diff) -> Iterator[str]:
         sentences.append(f"Nothing else is launched, in a Config with new fields ({'; '.join(diff.fields)}).")
     elif not diff.gone and not served and not of[Kind.UNREADABLE]:
         sentences.append("All modules launch the same configs.")
-    if worse := [module for module in diff.modules if module.regresses and module.lines]:
-        worst = max(worse, key=lambda module: module.worst.worst[1].lost if module.worst else 0.0)
-        line = worst.worst
-        assert line is not None
-        others = [module for module in worse if module is not worst]
+    if worse := [(module, line) for module in diff.modules for line in module.lines if line.regresses]:
+        worst, line = max(worse, key=lambda pair: pair[1].worst[1].lost)
+        others = [m for m in diff.modules if m.lines and m.regresses and m is not worst]
         more = f", and so do{'es' * (len(others) == 1)} {_names(others)}" if others else ""
         where, price = line.worst
         what = f"{line.old} -> {line.new}{where}, {price}{_forbidden(line)}"
