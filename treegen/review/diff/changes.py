@@ -23,7 +23,7 @@ from treegen.crossval.score import Ints, launched, times_of
 from treegen.fit.costs import table_noise
 from treegen.read.problem import build_problem, read_table, refuse_other_gpu
 from treegen.review.diff.prices import Price, Rules, World, price, world_of
-from treegen.review.diff.snapshots import Snapshot
+from treegen.review.diff.snapshots import Snapshot, naming
 from treegen.review.diff.specs import row_changes, signature_changes, spec_changes, with_parameters_of
 from treegen.review.modules import Module, ModuleKey, numbers, plain
 from treegen.write.lock import digests
@@ -213,7 +213,7 @@ class _Comparison:
         kernel, device = snapshot.spec.kernels.get(key[0]), snapshot.spec.devices.get(key[1])
         if kernel is None or device is None or key[1] not in kernel.tables:
             return None
-        with snapshot.naming():
+        with naming(snapshot.label, snapshot.temporary):
             table = self.read(kernel.tables[key[1]])
             refuse_other_gpu(kernel, device, table)
             return build_problem(replace(kernel, constraints=()), device, table)

@@ -34,16 +34,6 @@ class Snapshot:
     modules: Mapping[ModuleKey, Module | str]  # of the spec's kernels and devices, or why one cannot be read
     temporary: Path | None = None  # the folder that holds a git revision
 
-    @contextmanager
-    def naming(self) -> Iterator[None]:
-        """Let errors name the revision instead of its temporary folder."""
-        try:
-            yield
-        except InputError as error:
-            if self.temporary is None:
-                raise
-            raise InputErrors(_named(str(error), self.label, self.temporary)) from None
-
 
 def read_snapshot(name: str | None, spec: Path | None, stack: ExitStack, *, older: bool = False) -> Snapshot:
     """Read a folder if `name` is one, else a git revision; None is the project here. Raises InputError.
@@ -66,13 +56,22 @@ def read_snapshot(name: str | None, spec: Path | None, stack: ExitStack, *, olde
         raise InputError(path, "is a file; compare folders or revisions")
     place = find_spec(spec) if spec is None or try_path(spec, Path.exists) else spec
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="treegen-"))).resolve()
-    try:
+    with naming(name, folder):
         described = lay_out(name, place, folder)
         found = _read_folder(name, described, described.output, older)
-    except InputError as error:
-        raise InputErrors(_named(str(error), name, folder)) from None
     modules = {key: _named(m, name, folder) if isinstance(m, str) else m for key, m in found.modules.items()}
     return replace(found, modules=modules, temporary=folder)
+
+
+@contextmanager
+def naming(name: str, temporary: Path | None) -> Iterator[None]:
+    """Let errors name the revision instead of its temporary folder."""
+    try:
+        yield
+    except InputError as error:
+        if temporary is None:
+            raise
+        raise InputErrors(_named(str(error), name, temporary)) from None
 
 
 def _named(message: str, name: str, temporary: Path) -> str:
@@ -81,7 +80,7 @@ def _named(message: str, name: str, temporary: Path) -> str:
 
 def _read_folder(name: str, spec: Spec, output: Path, older: bool) -> Snapshot:
     if not try_path(output, Path.is_dir):
-        raise InputError(output, "no such output folder, as `treegen build` writes it")
+        raise InputError(output, "no such output folder; `treegen build` writes one")
     folders = (output, *map(output.joinpath, spec.kernels))
     paths = [path for folder in folders for path in sorted(folder.glob("*.py"))]
     texts = {path.relative_to(output).as_posix(): read_text(path) for path in paths if path.is_file()}
