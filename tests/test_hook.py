@@ -21,7 +21,7 @@ from attn_kernels.offline.sources import CompileShape
 from attn_kernels.planning import plan
 from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
-from treegen.review.check.checks import check_code
+from treegen.review.check.checks import code_problems
 from treegen.review.check.hook import GROUP, CompileCase, CompileOutcome, HookDescription, checked
 
 REPOSITORY = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
     assert described.parameters["block_m"] is None
     assert described.parameters["tma"] == 0
     assert described.refused
-    assert check_code(kernel, described, SPEC.devices.values()).problems == ()
+    assert not [*code_problems(kernel, described, SPEC.devices.values())]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(
     assert text.count(limit) == 1
     (tmp_path / "treegen.yaml").write_text(text.replace(limit, wrong))
     kernel = read_spec(tmp_path / "treegen.yaml").kernels[(KERNEL if hook is HOOK else MIXED).name]
-    problems = check_code(kernel, checked(HookDescription, hook), [SPEC.devices["nvidia_h200"]]).problems
+    problems = [*code_problems(kernel, checked(HookDescription, hook), [SPEC.devices["nvidia_h200"]])]
     assert problems
     assert all("refuses" in problem for problem in problems)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from functools import partial
 from operator import call
 from pathlib import Path
+from typing import NamedTuple
 
 from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
-from treegen.crossval.built import Build, DeviceHeuristic
-from treegen.crossval.folds import evaluate, folds_of, group_folds
-from treegen.crossval.parallel import ParallelMap, ReportProgress, no_report, processes
+from treegen.crossval.folds import DeviceHeuristic, evaluate, folds_of, group_folds
+from treegen.crossval.parallel import ParallelMap, processes
 from treegen.crossval.score import Score, with_comments
 from treegen.emit.package import emit_package
 from treegen.fit.fit import Origin, refit
@@ -26,6 +26,13 @@ from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read
 SCENARIOS_A_PROCESS = 500  # fewer are fitted in the time that a process takes to start
 
 
+class Build(NamedTuple):
+    """Everything that a build writes."""
+
+    heuristics: tuple[DeviceHeuristic, ...]
+    files: dict[str, str]  # texts by their path below the output folder
+
+
 def build(
     spec: Spec,
     previous: Path | None = None,
@@ -33,7 +40,6 @@ def build(
     fresh: bool = False,
     expect_jump: bool = False,
     jobs: int = 1,
-    report: ReportProgress = no_report,
 ) -> Build:
     """Compile every table that the spec names. Raises InputError.
 
@@ -43,7 +49,6 @@ def build(
         fresh: fit everything anew; otherwise what was fitted before stays unless fresh fits are better
         expect_jump: accept times that all changed by 10x or more since the earlier build
         jobs: processes that fit at most; small tables get one
-        report: called with the progress
     """
     problems = read_problems(spec)  # all input is checked before the first fit
     lock = read_lock(previous) if previous else Lock()
@@ -51,7 +56,7 @@ def build(
         for problem in problems:
             _refuse_jump(problem, lock)
     worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
-    with processes(max(1, min(jobs, worth)), report) as parallel_map:
+    with processes(max(1, min(jobs, worth))) as parallel_map:
         heuristics = tuple(
             compile_heuristic(problem, lock, parallel_map, fresh=fresh) for problem in problems
         )

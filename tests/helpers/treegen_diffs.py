@@ -66,13 +66,13 @@ _IDENTITY = {
 }
 
 
-def write_modules(spec_path: Path, trees: Mapping[tuple[str, str], Tree]) -> None:
+def write_modules(spec_path: Path, trees: Mapping[tuple[str, str], Tree | Heuristic]) -> None:
     """Write the output folder as a build that fitted these would."""
     spec = read_spec(spec_path)
     rows = {name: {FALLBACK_DEVICE: stored(Heuristic(()), kernel)} for name, kernel in spec.kernels.items()}
     modules = []
     for (name, key), tree in trees.items():
-        kernel, found = spec.kernels[name], heuristic(tree)
+        kernel, found = spec.kernels[name], tree if isinstance(tree, Heuristic) else heuristic(tree)
         modules.append((kernel, spec.devices[key], found))
         rows[name][key] = stored(found, kernel)
     files = {**emit_package(spec, modules), LOCK: json.dumps({"rows": rows})}

@@ -22,25 +22,14 @@ CHECKS = {
 def add_build(commands: Commands) -> None:
     parser = commands.add_parser("build", help="compile every table of the spec into Python modules")
     add_spec(parser)
-    parser.add_argument(
-        "--output",
-        type=path_of,
-        metavar="DIR",
-        help="the folder to write (default: the spec's output folder)",
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 if the output folder is stale"
-    )
-    parser.add_argument(
-        "--fresh",
-        action="store_true",
-        help="fit everything anew, without the previous rows in the output folder",
-    )
-    parser.add_argument(
-        "--expect-jump",
-        action="store_true",
-        help="accept times that all changed by 10x or more since the last build",
-    )
+    folder = "the folder to write (default: the spec's output folder)"
+    parser.add_argument("--output", type=path_of, metavar="DIR", help=folder)
+    for name, what in {
+        "check": "write nothing; exit 1 if the output folder is stale",
+        "fresh": "fit everything anew, without the previous rows in the output folder",
+        "expect-jump": "accept times that all changed by 10x or more since the last build",
+    }.items():
+        parser.add_argument(f"--{name}", action="store_true", help=what)
     add_jobs(parser, "that fit", "; small tables get one")
     parser.set_defaults(run=run_build)
 
@@ -49,22 +38,14 @@ def run_build(options: argparse.Namespace) -> int:
     from treegen.build import build
     from treegen.read.spec import find_spec, read_spec
     from treegen.review.build_summary import not_kept, show_heuristics
-    from treegen.review.printing import progress
     from treegen.write.output_folder import differences, foreign_files, publish
 
     spec = read_spec(find_spec(options.spec))
     output = short(spec.output) if options.output is None else options.output
     if (problem := problem_with_output(output)) is not None:
         raise InputError(f"--output {str(output)!r}", problem)
-    with progress() as report:
-        built = build(
-            spec,
-            output,
-            fresh=options.fresh,
-            expect_jump=options.expect_jump,
-            jobs=options.jobs or os.cpu_count() or 1,
-            report=report,
-        )
+    jobs = options.jobs or os.cpu_count() or 1
+    built = build(spec, output, fresh=options.fresh, expect_jump=options.expect_jump, jobs=jobs)
     if options.check:
         changes = list(differences(output, built.files))
         for line in [*changes, *(not_kept(built.heuristics) if changes else [])]:
@@ -83,38 +64,28 @@ def run_build(options: argparse.Namespace) -> int:
 
 
 def add_check(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "check",
-        help="check tables, modules, constraints and kernel code, as CI does",
-        description="Checks: " + "; ".join(f"{name}: {what}" for name, what in CHECKS.items()) + ".",
-    )
+    what = "check tables, modules, constraints and kernel code, as CI does"
+    about = "Checks: " + "; ".join(f"{name}: {what}" for name, what in CHECKS.items()) + "."
+    parser = commands.add_parser("check", help=what, description=about)
     add_spec(parser)
     add_jobs(parser, "that compile and fit")
-    parser.add_argument(
-        "--skip",
-        action="append",
-        default=[],
-        choices=CHECKS,
-        metavar="NAME",
-        help="a check to leave out; may be repeated (default: none)",
-    )
-    parser.add_argument(
-        "--strict", action="store_true", help="exit 1 also if a check cannot run, such as without torch"
-    )
+    skipped = "a check to leave out; may be repeated (default: none)"
+    parser.add_argument("--skip", action="append", default=[], choices=CHECKS, metavar="NAME", help=skipped)
+    strict = "exit 1 also if a check cannot run, such as without torch"
+    parser.add_argument("--strict", action="store_true", help=strict)
     parser.set_defaults(run=run_check)
 
 
 def run_check(options: argparse.Namespace) -> int:
     from treegen.read.spec import find_spec, read_spec
-    from treegen.review.check.checks import run_checks
-    from treegen.review.check.report import lines, verdict
+    from treegen.review.check.checks import run_checks, verdict
 
     spec = read_spec(find_spec(options.spec))
     names = [name for name in CHECKS if name not in options.skip]
     reports = {}
     for name, report, seconds in run_checks(spec, names, options.jobs or os.cpu_count() or 1):
         reports[name] = report
-        print(*lines(name, report), sep="\n", flush=True)
+        print(*report.lines(name), sep="\n", flush=True)
         print(f"{name}: {seconds:.1f} s", file=sys.stderr, flush=True)
     print(f"{short(spec.path)}: {verdict(reports, options.skip)}")
     failed = any(report.problems or (options.strict and report.not_run) for report in reports.values())

@@ -14,32 +14,21 @@ _FORMATS = ("vllm", "sglang", "aiter", "triton", "fla", "prune", "hub")
 
 
 def add(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "export",
-        help="write a module's choices as files of other projects",
-        description="One feature runs along a file, and each combination of the others gets a file. triton "
-        "stands for the arguments of triton.Config by size; fla has the table's keys; prune is one Python "
-        "file for @triton.autotune, and hub the same in the layout of the Hugging Face hub.",
-    )
+    what = "write a module's choices as files of other projects"
+    about = """One feature runs along a file, and each combination of the others gets a file. triton stands
+        for the arguments of triton.Config by size; fla has the table's keys; prune is one Python file for
+        @triton.autotune, and hub the same in the layout of the Hugging Face hub."""
+    parser = commands.add_parser("export", help=what, description=about)
     parser.add_argument("format", choices=_FORMATS, metavar="FORMAT", help=f"one of {', '.join(_FORMATS)}")
     parser.add_argument("kernel", metavar="KERNEL", help="a kernel of the spec")
-    parser.add_argument(
-        "features",
-        nargs="*",
-        metavar="NAME=VALUES",
-        help="values of a feature, as in N=4096,5120; or dtype=... and block_shape=... of a "
-        "file's name (default: the table's combinations, and the format's usual sizes); prune, hub: the "
-        "kernel's argument that a feature is, as in n=n_elements or dtype=x_ptr.dtype",
-    )
+    values = """values of a feature, as in N=4096,5120; or dtype=... and block_shape=... of a file's name
+        (default: the table's combinations, and the format's usual sizes); prune, hub: the kernel's
+        argument that a feature is, as in n=n_elements or dtype=x_ptr.dtype"""
+    parser.add_argument("features", nargs="*", metavar="NAME=VALUES", help=values)
     parser.add_argument("--along", metavar="FEATURE", help="the feature that runs along a file (default: M)")
     parser.add_argument("--device", metavar="KEY", help="the module (default: the kernel's first)")
-    parser.add_argument(
-        "--to",
-        type=path_of,
-        default=Path("exported"),
-        metavar="DIR",
-        help="the folder to write (default: exported)",
-    )
+    to = "the folder to write (default: exported)"
+    parser.add_argument("--to", type=path_of, default=Path("exported"), metavar="DIR", help=to)
     add_spec(parser)
     parser.set_defaults(run=run)
 

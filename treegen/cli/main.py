@@ -10,29 +10,21 @@ import os
 import sys
 from collections.abc import Sequence
 
-from treegen.cli import build, diff, evaluate, explain, export, report, start, tables
+from treegen.cli import build, export, review, start, tables
 from tuning_table.command_line import Command, CommandParser
 
 _COMMAND = Command("treegen", "treegen", "interrupted; nothing half-written is left")
 _COMMANDS = (
-    start.add_init,
-    build.add_build,
-    build.add_check,
-    diff.add,
-    explain.add,
-    report.add,
-    evaluate.add,
-    export.add,
-    tables.add_import,
-    tables.add_merge,
+    *(start.add_init, build.add_build, build.add_check),
+    *(review.add_diff, review.add_explain, review.add_report, review.add_eval),
+    *(export.add, tables.add_import, tables.add_merge),
 )
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a command. Without `--`, options may stand anywhere between other arguments."""
-    parser = CommandParser(
-        prog="treegen", description="Compile kernel tuning results into if-else Python modules."
-    )
+    what = "Compile kernel tuning results into if-else Python modules."
+    parser = CommandParser(prog="treegen", description=what)
     parser.add_version()
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for add in _COMMANDS:

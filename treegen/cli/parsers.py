@@ -32,9 +32,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
 def add_spec(parser: CommandParser) -> None:
     """Add the option `--spec`."""
-    parser.add_argument(
-        "--spec", type=path_of, metavar="FILE", help="the spec (default: treegen.yaml in this folder)"
-    )
+    spec = "the spec (default: treegen.yaml in this folder)"
+    parser.add_argument("--spec", type=path_of, metavar="FILE", help=spec)
 
 
 def add_selection(parser: CommandParser) -> None:
@@ -45,9 +44,8 @@ def add_selection(parser: CommandParser) -> None:
 
 def add_jobs(parser: CommandParser, whose: str, more: str = "") -> None:
     """Add the option `--jobs`."""
-    parser.add_argument(
-        "--jobs", type=_at_least_1, metavar="N", help=f"processes {whose} (default: one per processor{more})"
-    )
+    processes = f"processes {whose} (default: one per processor{more})"
+    parser.add_argument("--jobs", type=_at_least_1, metavar="N", help=processes)
 
 
 def _at_least_1(text: str) -> int:

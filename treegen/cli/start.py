@@ -13,29 +13,16 @@ from treegen.core.files import problem_with_output, try_path
 
 
 def add_init(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "init",
-        help="write a commented treegen.yaml from tables, or add tables to one",
-        description="A table may still be empty, as when triton-tune has only begun.",
-    )
+    what = "write a commented treegen.yaml from tables, or add tables to one"
+    about = "A table may still be empty, as when triton-tune has only begun."
+    parser = commands.add_parser("init", help=what, description=about)
     parser.add_argument("tables", nargs="+", type=Path, metavar="TABLE", help="the folder of a table")
-    parser.add_argument(
-        "--spec",
-        type=Path,
-        default=Path("treegen.yaml"),
-        metavar="FILE",
-        help="the file to write, which must not exist; - for standard output (default: treegen.yaml)",
-    )
-    parser.add_argument(
-        "--add",
-        action="store_true",
-        help="add the tables to the spec, and devices and kernels that it lacks; all else stays as it is",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="DIR",
-        help="the folder that builds write, and the package that is imported (default: heuristics)",
-    )
+    file = "the file to write, which must not exist; - for standard output (default: treegen.yaml)"
+    parser.add_argument("--spec", type=Path, default=Path("treegen.yaml"), metavar="FILE", help=file)
+    add = "add the tables to the spec, and devices and kernels that it lacks; all else stays as it is"
+    parser.add_argument("--add", action="store_true", help=add)
+    output = "the folder that builds write, and the package that is imported (default: heuristics)"
+    parser.add_argument("--output", metavar="DIR", help=output)
     parser.set_defaults(run=run_init)
 
 

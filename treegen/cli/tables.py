@@ -37,11 +37,9 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
 
 
 def add_import(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "import",
-        help="turn another tool's tuning results into tables",
-        description="Formats: " + "; ".join(f"{name}: {what}" for name, what in _FORMATS.items()) + ".",
-    )
+    what = "turn another tool's tuning results into tables"
+    about = "Formats: " + "; ".join(f"{name}: {what}" for name, what in _FORMATS.items()) + "."
+    parser = commands.add_parser("import", help=what, description=about)
     parser.add_argument("format", choices=_FORMATS, metavar="FORMAT", help=f"one of {', '.join(_FORMATS)}")
     parser.add_argument("source", type=path_of, metavar="SOURCE", help="a file, or a folder with files")
     to, of_all = Path("tuning_data"), "the folder of all tables (default: tuning_data)"
@@ -90,20 +88,12 @@ def run_import(options: argparse.Namespace) -> int:
 
 
 def add_merge(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "merge",
-        help="make one table of several that were measured on GPUs of one model",
-        description="Rows that several tables hold count once.",
-    )
+    what = "make one table of several that were measured on GPUs of one model"
+    about = "Rows that several tables hold count once."
+    parser = commands.add_parser("merge", help=what, description=about)
     parser.add_argument("tables", type=Path, nargs="+", metavar="TABLE", help="a table's folder")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("merged"),
-        metavar="DIR",
-        help="the merged table's folder (default: merged); if it holds the table already, rows it lacks "
-        "are added",
-    )
+    to = "the merged table's folder (default: merged); if it holds the table already, rows it lacks are added"
+    parser.add_argument("--out", type=Path, default=Path("merged"), metavar="DIR", help=to)
     parser.set_defaults(run=run_merge)
 
 

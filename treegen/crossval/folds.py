@@ -17,6 +17,7 @@ from treegen.core.problem import UNIT, Problem
 from treegen.crossval.peers import classifier
 from treegen.crossval.score import Ints, Quality, Score, cells_of, costs_of, penalised, quality
 from treegen.fit.costs import copies, groups_of
+from treegen.fit.fit import Origin
 
 FOLDS = 5
 GROUP_FOLDS = 6
@@ -49,36 +50,40 @@ class Evaluation:
     classifier: Quality  # on the folds of scenarios
 
 
-def split_copies(copies: Ints, folds: int) -> tuple[Fold, ...]:
-    """K-fold cross-validation, which holds out each scenario once.
+@dataclass(frozen=True)
+class DeviceHeuristic:
+    """What a build makes of a table: what one device's module is printed from, and its inputs."""
 
-    Copies of a scenario stay together, so that no held-out scenario was seen in training.
-
-    copies: [scenarios], equal for copies; all numbers from 0 to the greatest.
-    """
-    from sklearn.model_selection import KFold
-
-    splitter = KFold(n_splits=folds, shuffle=True, random_state=_SEED)
-    sides = splitter.split(np.empty(int(copies.max()) + 1))
-    return tuple(Fold(*(np.flatnonzero(np.isin(copies, side)) for side in pair)) for pair in sides)
+    problem: Problem
+    heuristic: Heuristic
+    score: Score
+    origin: Origin
+    evaluation: Evaluation | None  # held-out figures of fresh fits; None for a small table
+    why_fresh: str | None = None  # why there were rows that could not be kept
 
 
 def folds_of(problem: Problem, folds: int = FOLDS) -> tuple[Fold, ...]:
-    """Folds of scenarios; none for a table whose scenarios all have the same features.
-
-    Of fewer scenarios than folds each is held out alone.
-    """
-    return _folds(copies(problem.features), folds)
+    """Folds of scenarios, of which copies stay together; none if all are copies of one."""
+    return split(copies(problem.features), folds)
 
 
 def group_folds(problem: Problem, by: Sequence[str] | None = None) -> tuple[Fold, ...]:
     """Up to six folds of whole groups; none where all scenarios are of one group."""
-    return _folds(groups_of(problem, by), GROUP_FOLDS)
+    return split(groups_of(problem, by), GROUP_FOLDS)
 
 
-def _folds(number: Ints, most: int) -> tuple[Fold, ...]:
-    count = int(number.max()) + 1
-    return () if count == 1 else split_copies(number, min(most, count))
+def split(group: Ints, most: int) -> tuple[Fold, ...]:
+    """K-fold cross-validation over whole groups, one a fold where they are few; none for a single group.
+
+    group: [scenarios] all numbers from 0 to the greatest.
+    """
+    from sklearn.model_selection import KFold
+
+    count = int(group.max()) + 1
+    if count == 1:
+        return ()
+    sides = KFold(min(most, count), shuffle=True, random_state=_SEED).split(np.empty(count))
+    return tuple(Fold(*(np.flatnonzero(np.isin(group, side)) for side in pair)) for pair in sides)
 
 
 def held_out(problem: Problem, folds: Sequence[Fold], costs: Sequence[Ints], group: Ints) -> HeldOut:
@@ -116,9 +121,7 @@ def evaluate(
     """Held-out figures of our fits and of a classifier; None where `cross_validate` has none.
 
     folds, groups: as of `folds_of` and `group_folds`. fits: to the training scenarios of both, in this order.
-
-    The classifier is scikit-learn's DecisionTreeClassifier, trained on the winners. It may ask about the same
-    features, and has as many leaves as our fit of that fold has cells. It breaks ties at random, so its
+    The classifier has as many leaves as our fit of that fold has cells. It breaks ties at random, so its
     figures are means over seeds.
     """
     if not folds or len(problem.cost) < 2 * FOLDS:

@@ -9,50 +9,48 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-ReportProgress = Callable[[str, int, int], None]
-"""Gets the name of the work, the number of tasks done and the number of all tasks."""
+from rich.console import Console
 
 ParallelMap = Callable[[str, Callable[[Any], Any], Sequence[Any]], list[Any]]
 """`run(what, function, tasks)`: the results of `function` for all tasks, in their order.
 
-`what` names the work in progress reports. The function belongs to a module, and tasks can be pickled.
+`what` names the work on a terminal. The function belongs to a module, and tasks can be pickled.
 """
 
 
-def no_report(what: str, done: int, total: int) -> None:
-    pass
+@contextlib.contextmanager
+def processes(jobs: int) -> Iterator[ParallelMap]:
+    """A `ParallelMap` over up to `jobs` processes; with one job, tasks run in this process.
+
+    A terminal shows the progress. If an error or Ctrl-C ends the block early, the processes end, too.
+    """
+    with contextlib.ExitStack() as stack:
+        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        status = stack.enter_context(console.status("reading")) if console.is_terminal else None
+        mapped: Callable[..., Iterable[Any]] = map if jobs == 1 else stack.enter_context(_pool(jobs)).map
+
+        def run(what: str, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+            results: list[Any] = []
+            for result in mapped(function, tasks):
+                results.append(result)
+                if status is not None:
+                    status.update(f"{what}: {len(results)} of {len(tasks)}")
+            return results
+
+        yield run
 
 
 @contextlib.contextmanager
-def processes(jobs: int, report: ReportProgress = no_report) -> Iterator[ParallelMap]:
-    """A `ParallelMap` over up to `jobs` processes; with one job, tasks run in this process.
-
-    If an error or Ctrl-C ends the block early, the processes end, too.
-    """
-    if jobs == 1:
-        yield _reporting(report, map)
-        return
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     before = set(multiprocessing.active_children())
     ignore = (signal.SIGINT, signal.SIG_IGN)  # the parent ends them
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=signal.signal, initargs=ignore)
     try:
-        yield _reporting(report, pool.map)
+        yield pool
     except BaseException:
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _reporting(report: ReportProgress, mapped: Callable[..., Iterable[Any]]) -> ParallelMap:
-    def run(what: str, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-        results: list[Any] = []
-        report(what, 0, len(tasks))
-        for result in mapped(function, tasks):
-            results.append(result)
-            report(what, len(results), len(tasks))
-        return results
-
-    return run

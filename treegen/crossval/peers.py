@@ -37,10 +37,6 @@ class Rule:
         return columns_in(unseen, self.configs, self.choose(unseen))
 
 
-Method = Callable[[Problem, int], Rule]
-"""Learns a rule from a problem, with at most this many leaves."""
-
-
 def learn(known: Problem, heuristic: Heuristic) -> dict[str, Rule]:
     """Our rule, then the peers' rules, with at most as many leaves as ours has cells."""
     ours = Score.of(known, heuristic).launches.configs
@@ -75,9 +71,8 @@ def classifier(known: Problem, leaves: int, seed: int = _SEED) -> Rule:
 
     model = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=seed)
     model.fit(features_of(known, known), known.cost.argmin(axis=1))
-    return Rule(
-        known.configs, lambda unseen: model.predict(features_of(unseen, known)), int(model.get_n_leaves())
-    )
+    leaves = int(model.get_n_leaves())
+    return Rule(known.configs, lambda unseen: model.predict(features_of(unseen, known)), leaves)
 
 
 def forest(known: Problem, leaves: int) -> Rule:
@@ -115,5 +110,6 @@ def _logarithms(features: Ints) -> npt.NDArray[np.float64]:
     return np.asarray(np.sign(values) * np.log2(1 + np.abs(values)))
 
 
-# The ways of choosing beside ours, in order of presentation.
-PEERS: Mapping[str, Method] = {SINGLE: single_best, "classifier": classifier, FOREST: forest}
+PEERS: Mapping[str, Callable[[Problem, int], Rule]]
+"""The ways of choosing beside ours, by what they learn from a problem with at most so many leaves."""
+PEERS = {SINGLE: single_best, "classifier": classifier, FOREST: forest}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,6 @@ from treegen.core.launches import ABSENT, Launches, as_columns, columns_in, laun
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
-from treegen.fit.costs import table_noise
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -122,15 +120,6 @@ def times_of(found: Launches, problem: Problem) -> Floats:
     return np.where(columns == ABSENT, np.nan, times)
 
 
-class ScoredCell(NamedTuple):
-    """A row and a class of models, with what is launched there."""
-
-    regime: int
-    row: int
-    kind: int  # the class's place
-    scenarios: Ints
-
-
 @dataclass(frozen=True)
 class Score:
     """What a module launches in the scenarios of its table, and how good that is."""
@@ -151,11 +140,6 @@ class Score:
     def quality(self) -> Quality:
         return self.of_rows(np.arange(len(self.cost)))
 
-    @cached_property
-    def noise(self) -> float:
-        """The standard deviation of the log of two configs' times in one scenario; 0 if it is unknown."""
-        return table_noise(self.problem.table) / UNIT
-
     def column_of(self, config: Config) -> int:
         """The column of a config in the problem; ABSENT for one that it lacks."""
         return self.problem.configs.index(config) if config in self.problem.configs else ABSENT
@@ -165,36 +149,26 @@ class Score:
         ids = tuple(self.problem.scenarios[row] for row in rows)
         return quality(self.cost[rows], ids, self.problem.table.cells)
 
-    def rows(self) -> dict[tuple[int, int], Quality]:
+    def rows(self) -> dict[tuple[int, ...], Quality]:
         """The figures of each row that scenarios reach, by regime and number."""
-        return {(place[0], place[1]): self.of_rows(rows) for place, rows in self._grouped(2)}
+        return {place: self.of_rows(rows) for place, rows in self.scenarios_of(2).items()}
 
-    def cells(self) -> Iterator[ScoredCell]:
-        """The cells that scenarios reach."""
-        yield from (ScoredCell(p[0], p[1], p[2], rows) for p, rows in self._grouped(3))
-
-    def _grouped(self, parts: int) -> Iterator[tuple[tuple[int, ...], Ints]]:
+    def scenarios_of(self, parts: int) -> dict[tuple[int, ...], Ints]:
+        """The scenarios that reach each row, by its regime and number, or each cell, by its class as well."""
         places = np.stack([self.launches.regime, self.launches.row, self.launches.kind][:parts], axis=1)
         found, which = np.unique(places, axis=0, return_inverse=True)
-        for number, place in enumerate(found.tolist()):
-            yield tuple(place), np.flatnonzero(which.ravel() == number)
+        return {tuple(p): np.flatnonzero(which.ravel() == number) for number, p in enumerate(found.tolist())}
 
 
 def with_comments(heuristic: Heuristic, score: Score) -> Heuristic:
     """The heuristic with a comment at each row: its score there."""
     found = score.rows()
-    return Heuristic(
-        tuple(
-            replace(
-                regime,
-                rows=tuple(
-                    replace(row, comment=str(found.get((number, place), "0 scenarios")))
-                    for place, row in enumerate(regime.rows)
-                ),
-            )
-            for number, regime in enumerate(heuristic.regimes)
-        )
-    )
+    regimes = []
+    for number, regime in enumerate(heuristic.regimes):
+        comments = (str(found.get((number, row), "0 scenarios")) for row in range(len(regime.rows)))
+        pairs = zip(regime.rows, comments, strict=True)
+        regimes.append(replace(regime, rows=tuple(replace(row, comment=said) for row, said in pairs)))
+    return Heuristic(tuple(regimes))
 
 
 def cells_of(heuristic: Heuristic) -> int:

@@ -9,24 +9,21 @@ from rich import box
 
 from treegen.core.problem import Problem
 from treegen.core.table import Cells, needless
-from treegen.crossval.built import DeviceHeuristic
-from treegen.crossval.folds import HeldOut
+from treegen.crossval.folds import DeviceHeuristic, HeldOut
 from treegen.crossval.score import Quality
 from treegen.review.printing import counted, grid, left_out_words, plain_console
 
 _LEFT = ("device", "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
 MOST_KERNELS = 8  # that are all shown
 WEAK, MOST_UNTIMED = 1.1, 0.05  # of many kernels, one with a greater slowdown or share is shown
-_WIDTH = 1000  # no cell is cut; the table has at most 120 columns for keys of up to 16 characters
 
 
 def show_heuristics(heuristics: Sequence[DeviceHeuristic]) -> None:
     """Print a table per kernel with a row per device, and below it what the figures mean.
 
-    Of more than MOST_KERNELS, as a whole package has, print those alone that deserve a look, and a line about
-    all.
+    Of more than MOST_KERNELS, print those alone that deserve a look, and a line about all.
     """
-    console = plain_console(width=_WIDTH)
+    console = plain_console(width=1000)  # no cell is cut
     kernels = list(dict.fromkeys(heuristic.problem.kernel.name for heuristic in heuristics))
     many = len(kernels) > MOST_KERNELS
     shown = [heuristic for heuristic in heuristics if not many or _is_weak(heuristic)]
@@ -86,9 +83,8 @@ def _legend(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     if Cells.WINNERS in kinds:
         notes.append("won: share of scenarios in which the measured winner is chosen.")
     if Cells.MEASURED in kinds:
-        notes.append(
-            "Figures: geometric mean over scenarios of time over the best time; +- one standard error."
-        )
+        mean = "geometric mean over scenarios of time over the best time"
+        notes.append(f"Figures: {mean}; +- one standard error.")
         figures = [figure for heuristic in heuristics for figure in _qualities(heuristic)]
         figures += [h.evaluation.classifier for h in heuristics if h.evaluation]
         if any(figure.slowdown and figure.untimed for figure in figures):
@@ -104,37 +100,28 @@ def _legend(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
 
 def _notes(heuristics: Sequence[DeviceHeuristic], *, many: bool) -> list[str]:
     problems = [heuristic.problem for heuristic in heuristics]
-    left_out = ((problem, left_out_words(problem)) for problem in problems)
-    notes = [f"{problem}: {words}." for problem, words in left_out if words]
+    left_out = [f"{problem}: {words}" for problem in problems if (words := left_out_words(problem))]
     ended = unfinished(problems)
     if many and ended:
-        ended = [
-            f"{counted(len(ended), 'tuning run')} ended early; the same command with a larger budget goes on"
-        ]
-    notes += [f"{line}." for line in ended]
-    notes += [f"{line}." for line in untimed_fallbacks(problems)]
-    notes += [f"{problem}: {line}." for problem in problems for line in _ignored(problem)]
-    return notes + not_kept(heuristics)
+        runs = counted(len(ended), "tuning run")
+        ended = [f"{runs} ended early; the same command with a larger budget goes on"]
+    ignored = [f"{problem}: {line}" for problem in problems for line in _ignored(problem)]
+    notes = [*left_out, *ended, *untimed_fallbacks(problems), *ignored]
+    return [f"{note}." for note in notes] + not_kept(heuristics)
 
 
 def not_kept(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
     """A line for each previous heuristic that a fresh one replaces."""
-    return [
-        f"{heuristic.problem}: the previous rows are not kept: {heuristic.why_fresh}."
-        for heuristic in heuristics
-        if heuristic.why_fresh is not None
-    ]
+    fresh = (heuristic for heuristic in heuristics if heuristic.why_fresh is not None)
+    return [f"{one.problem}: the previous rows are not kept: {one.why_fresh}." for one in fresh]
 
 
 def untimed_fallbacks(problems: Sequence[Problem]) -> list[str]:
     """A line for each kernel whose fallback no table holds: nobody knows how slow it is."""
     kernels = {problem.kernel.name: problem.kernel for problem in problems}
     measured = {p.kernel.name for p in problems if p.kernel.fallback in p.configs}
-    return [
-        f"{name}: no table holds the fallback {kernel.constant_name(kernel.fallback)}, so nobody timed it"
-        for name, kernel in kernels.items()
-        if name not in measured
-    ]
+    unknown = {n: kernel.constant_name(kernel.fallback) for n, kernel in kernels.items() if n not in measured}
+    return [f"{n}: no table holds the fallback {config}, so nobody timed it" for n, config in unknown.items()]
 
 
 def unfinished(problems: Sequence[Problem]) -> list[str]:
@@ -157,11 +144,10 @@ def _ignored(problem: Problem) -> list[str]:
     if problem.table.kernel in problem.kernel.translations:
         return []
     table = problem.table
-    columns = {
-        name: {row: words.get(value, value) for row, value in enumerate(column.tolist())}
-        for name, column in zip(table.feature_names, table.features.T, strict=True)
-        for words in [table.words.get(name, {})]
-    }
+    columns = {}
+    for name, column in zip(table.feature_names, table.features.T.tolist(), strict=True):
+        words = table.words.get(name, {})
+        columns[name] = {row: words.get(value, value) for row, value in enumerate(column)}
     of_spec = [name for name in columns if name in problem.names]
     ignored = [name for name in columns if name not in of_spec]
     told = needless({name: columns[name] for name in (*of_spec, *ignored)})

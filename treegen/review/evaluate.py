@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,19 @@ from rich import box
 
 from treegen.core.errors import InputError, one_line, shown
 from treegen.core.problem import UNIT, Problem
-from treegen.crossval.folds import FOLDS, Fold, folds_of, group_folds, held_out
+from treegen.crossval.folds import Fold, folds_of, group_folds, held_out
 from treegen.crossval.parallel import processes
-from treegen.crossval.peers import FOREST, OURS, SINGLE, Rule, learn
+from treegen.crossval.peers import FOREST, OURS, SINGLE, Rule, asked, learn
 from treegen.crossval.score import Ints, costs_of
 from treegen.fit.costs import copies, groups_of, table_noise
 from treegen.fit.fit import fit
+from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
-from treegen.review.printing import counted, grid, json_text, left_out_words, plain_console, progress
-from treegen.review.tables import common_rows, read_tables
+from treegen.review.modules import common_rows, read_tables
+from treegen.review.printing import counted, grid, json_text, left_out_words, plain_console
 from tuning_table import __version__
 
-_WIDTH = 130
 _LABELS = {
     OURS: "treegen",
     SINGLE: "one config everywhere",
@@ -54,47 +55,65 @@ def evaluate(
     spec_path: Path | None,
     kernel: str | None,
     device: str | None,
-    *,
-    folds: int = FOLDS,
-    hold_out_by: Sequence[str] = (),
-    against: Sequence[Path] = (),
-    jobs: int | None = None,
+    folds: int,
+    hold_out_by: Sequence[str],
+    against: Sequence[Path],
+    jobs: int | None,
 ) -> list[ScoredTable]:
     """The scores by all selected tables, each device's own before the further ones.
 
-    Args:
-        spec_path: None for treegen.yaml in this folder
-        kernel, device: None for all
-        folds: at least 2; a table with fewer different scenarios has a fold for each
-        hold_out_by: the features that make a group; empty for the spec's
-        against: folders of further tables
-        jobs: processes; None for one per processor
-
-    Raises InputError before anything is fitted.
+    hold_out_by: the features that make a group; empty for the spec's. against: folders of further tables.
+    jobs: processes; None for one per processor. Raises InputError before anything is fitted.
     """
     if folds < 2:
         raise InputError(f"--folds {folds}", "must be at least 2")
     spec = read_spec(find_spec(spec_path))
-    selected = read_tables(spec, kernel, device, against)
-    for problem, _ in selected:
+    problems = read_tables(spec, kernel, device)
+    others = other_tables(problems, against)
+    for problem in problems:
         if not folds_of(problem):
             raise InputError(problem.table.folder, "has one scenario, which cannot be held out")
         if hold_out_by:
             _check_groups(problem, hold_out_by)
     root, scored = spec.path.resolve().parent, []
-    with progress() as tell, processes(jobs or os.cpu_count() or 1, tell) as parallel_map:
-        for problem, others in selected:
+    with processes(jobs or os.cpu_count() or 1) as parallel_map:
+        for problem, further in zip(problems, others, strict=True):
             by = tuple(hold_out_by) or problem.kernel.hold_out_by
             parts, groups = folds_of(problem, folds), group_folds(problem, by)
             trained = parallel_map(str(problem), partial(train, problem), [*parts, *groups])
             scored.append(_scored(problem, by, parts, groups, trained, root))
-            rules = learn(problem, fit(problem)) if others else {}
-            for other in others:
+            rules = learn(problem, fit(problem)) if further else {}
+            for other in further:
                 every = Fold(np.arange(0), np.arange(len(other.cost)))
                 one = _scored(other, by, [every], [], [_choices(rules, other, other)], root)
                 known = len(common_rows(problem, other)[0])
                 scored.append({**one, "held_out": False, "known": known})
     return scored
+
+
+def other_tables(problems: Sequence[Problem], against: Sequence[Path]) -> list[list[Problem]]:
+    """For each problem those further tables that may score its rows, with the same features to split on.
+
+    They are of its kernel and GPU, or any if there is a single problem. Raises InputError.
+    """
+    tables = {folder: read_table(folder) for folder in against}
+    found: list[list[Problem]] = []
+    for problem in problems:
+        own, of = problem.table, []
+        for folder, table in tables.items():
+            if len(problems) == 1 or (table.kernel, table.device_name) == (own.kernel, own.device_name):
+                other = build_problem(problem.kernel, problem.device, table)
+                if lacks := [name for name in asked(problem) if name not in other.names]:
+                    what = f"does not hold {lacks[0]}, about which the rows of {own.folder} may ask"
+                    raise InputError(folder, what)
+                of.append(replace(other, split_on=problem.split_on))
+        found.append(of)
+    used = {other.table.folder for of in found for other in of}
+    for folder, table in tables.items():
+        if folder not in used:
+            what = f"measured {table.kernel} on {table.device_name}, as no evaluated table did"
+            raise InputError(folder, f"{what}; to use it all the same, name one --kernel and --device")
+    return found
 
 
 def _check_groups(problem: Problem, by: Sequence[str]) -> None:
@@ -137,16 +156,14 @@ def _scored(
     for way in trained[0]:
         costs = [found[way][0] for found in trained]
         _, cells, configs = zip(*(found[way] for found in trained[: len(folds)]), strict=True)
-        of_groups = held_out(problem, groups, costs[len(folds) :], number) if groups else None
-        scores.append(
-            {
-                "way": way,
-                "folds": held_out(problem, folds, costs[: len(folds)], copies(problem.features)),
-                "groups": of_groups,
-                "cells": None if None in cells else sum(cells) / len(folds),
-                "configs": sum(configs) / len(folds),
-            }
-        )
+        score = {
+            "way": way,
+            "folds": held_out(problem, folds, costs[: len(folds)], copies(problem.features)),
+            "groups": held_out(problem, groups, costs[len(folds) :], number) if groups else None,
+            "cells": None if None in cells else sum(cells) / len(folds),
+            "configs": sum(configs) / len(folds),
+        }
+        scores.append(score)
     return {
         "kernel": problem.kernel.name,
         "device": problem.device.key,
@@ -170,7 +187,7 @@ def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) ->
         content = {"format": 4, "versions": versions, "folds": folds}
         print(json_text({**content, "tables": tables}), end="")
         return
-    console = plain_console(width=_WIDTH, soft_wrap=True)
+    console = plain_console(width=130, soft_wrap=True)
     for table in tables:
         left_out = f" ({table['left_out']})" if table["left_out"] else ""
         size = f"{table['scenarios']} scenarios{left_out} x {table['configs']} configs"

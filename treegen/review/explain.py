@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from treegen.core import expr
-from treegen.core.errors import InputError, one_line
-from treegen.core.heuristic import Choice, Heuristic, Split, StepTree, broken, choose, split_features
+from treegen.core.errors import InputError, one_line, shown
+from treegen.core.heuristic import Choice, Heuristic, RegimeRows, Split, broken, choose, split_features
 from treegen.core.problem import UNTIMED, Problem, broken_invariant
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
+from treegen.crossval.score import Floats
 from treegen.review.modules import TunedModule
 from treegen.review.printing import condition, microseconds, plain_console, value_words
-from treegen.review.shapes import FeatureSpace, Shape, complete, doublings, independent, outside
 
-_WIDTH = 100
 _RUNGS = 96  # quarter doublings that are tried on each side of a value
-
+BITS = 62  # of the longest integer
+_MOST_CHARACTERS = 40  # of an integer within 62 bits, with any grouping
+_INTEGER = re.compile(r"-?[0-9]+(_[0-9]+)*")
+_APART = 16.0  # doublings between two words
+_SAMPLE = 2048  # scenarios whose nearest others are looked up
+_FEW = 16  # a feature with at most this many values is a kind of shape, not a size ...
+_EACH = 10  # ... if each value has at least this many scenarios on average
 
 Explanation = Mapping[str, Any]
 """Everything about one shape as plain data; docs/explain.md lists the keys. Configs are named by their
@@ -31,30 +38,27 @@ constants, and times are microseconds, None where none is known, as in a table o
 
 
 def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanation:
-    """Explain the shape of the given features. Raises InputError where they do not describe one.
-
-    top: how many alternatives and neighbours to find.
-    """
+    """Explain a shape, with `top` alternatives and neighbours. Raises InputError if no shape is like it."""
     problem, heuristic = tuned.problem, tuned.module.heuristic
     kernel, shape = problem.kernel, complete(given, problem)
-    choice = choice_of(heuristic, shape.values, problem)
+    values, times = shape.values, problem.times()
+    choice = choice_of(heuristic, values, problem)
     space = FeatureSpace(problem)
-    distances = space.distances(shape.values)
-    same = (problem.features == [shape.values[name] for name in problem.names]).all(axis=1)
+    distances = space.distances(values)
+    same = (problem.features == [values[name] for name in problem.names]).all(axis=1)
     nearest = np.lexsort((~same, distances))[:top].tolist()
-    questions = list(_path(_tree(heuristic, choice), shape.values))
+    why, asked = [], []
     conditions = (("regime", choice.regime, kernel.regimes), ("class", choice.model_class, kernel.classes))
-    why = [
-        f"{what} {name}: "
-        + ("all" if len(of) == 1 else next(condition(one.when) for one in of if one.name == name))
-        for what, name, of in conditions
-    ]
-    for split in questions:
-        at_most, here = (
-            value_words(split.feature, n, kernel) for n in (split.threshold, shape.values[split.feature])
-        )
-        answer = "yes" if shape.values[split.feature] <= split.threshold else "no"
-        why.append(f"{split.feature} <= {at_most}? {answer}, {here}")
+    for what, name, of in conditions:
+        when = next(condition(one.when) for one in of if one.name == name)
+        why.append(f"{what} {name}: {'all' if len(of) == 1 else when}")
+    tree = _regime(heuristic, choice).tree
+    while isinstance(tree, Split):
+        name, yes = tree.feature, values[tree.feature] <= tree.threshold
+        at_most, here = (value_words(name, value, kernel) for value in (tree.threshold, values[name]))
+        why.append(f"{name} <= {at_most}? {'yes' if yes else 'no'}, {here}")
+        asked.append(name)
+        tree = tree.low if yes else tree.high
     return {
         "kernel": kernel.name,
         "device": problem.device.key,
@@ -63,18 +67,22 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         "table": os.path.relpath(problem.table.folder, tuned.root),
         "scenarios": len(problem.cost),
         "measured_on": problem.table.device_name,
-        "shape": shape.values,
+        "shape": values,
         "assumed": shape.assumed,
         "source": shape.source,
-        "outside": outside(shape.values, problem, space),
+        "outside": outside(values, problem, space),
         "config": kernel.constant_name(choice.config),
         "parameters": dict(choice.config.parameters),
         "cell": _cell(choice),
         "why": tuple(why),
-        "asked": tuple(dict.fromkeys(split.feature for split in questions)),
-        "candidates": tuple(candidates(heuristic, choice, shape.values, problem)),
-        "alternatives": alternatives(heuristic, choice, shape.values, problem)[:top],
-        "nearest": tuple(_neighbour(tuned, choice.config, shape, row, distances[row]) for row in nearest),
+        "asked": tuple(dict.fromkeys(asked)),
+        "candidates": tuple(candidates(heuristic, choice, values, problem)),
+        "alternatives": alternatives(heuristic, choice, values, problem)[:top],
+        "nearest": tuple(
+            {"scenario": problem.scenarios[row], "distance": float(distances[row])}
+            | _neighbour(problem, times[row], choice.config, values, row)
+            for row in nearest
+        ),
     }
 
 
@@ -93,15 +101,8 @@ def _cell(choice: Choice) -> str:
     return f"{choice.regime}, row {choice.row}, {choice.model_class}"
 
 
-def _tree(heuristic: Heuristic, choice: Choice) -> StepTree:
-    return next(regime.tree for regime in heuristic.regimes if regime.name == choice.regime)
-
-
-def _path(tree: StepTree, values: Mapping[str, int]) -> Iterator[Split]:
-    """The questions of a tree on the way to the row."""
-    while isinstance(tree, Split):
-        yield tree
-        tree = tree.low if values[tree.feature] <= tree.threshold else tree.high
+def _regime(heuristic: Heuristic, choice: Choice) -> RegimeRows:
+    return next(regime for regime in heuristic.regimes if regime.name == choice.regime)
 
 
 def candidates(
@@ -109,7 +110,7 @@ def candidates(
 ) -> Iterator[dict[str, Any]]:
     """The configs of the shape's cell and the fallback, in the order in which they are tried."""
     kernel, known = problem.kernel, {**problem.device.limits, **values}
-    row = next(r for r in heuristic.regimes if r.name == choice.regime).rows[choice.row]
+    row = _regime(heuristic, choice).rows[choice.row]
     roles = ["row", *["runner-up"] * len(row.then)]
     if choice.model_class in row.others:
         roles.insert(0, f"class {choice.model_class}")
@@ -135,7 +136,7 @@ def alternatives(
     kernel, device = problem.kernel, problem.device
     free = [name for name in values if name in kernel.features or name in independent(problem)]
     found = []
-    for name in dict.fromkeys([*free, *split_features(_tree(heuristic, choice))]):
+    for name in dict.fromkeys([*free, *split_features(_regime(heuristic, choice).tree)]):
         rest = {other: value for other, value in values.items() if name not in free or other in free}
 
         def choice_at(value: int, name: str = name, rest: Mapping[str, int] = rest) -> Choice | None:
@@ -159,20 +160,21 @@ def _nearest(value: int, differs: Callable[[int], bool]) -> Iterator[int]:
     """The nearest greater and smaller values that differ: by quarter doublings, and then exactly."""
     for sign in (1, -1):
         same = value
-        for rung in range(1, _RUNGS):
-            other = round(max(1, value) * 2 ** (sign * rung / 4))
-            if sign * (other - same) > 0 and differs(other):
+        rungs = (round(max(1, value) * 2 ** (sign * rung / 4)) for rung in range(1, _RUNGS))
+        for other in (rung for rung in rungs if sign * (rung - value) > 0):
+            if differs(other):
                 while abs(other - same) > 1:
                     middle = (same + other) // 2
                     same, other = (same, middle) if differs(middle) else (middle, other)
                 yield other
                 break
-            same = other if sign * (other - same) > 0 else same
+            same = other
 
 
-def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, distance: float) -> dict[str, Any]:
-    """A measured scenario: how the launched config fares there."""
-    problem = tuned.problem
+def _neighbour(
+    problem: Problem, times: Floats, config: Config, values: Mapping[str, int], row: int
+) -> dict[str, Any]:
+    """A measured scenario: how the launched config fares there. times: [configs] in the scenario."""
     column = problem.configs.index(config) if config in problem.configs else None
     cost = UNTIMED if column is None else int(problem.cost[row, column])
     best = column if column is not None and cost == 0 else int(np.argmin(problem.cost[row]))
@@ -180,16 +182,14 @@ def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, dista
     if problem.table.cells is Cells.WINNERS:
         says = "won" if cost == 0 else "did not win"
     elif column is None or cost >= UNTIMED:
-        best_time = tuned.times[row, best]
+        best_time = times[best]
         says = "failed or may not run" if cost > UNTIMED else "was not timed"
     else:
-        time, best_time = tuned.times[row, column], tuned.times[row, best]
+        time, best_time = times[column], times[best]
         says = "the best" if cost == 0 else f"{time / best_time:.2f}x the best"
     there = {name: int(problem.column(name)[row]) for name in independent(problem)}
     return {
-        "scenario": problem.scenarios[row],
-        "distance": float(distance),
-        "differs": {name: value for name, value in there.items() if value != shape.values[name]},
+        "differs": {name: value for name, value in there.items() if value != values[name]},
         "time": time,
         "best": problem.kernel.constant_name(problem.configs[best]),
         "best_time": best_time,
@@ -199,7 +199,7 @@ def _neighbour(tuned: TunedModule, config: Config, shape: Shape, row: int, dista
 
 def show(explanation: Explanation, kernel: KernelSpec, console: Console | None = None) -> None:
     """Print an explanation; colours only where the console has them."""
-    console = console or plain_console(width=_WIDTH)
+    console = console or plain_console(width=100)
     one, shape = explanation, explanation["shape"]
 
     def listed(names: Iterable[str], values: Mapping[str, int]) -> str:
@@ -211,10 +211,8 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
             indent = len(line) - len(line.lstrip()) + 2
             console.print(Padding(Text(one_line(line.lstrip()), of_lines), (0, 0, 0, indent), expand=False))
 
-    about = [
-        f"module {one['module']}",
-        f"table {one['table']}, {one['scenarios']:,} scenarios on {one['measured_on']}",
-    ]
+    of_table = f"table {one['table']}, {one['scenarios']:,} scenarios on {one['measured_on']}"
+    about = [f"module {one['module']}", of_table]
     about += [f"other devices: {', '.join(one['other_devices'])}"] if one["other_devices"] else []
     console.print(Text(one_line(f"{one['kernel']} on {one['device']}"), "bold"))
     console.print(*(f"  {one_line(line)}" for line in about), sep="\n")
@@ -249,10 +247,164 @@ def show(explanation: Explanation, kernel: KernelSpec, console: Console | None =
         lines += [f"  there {listed(near['differs'], near['differs'])}"] if near["differs"] else []
         here = near["says"] if near["time"] is None else f"{microseconds(near['time'])}, {near['says']}"
         if near["best"] != one["config"]:
-            here += (
-                "; best "
-                + (f"{microseconds(near['best_time'])} with " if near["best_time"] else "")
-                + near["best"]
-            )
+            time = f"{microseconds(near['best_time'])} with " if near["best_time"] else ""
+            here += f"; best {time}{near['best']}"
         lines.append(f"  {here}")
     part("nearest measured scenarios", lines)
+
+
+class Shape(NamedTuple):
+    """A value for every known feature."""
+
+    values: Mapping[str, int]  # in the spec's order
+    assumed: tuple[str, ...]  # taken from the scenario `source`
+    source: str | None
+
+
+def parse_features(words: Sequence[str], values: Mapping[str, Mapping[int, str]]) -> dict[str, int]:
+    """The integers that arguments such as `num_seqs=8` or `max_seq_len=4_096` give to features.
+
+    values: the spec's words for values, so that `dtype=bf16` is understood as well. Raises InputError for an
+    argument without `=`, a name given twice, and a value that is not an integer within 62 bits.
+    """
+    given: dict[str, int] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        place = word if len(word) <= 60 else word[:57] + "..."
+        if not equals or not name:
+            raise InputError(place or "''", "must be feature=value, such as num_seqs=8")
+        known = values.get(name, {})
+        text = next((str(number) for number, of_value in known.items() if of_value == text), text)
+        if not _INTEGER.fullmatch(text):
+            kind = f"one of {', '.join(known.values())}" if known else "an integer, such as 4096 or 4_096"
+            raise InputError(place, f"the value must be {kind}")
+        if len(text) > _MOST_CHARACTERS or int(text).bit_length() > BITS:
+            raise InputError(place, f"the value must be an integer within {BITS} bits")
+        if name in given:
+            raise InputError(place, "the feature is given twice")
+        given[name] = int(text)
+    return given
+
+
+def doublings(values: npt.ArrayLike, words: Iterable[int] = ()) -> Floats:
+    """Positions on an axis where a value twice as large is 1 away.
+
+    words: the integers that stand for words, so far apart that shapes with the same words are nearer.
+    """
+    if kinds := sorted(words):
+        return np.asarray(_APART * np.searchsorted(kinds, values))
+    return np.log2(np.maximum(values, 0.5).astype(np.float64))  # 0 is one doubling below 1
+
+
+class FeatureSpace:
+    """The scenarios of a problem as points, in doublings; by default over raw features and `split_on`."""
+
+    def __init__(self, problem: Problem, names: Iterable[str] | None = None) -> None:
+        if names is None:
+            names = [n for n in problem.names if n in problem.kernel.features or n in problem.split_on]
+        self._words = {name: problem.kernel.values.get(name, {}) for name in names}
+        columns = [doublings(problem.column(name), words) for name, words in self._words.items()]
+        self.points = np.stack(columns, axis=1)  # [scenarios, names]
+
+    def distances(self, values: Mapping[str, int]) -> Floats:
+        """[scenarios] Euclidean distance of a shape to each, in steps of 10^-6 so that ties are exact."""
+        at = np.array([doublings(values[name], words) for name, words in self._words.items()])
+        return np.asarray(np.linalg.norm(self.points - at, axis=1).round(6))
+
+    def usual(self) -> float:
+        """The distance within which 99% of the scenarios have another; 0 if there is only one."""
+        points = np.unique(self.points, axis=0)
+        sample = points[:: 1 + len(points) // _SAMPLE]
+        nearest = [np.sort(np.linalg.norm(points - one, axis=1))[:2].max() for one in sample]
+        return float(np.quantile(nearest, 0.99, method="inverted_cdf"))
+
+
+def complete(given: Mapping[str, int], problem: Problem) -> Shape:
+    """Find a value for at least every feature that the table holds.
+
+    A feature that is neither given nor implied comes from the scenario that is nearest in the known features;
+    of equally near ones, from the one nearest to their median. A scenario with which the shape breaks an
+    invariant is passed over. Raises InputError for a feature that is unknown or follows from others, and for
+    a shape that breaks an invariant.
+    """
+    kernel, device = problem.kernel, problem.device
+    needed = independent(problem)
+    for name, value in given.items():
+        if name in kernel.derived and name not in needed:
+            parts = ", ".join(kernel.raw_parts([name])) or "other features"
+            formula = expr.to_text(kernel.derived[name])
+            raise InputError(f"{name}={value}", f"follows from {formula}; give {parts} instead")
+        if name not in kernel.features and name not in needed:
+            known_names = dict.fromkeys([*kernel.features, *needed])
+            raise InputError(shown(name), f"unknown feature; known: {', '.join(known_names)}")
+    known, shape = _implied(given, problem), " ".join(f"{name}={value}" for name, value in given.items())
+    if (rule := broken_invariant(kernel, device, known)) is not None:
+        raise InputError(shape, f"no shape is like this, as it breaks the invariant {shown(rule.text)}")
+    if all(name in known for name in needed):
+        return Shape(known, (), None)
+    for row in _nearest_first(known, problem):
+        values, assumed = known, []
+        # Raw features first: together with the given ones they may imply a derived column of the table.
+        for part in (kernel.features, kernel.derived):
+            added = [name for name in part if name in needed and name not in values]
+            values = _implied({**values, **{n: int(problem.column(n)[row]) for n in added}}, problem)
+            assumed += added
+        if (rule := broken_invariant(kernel, device, values)) is None:
+            return Shape(values, tuple(assumed), problem.scenarios[row])
+    assert rule is not None  # a problem has a row
+    what = f"breaks an invariant with every scenario's other features, such as {shown(rule.text)}"
+    raise InputError(shape, what)
+
+
+def independent(problem: Problem) -> tuple[str, ...]:
+    """The features that the table holds and that do not follow from its others."""
+    held, derived = {*problem.names, *problem.device.limits}, problem.kernel.derived
+    return tuple(n for n in problem.names if n not in derived or not expr.names(derived[n]) <= held)
+
+
+def outside(values: Mapping[str, int], problem: Problem, space: FeatureSpace) -> tuple[str, ...]:
+    """Why a shape lies outside the tuned ones, a line for each reason; none if it lies inside."""
+    kernel, lines = problem.kernel, []
+    for name in problem.names:
+        measured, value = np.unique(problem.column(name)), values[name]
+        least, greatest = int(measured[0]), int(measured[-1])
+        here = f"{name} {value_words(name, value, kernel)}"
+        if not least <= value <= greatest:
+            ends = dict.fromkeys(value_words(name, end, kernel) for end in (least, greatest))
+            lines.append(f"{here}: the table measured {' to '.join(ends)}")
+        elif value not in measured and len(measured) <= min(_FEW, len(problem.cost) // _EACH):
+            place = int(np.searchsorted(measured, value))
+            around = (value_words(name, int(one), kernel) for one in measured[place - 1 : place + 1])
+            lines.append(f"{here}: the table measured {' and '.join(around)}, nothing between")
+    distance, usual = float(space.distances(values).min()), space.usual()
+    if distance > usual > 0:
+        others = f"99% of the scenarios have another within {usual:.2f}"
+        lines.append(f"the nearest scenario is {distance:.2f} doublings away; {others}")
+    return tuple(lines)
+
+
+def _implied(known: Mapping[str, int], problem: Problem) -> dict[str, int]:
+    """The known features and all that follow from them, in the spec's order."""
+    kernel, limits = problem.kernel, problem.device.limits
+    values = dict(known)
+    for name, expression in kernel.derived.items():
+        if not expr.names(expression) <= {*values, *limits}:
+            continue
+        value, formula = expr.evaluate(expression, {**limits, **values}), expr.to_text(expression)
+        if value.bit_length() > BITS:
+            raise InputError(name, f"{formula} grows beyond {BITS} bits")
+        if values.setdefault(name, value) != value:
+            raise InputError(f"{name}={values[name]}", f"{formula} is {value}; give only one of them")
+    return {name: values[name] for name in (*kernel.features, *kernel.derived) if name in values}
+
+
+def _nearest_first(known: Mapping[str, int], problem: Problem) -> list[int]:
+    """The rows of the problem, nearest first; of equally near ones, first those near the nearest's median."""
+    names = [name for name in problem.names if name in known]
+    if not names:
+        choice = ", ".join(independent(problem))
+        raise InputError(problem.table.folder, f"holds none of the given features; give one of {choice}")
+    distances, points = FeatureSpace(problem, names).distances(known), FeatureSpace(problem).points
+    median = np.median(points[distances == distances.min()], axis=0)
+    order: list[int] = np.lexsort((((points - median) ** 2).sum(axis=1).round(6), distances)).tolist()
+    return order

@@ -1,41 +1,35 @@
-"""The committed modules of a spec, with what they were printed from."""
+"""The committed modules of a spec, with what they were printed from, and their tables."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from treegen.core import expr
-from treegen.core.errors import InputError, InputErrors
+from treegen.core.errors import InputError, InputErrors, shown
 from treegen.core.files import digest, read_text, try_path
 from treegen.core.heuristic import Heuristic, paths
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
+from treegen.crossval.score import Ints
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.read.problem import read_table, spec_problem
 from treegen.read.spec import find_spec, read_spec
-from treegen.review.tables import selected
 from treegen.write.lock import Lock, read_lock
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
 """The device of the `default` module, which serves GPUs that the spec does not name."""
-
 ModuleKey = tuple[str, str]
 """A kernel's name and a device's key."""
-
-BITS = 62  # of the longest integer
 _COMMENT = re.compile(r"^(    Row\(.*\),  # \d+): .*$", re.MULTILINE)
-_INTEGER = re.compile(r"-?[0-9]+(_[0-9]+)*")
-_MOST_CHARACTERS = 40  # of an integer within 62 bits, with any grouping
 
 
 @dataclass(frozen=True)
@@ -50,10 +44,7 @@ class Module:
 
 
 def read_modules(spec: Spec) -> dict[ModuleKey, Module]:
-    """The modules that exist in the spec's output folder.
-
-    Raises InputError for one that no build of this spec wrote.
-    """
+    """The modules in the spec's output folder. Raises InputError for one that no build of this spec wrote."""
     modules = {}
     for key, found in read_committed(spec, spec.output).items():
         if isinstance(found, Module):
@@ -70,10 +61,8 @@ def _path(output: Path, key: ModuleKey) -> Path:
 def read_committed(spec: Spec, output: Path, *, older: bool = False) -> dict[ModuleKey, Module | str]:
     """Every module that a build of the spec writes below `output`, with the rows that the lock there stores.
 
-    They come in the spec's order; each kernel's `default` module is its last. In place of a module that
-    treegen does not print for its rows stands why it cannot be read.
-
-    older: accept what another version of treegen printed, too, if the lock has its SHA-256.
+    In place of a module that treegen does not print for its rows stands why it cannot be read. older: accept
+    what another version of treegen printed, too, if the lock has its SHA-256.
     """
     found: dict[ModuleKey, Module | str] = {}
     lock_in = cache(read_lock)
@@ -97,9 +86,8 @@ def _read_module(
         raise InputError(path, f"has no stored rows ({error})") from None
     is_built = lock.entry(kernel.name, device.key).get("module") == digest(text)
     if older and not found.regimes:  # the lock has no digest of this module, whose one config says it all
-        is_built = re.findall(r"^(\w+) = Config\(", text, re.MULTILINE) == [
-            kernel.constant_name(kernel.fallback)
-        ]
+        printed = re.findall(r"^(\w+) = Config\(", text, re.MULTILINE)
+        is_built = printed == [kernel.constant_name(kernel.fallback)]
     if not (older and is_built) and device_module(kernel, device.key, device.limits, found) != plain(text):
         what = "is not what treegen prints for its stored rows; `treegen build` rewrites it"
         if is_built:
@@ -141,7 +129,6 @@ class TunedModule:
 
     module: Module
     problem: Problem
-    times: npt.NDArray[np.float64]  # [scenarios, configs] microseconds, as `Problem.times` returns them
     other_devices: tuple[str, ...]  # of the kernel, with a module and a table
     root: Path  # the spec's folder
 
@@ -155,38 +142,41 @@ def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str 
     key = device or next(iter(ready), first)
     if key not in ready:
         raise missing_module(spec, (kernel.name, key))
-    others = tuple(other for other in ready if other != key)
     problem = spec_problem(kernel, spec.devices[key], read_table(kernel.tables[key]))
-    root = spec.path.resolve().parent
-    return TunedModule(modules[kernel.name, key], problem, problem.times(), others, root)
+    others = tuple(other for other in ready if other != key)
+    return TunedModule(modules[kernel.name, key], problem, others, spec.path.resolve().parent)
 
 
 def missing_module(spec: Spec, key: ModuleKey) -> InputError:
     return InputError(_path(spec.output, key), "no such module; `treegen build` writes it")
 
 
-def parse_features(words: Sequence[str], values: Mapping[str, Mapping[int, str]]) -> dict[str, int]:
-    """The integers that arguments such as `num_seqs=8` or `max_seq_len=4_096` give to features.
+def selected(spec: Spec, kernel: str | None, device: str | None) -> list[tuple[KernelSpec, str]]:
+    """The kernels and devices with a table, of which one may be named. Raises InputError if there is none."""
+    kernels = spec.selected(kernel)
+    known = dict.fromkeys(key for of in kernels for key in of.tables)
+    of_kernel = f"kernel {kernel}" if kernel else "any kernel"
+    if not known:
+        raise InputError(spec.path, f"names no table of {of_kernel}")
+    if device not in (None, *known):
+        what = f"names no table of {of_kernel} for the device {shown(str(device))}"
+        raise InputError(spec.path, f"{what}; there are: {', '.join(known)}")
+    return [(of, key) for of in kernels for key in of.tables if device in (None, key)]
 
-    values: the spec's words for values, so that `dtype=bf16` is understood as well.
 
-    Raises InputError for an argument without `=`, a name given twice, and a value that is not an integer
-    within 62 bits. Whether a feature of that name exists is not checked.
-    """
-    given: dict[str, int] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        place = word if len(word) <= 60 else word[:57] + "..."
-        if not equals or not name:
-            raise InputError(place or "''", "must be feature=value, such as num_seqs=8")
-        known = values.get(name, {})
-        text = next((str(number) for number, of_value in known.items() if of_value == text), text)
-        if not _INTEGER.fullmatch(text):
-            kind = f"one of {', '.join(known.values())}" if known else "an integer, such as 4096 or 4_096"
-            raise InputError(place, f"the value must be {kind}")
-        if len(text) > _MOST_CHARACTERS or int(text).bit_length() > BITS:
-            raise InputError(place, f"the value must be an integer within {BITS} bits")
-        if name in given:
-            raise InputError(place, "the feature is given twice")
-        given[name] = int(text)
-    return given
+def read_tables(spec: Spec, kernel: str | None, device: str | None) -> list[Problem]:
+    """The tables of a kernel and a device; None selects all. Raises InputError."""
+    chosen = selected(spec, kernel, device)
+    return [spec_problem(of, spec.devices[key], read_table(of.tables[key])) for of, key in chosen]
+
+
+def common_rows(problem: Problem, other: Problem) -> tuple[Ints, Ints]:
+    """The rows in each problem of the scenarios with the same id and features in both, in the same order."""
+    shared = [name for name in problem.names if name in other.names]
+    places = {scenario: row for row, scenario in enumerate(other.scenarios if shared else ())}
+    pairs = [(row, places[s]) for row, s in enumerate(problem.scenarios) if s in places]
+    here, there = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    same = np.ones(len(pairs), dtype=bool)
+    for name in shared:
+        same &= problem.column(name)[here] == other.column(name)[there]
+    return here[same], there[same]

@@ -1,10 +1,9 @@
-"""How review commands print: values and configs in the spec's words, counts, JSON and progress."""
+"""How review commands print: values and configs in the spec's words, counts and JSON."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ from treegen.core import expr
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec
 from treegen.core.table import Cells
-from treegen.crossval.parallel import ReportProgress
 
 
 def value_words(name: str, value: int, kernel: KernelSpec) -> str:
@@ -29,10 +27,7 @@ def condition(when: expr.Call | None) -> str:
 
 
 def left_out_words(problem: Problem) -> str:
-    """How many scenarios have no best config, and why; empty if none is left out.
-
-    Such as `4 of 89 scenarios are left out: constraints forbid the winner in 4`.
-    """
+    """`4 of 89 scenarios are left out: constraints forbid the winner in 4`; empty if none is left out."""
     reasons = {
         "fewer than two configs were tried": problem.uncompared,
         "no config has a time": problem.without_time,
@@ -62,10 +57,7 @@ def percent(ratio: float, sign: str = "+") -> str:
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """The content as indented JSON, dataclasses as objects.
-
-    Floats get six decimals, as a logarithm's last bits differ by library.
-    """
+    """The content as indented JSON. Floats get six decimals, as a logarithm's last bits differ by library."""
 
     def rounded(value: Any) -> Any:
         if isinstance(value, float):
@@ -92,14 +84,3 @@ def grid(rows: Sequence[Mapping[str, str]], left: Sequence[str], **options: Any)
     for row in rows:
         found.add_row(*row.values())
     return found
-
-
-@contextlib.contextmanager
-def progress() -> Iterator[ReportProgress]:
-    """A function that shows progress in one line of a terminal, and nothing elsewhere."""
-    console = plain_console(stderr=True)
-    if not console.is_terminal:
-        yield lambda what, done, total: None
-        return
-    with console.status("reading") as status:
-        yield lambda what, done, total: status.update(f"{what}: {done} of {total}")

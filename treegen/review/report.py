@@ -23,18 +23,16 @@ from treegen.crossval.folds import Evaluation, cross_validate
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import single_best
 from treegen.crossval.score import Quality, Score, costs_of, quality
+from treegen.fit.costs import table_noise
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
-from treegen.review.modules import Module, missing_module, read_modules
-from treegen.review.printing import condition, counted, left_out_words, microseconds, progress, value_words
-from treegen.review.tables import read_tables
+from treegen.review.modules import Module, missing_module, read_modules, read_tables
+from treegen.review.printing import condition, counted, left_out_words, microseconds, value_words
 from treegen.write.files import check_replaceable, check_writable, write_files
 from tuning_table import __version__
 
-MARK = "Made by <code>treegen report</code>"
-"""A text of every page, by which one may be replaced."""
-
+MARK = "Made by <code>treegen report</code>"  # in every page, which may be replaced by it
 SLOW = 1.2  # the slowdown from which a cell is deep red
 _WORST = 10  # slowest choices that are shown
 
@@ -48,13 +46,13 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
     check_replaceable(out, "treegen report", MARK.encode())
     spec = read_spec(find_spec(spec_path))
     modules = read_modules(spec)
-    problems = [problem for problem, _ in read_tables(spec, kernel, device)]
+    problems = read_tables(spec, kernel, device)
     keys = [(problem.kernel.name, problem.device.key) for problem in problems]
     if missing := [key for key in keys if key not in modules]:
         raise missing_module(spec, missing[0])
     worth = sum(len(problem.cost) for problem in problems) // SCENARIOS_A_PROCESS
     jobs = min(os.cpu_count() or 1, len(problems), max(1, worth))
-    with progress() as tell, processes(jobs, tell) as parallel_map:
+    with processes(jobs) as parallel_map:
         unseen = parallel_map("cross-validating", partial(cross_validate, fit=fit), problems)
     parts = zip(problems, keys, unseen, strict=True)
     sections = [section(problem, modules[key], figures) for problem, key, figures in parts]
@@ -90,26 +88,25 @@ def section(problem: Problem, module: Module, unseen: Evaluation | None) -> Sect
         columns = np.full(len(score.cost), score.column_of(config))
         found = quality(costs_of(columns, problem), problem.scenarios, problem.table.cells)
         ways[f"{what}, {kernel.constant_name(config)}"] = found
-    reached = {(cell.regime, cell.row, cell.kind): cell.scenarios for cell in score.cells()}
+    reached, whens = score.scenarios_of(3), {entry.name: entry.when for entry in kernel.regimes}
 
     def cell(regime: int, row: int, kind: int) -> dict[str, Any]:
         here = reached.get((regime, row, kind), np.zeros(0, dtype=np.int64))
         of = heuristic.regimes[regime].rows[row]
         config = of.others.get(kernel.classes[kind].name, of.config)
-        found, spare = (
-            (score.of_rows(here) if len(here) else None),
-            score.columns[here] != score.column_of(config),
-        )
-        differs = config != of.config
-        return {
-            "config": config,
-            "differs": differs,
-            "spare": int(spare.sum()),
-            "quality": found,
-            "heat": _heat(found),
-        }
+        found = score.of_rows(here) if len(here) else None
+        spare = int((score.columns[here] != score.column_of(config)).sum())
+        what = {"config": config, "differs": config != of.config, "spare": spare}
+        return {**what, "quality": found, "heat": _heat(found)}
 
-    whens = {entry.name: entry.when for entry in kernel.regimes}
+    regimes = []
+    for number, regime in enumerate(heuristic.regimes):
+        kinds = range(len(kernel.classes))
+        cells = [[cell(number, place, kind) for kind in kinds] for place in range(len(regime.rows))]
+        printed = re.search(rf"^def {regime.name}_row\(.*?(?=\n\n\n)", module.text, re.MULTILINE | re.DOTALL)
+        function = printed[0] if printed else "row 0 for all steps"
+        named = {"name": regime.name, "when": whens[regime.name], "function": function}
+        regimes.append({**named, "rows": [*zip(regime.rows, cells, strict=True)]})
     return {
         "kernel": kernel,
         "device": problem.device.key,
@@ -118,26 +115,9 @@ def section(problem: Problem, module: Module, unseen: Evaluation | None) -> Sect
         "configs": len(heuristic.configs),
         "ways": ways,
         "held_out": unseen,
-        "regimes": [
-            {
-                "name": regime.name,
-                "when": whens[regime.name],
-                "function": _function(module, regime.name),
-                "rows": [
-                    (row, [cell(number, place, kind) for kind in range(len(kernel.classes))])
-                    for place, row in enumerate(regime.rows)
-                ],
-            }
-            for number, regime in enumerate(heuristic.regimes)
-        ],
+        "regimes": regimes,
         "slowest": list(_slowest(score, module)),
     }
-
-
-def _function(module: Module, regime: str) -> str:
-    """The module's function that finds a regime's row."""
-    found = re.search(rf"^def {regime}_row\(.*?(?=\n\n\n)", module.text, re.MULTILINE | re.DOTALL)
-    return found[0] if found else "row 0 for all steps"
 
 
 def _heat(found: Quality | None) -> float:
@@ -163,7 +143,8 @@ def _sentence(score: Score) -> str:
     problem = score.problem
     cells, timed = problem.cost.size, int(np.isfinite(problem.times()).sum())
     left_out = f" ({words})" if (words := left_out_words(problem)) else ""
-    noise = f" Two configs' times differ by {score.noise:.1%} by noise alone." if score.noise else ""
+    spread = table_noise(problem.table) / UNIT
+    noise = f" Two configs' times differ by {spread:.1%} by noise alone." if spread else ""
     return (
         f"The table was measured on {problem.table.device_name}: {len(problem.cost):,} scenarios{left_out} "
         f"by {len(problem.configs):,} configs; {timed / cells:.1%} of the cells hold a time.{noise}"
@@ -174,9 +155,8 @@ def _slowest(score: Score, module: Module) -> Iterator[dict[str, Any]]:
     """Failed choices first, then the slowest; of a table of winners, scenarios that another config won."""
     problem, cost, columns = score.problem, score.cost, score.columns
     times, knows_times = problem.times(), problem.table.cells is Cells.MEASURED
-    vary = [
-        name for name in problem.kernel.features if name in problem.names and np.ptp(problem.column(name))
-    ]
+    held = (name for name in problem.kernel.features if name in problem.names)
+    vary = [name for name in held if np.ptp(problem.column(name))]
     shown = (cost > 0) & ((cost < UNTIMED) | (cost >= FORBIDDEN) | (not knows_times))
     rows = sorted(np.flatnonzero(shown).tolist(), key=lambda row: (-int(cost[row]), problem.scenarios[row]))
     for row in rows[:_WORST]:

@@ -21,8 +21,7 @@ from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, KernelSpec, Spec
 from treegen.core.table import Cells
-from treegen.crossval.built import DeviceHeuristic
-from treegen.crossval.folds import HeldOut
+from treegen.crossval.folds import DeviceHeuristic, HeldOut
 from treegen.fit.fit import Origin
 from treegen.write.stored import heuristic_of, stored
 from tuning_table import __version__

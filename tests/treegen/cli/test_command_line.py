@@ -1,27 +1,20 @@
-"""The command line itself: help, version, wrong use."""
+"""The command line itself: help, version, wrong use; and `treegen merge`."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from treegen_builders import treegen_command, write_project
+from table_builders import VISITS, append, filled, start
+from treegen_builders import REPOSITORY, treegen_command, write_project
 
 from treegen.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
-
-
-def _leaves(arguments: list[str], capsys: Capture) -> tuple[object, str, str]:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    captured = capsys.readouterr()
-    return end.value.code, captured.out, captured.err
-
-
 WRONG = [
     [],
     ["bild"],
@@ -36,8 +29,11 @@ WRONG += [["check", "--jobs", "\u00b2"], ["check", "--skip", "everything"], ["bu
 
 @pytest.mark.parametrize("arguments", WRONG)
 def test_wrong_use_is_status_2_and_one_line(arguments: list[str], capsys: Capture) -> None:
-    code, out, err = _leaves(arguments, capsys)
-    assert (code, out) == (2, "") and err.startswith("treegen: ") and err.rstrip("\n").isprintable()
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
+    assert err.startswith("treegen: ") and err.rstrip("\n").isprintable()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -55,25 +51,18 @@ def test_a_build_without_standard_output_writes_files(
     write_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdout", None)  # as after >&-
-    assert main(["build"]) == 0
-    assert main(["check"]) == 0
-
-
-def _into_closed_pipe(folder: Path, *command: str) -> tuple[int, str]:
-    """The command's exit code and its standard error."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = treegen_command(*command, cwd=folder, stdout=writer)
-    os.close(writer)
-    return done.returncode, done.stderr
+    assert main(["build"]) == main(["check"]) == 0
 
 
 def test_a_closed_pipe_ends_a_command_quietly_but_files_are_written(tmp_path: Path) -> None:
     write_project(tmp_path)
-    assert _into_closed_pipe(tmp_path, "build", "--check") == (141, "")
-    assert not (tmp_path / "generated").exists()
-    assert _into_closed_pipe(tmp_path, "build") == (0, "")
-    assert (tmp_path / "generated").is_dir()
+    for command, status in (("build --check", 141), ("build", 0)):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = treegen_command(*command.split(), cwd=tmp_path, stdout=writer)
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (status, "")
+        assert (tmp_path / "generated").is_dir() == (status == 0)
 
 
 def test_a_terminal_without_unicode(tmp_path: Path) -> None:
@@ -83,10 +72,28 @@ def test_a_terminal_without_unicode(tmp_path: Path) -> None:
 
 
 def test_without_its_dependencies_it_says_what_to_install(tmp_path: Path) -> None:
-    repository = str(Path(__file__).parents[3])
     program = "from treegen.cli import main; sys.exit(main.main(['build']))"
-    code = f"import sys; sys.path.insert(0, {repository!r}); {program}"
+    code = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); {program}"
     bare = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(bare, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "attn-kernels[treegen]" in done.stderr
+
+
+def test_a_merge_prints_one_line_or_says_in_one_what_is_wrong(
+    tmp_path: Path, refusal: Callable[..., str], capsys: Capture
+) -> None:
+    one, merged, taken = filled(tmp_path / "1"), tmp_path / "all", tmp_path / "taken"
+    with start(tmp_path / "2", device={"name": "NVIDIA H200"}) as table:
+        append(table, VISITS[0])
+    taken.mkdir()
+    (taken / "letter").touch()
+    for tables, out, named in (
+        ([one, tmp_path / "2"], merged, "'NVIDIA H200'"),
+        ([tmp_path / "none"], merged, "/none"),
+        ([one], Path("/"), ""),
+        ([one], taken, "letter"),
+    ):
+        assert named in refusal(tmp_path, "merge", *tables, "--out", out)
+    assert main(["merge", str(one), str(one), "--out", str(merged)]) == 0
+    assert capsys.readouterr().out == f"{merged}: 3 rows added from 2 tables, 3 were there already\n"

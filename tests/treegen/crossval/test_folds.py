@@ -1,20 +1,24 @@
-"""Which scenarios and groups are held out, and the held-out figures of rows and of a classifier."""
+"""Which scenarios and groups are held out, the figures of rows, and what other methods learn."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import MEDIUM, NARROW, WIDE, Cell, Row, problem, write_winners
+from treegen_builders import MEDIUM, NARROW, SIDES, WIDE, Cell, Row, problem, write_winners
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
-from treegen.core.problem import UNIT, Problem
+from treegen.core.heuristic import Heuristic, RegimeRows, Split
+from treegen.core.heuristic import Row as HeuristicRow
+from treegen.core.problem import UNIT
 from treegen.crossval.folds import (
     Evaluation,
     Fold,
@@ -23,11 +27,12 @@ from treegen.crossval.folds import (
     group_folds,
     groups_of,
     held_out,
-    split_copies,
+    split,
     standard_error,
 )
 from treegen.crossval.parallel import processes
-from treegen.crossval.score import Ints
+from treegen.crossval.peers import FOREST, OURS, PEERS, SINGLE, classifier, forest, learn
+from treegen.crossval.score import Ints, costs_of
 from treegen.fit.costs import copies
 from treegen.fit.fit import fit
 from treegen.read.problem import read_table
@@ -37,56 +42,35 @@ LINE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
 
 @examples(50)
 @given(st.lists(st.integers(0, 9), min_size=4, max_size=40), st.integers(2, 5))
-def test_each_scenario_is_held_out_once_and_copies_together(numbers: list[int], folds: int) -> None:
-    copy = copies(np.array([[number] for number in numbers]))
-    folds = min(folds, int(copy.max()) + 1)
-    if folds < 2:
-        return
-    found = split_copies(copy, folds)
-    assert len(found) == folds
-    assert sorted(np.concatenate([fold.test for fold in found])) == list(range(len(numbers)))
+def test_each_scenario_is_held_out_once_and_groups_together(numbers: list[int], folds: int) -> None:
+    """As copies of a scenario, or scenarios of a model; few groups one at a time."""
+    found = split(copies(np.array([[number] for number in numbers])), folds)
+    groups = len(set(numbers))
+    assert len(found) == (0 if groups == 1 else min(groups, folds))
     for fold in found:
         assert sorted([*fold.train, *fold.test]) == list(range(len(numbers)))
         assert not {numbers[row] for row in fold.train} & {numbers[row] for row in fold.test}
+    if found:
+        assert sorted(np.concatenate([fold.test for fold in found])) == list(range(len(numbers)))
 
 
-@pytest.fixture
-def of_models(tmp_path: Path) -> Problem:
-    """Six models with a best config each, whose steps are twice as long as those of the model before."""
+def test_folds_of_scenarios_flatter_where_those_of_a_model_are_alike_and_groups_tell(tmp_path: Path) -> None:
+    """Rows remember models by the length of their steps, which says nothing about the next model."""
     shapes = [((64 << model) + step, 8, model) for model in range(6) for step in range(20)]
 
     def times(shape: Row) -> list[Cell]:
         return [10.0 if config == shape[2] * 2 % 3 else 20.0 for config in range(3)]
 
-    return problem(tmp_path, {"constraints": [], "derived": {}}, shapes=shapes, times=times)
-
-
-def test_folds_of_scenarios_flatter_where_those_of_a_model_are_alike_and_groups_tell(
-    of_models: Problem,
-) -> None:
-    """Rows remember models by the length of their steps, which says nothing about the next model."""
-    folds, groups = folds_of(of_models), group_folds(of_models)
-    assert (len(folds), len(groups)) == (5, 6)
-    found = cross_validate(of_models, fit)
+    made = problem(tmp_path, {"constraints": [], "derived": {}}, shapes=shapes, times=times)
+    heads = made.column("heads")
+    assert (len(folds_of(made)), len(group_folds(made))) == (5, 6)
+    assert all(not set(heads[fold.train]) & set(heads[fold.test]) for fold in group_folds(made))
+    assert len(group_folds(made, ["columns"])) == 0  # all alike
+    assert groups_of(made, ["heads"]).tolist() == groups_of(made).tolist()
+    found = cross_validate(made, fit)
     assert found is not None and found.groups is not None
-    seen, unseen = found.folds, found.groups
-    assert seen.quality.slowdown is not None and unseen.quality.slowdown is not None
-    assert seen.quality.slowdown < 1.1 < 1.3 < unseen.quality.slowdown
-
-
-def test_a_fold_of_groups_holds_whole_groups_out(of_models: Problem) -> None:
-    heads = of_models.column("heads")
-    for fold in group_folds(of_models):
-        assert not set(heads[fold.train]) & set(heads[fold.test])
-    assert len(group_folds(of_models, ["columns"])) == 0  # all alike
-    assert groups_of(of_models, ["heads"]).tolist() == groups_of(of_models).tolist()
-
-
-def test_few_groups_are_left_out_one_at_a_time(tmp_path: Path) -> None:
-    shapes = [(rows + 1, 8, heads) for rows in range(6) for heads in (2, 4, 8)]
-    made = problem(tmp_path, {"constraints": []}, shapes=shapes)
-    folds = group_folds(made)
-    assert sorted(np.unique(made.column("heads")[fold.test]).tolist() for fold in folds) == [[2], [4], [8]]
+    seen, unseen = found.folds.quality.slowdown, found.groups.quality.slowdown
+    assert seen is not None and unseen is not None and seen < 1.1 < 1.3 < unseen
 
 
 def _bootstrap(cost: Ints, group: Ints, draws: int) -> float:
@@ -140,23 +124,16 @@ def _evaluated(folder: Path, low: tuple[Cell, Cell], high: tuple[Cell, Cell]) ->
     return found
 
 
-def test_a_planted_threshold_costs_only_its_neighbours(tmp_path: Path) -> None:
-    found = _evaluated(tmp_path, (10.0, 20.0), (20.0, 10.0)).folds.quality
-    # Only scenarios 6 and 7 can be wrong, by a factor of 2.
-    assert 10 / 12 <= found.agreement < 1
-    assert found.slowdown == pytest.approx(2 ** (1 - found.agreement))
-
-
-def test_choices_that_failed_are_counted(tmp_path: Path) -> None:
-    found = _evaluated(tmp_path, (10.0, math.inf), (math.inf, 10.0)).folds.quality
-    assert 0 < found.untimed <= 2 / 12
-    assert found.agreement == pytest.approx(1 - found.untimed)
-    assert found.slowdown == pytest.approx(2**found.untimed)
-
-
-def test_one_config_that_always_wins_is_found_by_both(tmp_path: Path) -> None:
-    found = _evaluated(tmp_path, (10.0, 20.0), (10.0, 20.0))
-    assert (found.folds.quality.slowdown, found.classifier.slowdown, found.folds.error) == (1, 1, 0)
+def test_a_planted_threshold_costs_only_its_neighbours_and_failed_choices_are_counted(tmp_path: Path) -> None:
+    """Only scenarios 6 and 7 can be wrong, by a factor of 2; a choice that failed counts as much."""
+    found = _evaluated(tmp_path / "slow", (10.0, 20.0), (20.0, 10.0)).folds.quality
+    failed = _evaluated(tmp_path / "failed", (10.0, math.inf), (math.inf, 10.0)).folds.quality
+    for one in (found, failed):
+        assert 10 / 12 <= one.agreement < 1
+        assert one.slowdown == pytest.approx(2 ** (1 - one.agreement))
+    assert (found.untimed, failed.untimed) == (0, pytest.approx(1 - failed.agreement))
+    both = _evaluated(tmp_path / "one", (10.0, 20.0), (10.0, 20.0))  # which has one best config
+    assert (both.folds.quality.slowdown, both.classifier.slowdown, both.folds.error) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("shapes", [LINE[:9], [(1, 8, 2)] * 12], ids=["nine scenarios", "copies of one"])
@@ -166,10 +143,57 @@ def test_a_table_that_is_too_small_has_no_figures(tmp_path: Path, shapes: list[R
 
 
 def test_results_of_several_processes_keep_their_order(tmp_path: Path) -> None:
-    made, progress = problem(tmp_path), []
-    with processes(2, lambda *told: progress.append(told)) as parallel_map:
+    made = problem(tmp_path)
+    with processes(2) as parallel_map:
         assert parallel_map("squares", abs, range(-20, 0)) == list(range(20, 0, -1))
         assert parallel_map("fits", fit, [made] * 2) == [fit(made)] * 2
         with pytest.raises(InputError, match=r"^no folder: "):
             parallel_map("refused", read_table, [Path("no folder")])
-    assert progress[:2] == [("squares", 0, 20), ("squares", 1, 20)]
+
+
+ROOMY = 8  # leaves
+SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
+METHODS = {"classifier": classifier, FOREST: forest}
+
+
+def _bands(row: Row) -> list[float]:
+    """Three bands of rows, in which another config is best each time."""
+    best = 0 if row[0] <= 1 else 1 if row[0] <= 64 else 2
+    return [10.0 + 5 * abs(best - config) for config in range(3)]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_what_the_features_tell_apart_is_learned_by_their_names(
+    tmp_path: Path, method: Callable[..., Any]
+) -> None:
+    made = problem(tmp_path / "bands", shapes=SHAPES, times=_bands)
+    rule = method(made, ROOMY)
+    assert costs_of(rule.columns(made), made).max() == 0
+    turned = replace(made, names=made.names[::-1], features=made.features[:, ::-1])
+    assert rule.columns(turned).tolist() == rule.columns(made).tolist()
+    made = problem(tmp_path / "one", configs=[NARROW], shapes=SHAPES, times=lambda s: [5.0])
+    assert len(set(method(made, ROOMY).columns(made))) == 1
+
+
+@pytest.mark.parametrize("leaves", [1, 2, 3])
+def test_the_classifier_has_as_many_leaves_as_it_may(tmp_path: Path, leaves: int) -> None:
+    """With one, it is the config of least total cost."""
+    made = problem(tmp_path, shapes=SHAPES, times=_bands)
+    rule = classifier(made, leaves)
+    assert rule.leaves == leaves and len(set(rule.columns(made))) == leaves
+    assert leaves > 1 or set(rule.columns(made)) == {made.cost.sum(axis=0).argmin()}
+
+
+def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path: Path) -> None:
+    """Two rows, of which a class of models launches one with another config."""
+    made = problem(
+        tmp_path, {"classes": {"few": "heads <= 4", "many": "otherwise"}}, shapes=SHAPES, times=_bands
+    )
+    narrow, medium, wide = made.configs
+    rows = HeuristicRow(narrow, {"many": wide}), HeuristicRow(medium)
+    heuristic = Heuristic((RegimeRows(made.kernel.regimes[0].name, Split("rows", 1, 0, 1), rows),))
+    rules = learn(made, heuristic)
+    assert list(rules) == [OURS, *PEERS]
+    assert rules[OURS].leaves == rules["classifier"].leaves == 3
+    assert rules[FOREST].leaves is None and rules[SINGLE].leaves == 1

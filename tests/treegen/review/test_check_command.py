@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,8 +23,6 @@ fresh        generated: 6 files of a build
 compile      nothing, as the spec names no hook
 treegen.yaml: no problem
 """
-
-
 Check = Callable[..., str]
 
 
@@ -51,27 +49,22 @@ def check(project: Path, capsys: pytest.CaptureFixture[str]) -> Check:
 def section(out: str, name: str) -> list[str]:
     """A check's line and its problems."""
     start, *rest = out[out.index(f"{name:<12} ") :].splitlines()
-    return [start, *(line for line in rest[: next(i for i, s in enumerate(rest) if not s.startswith(" "))])]
+    return [start, *itertools.takewhile(lambda line: line.startswith(" "), rest)]
+
+
+def named(out: str, name: str) -> list[str]:
+    """The files that the problems of a check name."""
+    return [re.split("[: ]", line.strip())[0] for line in section(out, name)[1:]]
 
 
 def test_no_problem_and_nothing_written(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(project)
     capsys.readouterr()
-    assert main(["check"]) == FINE
+    assert main(["check", "--strict"]) == FINE
     out, err = capsys.readouterr()
     assert out == FINE_LINES
     assert [line.partition(":")[0] for line in err.splitlines()] == list(CHECKS)
     assert contents(project) == before
-
-
-def test_strict_requires_all_checks(check: Check) -> None:
-    spec = Path("treegen.yaml")
-    spec.write_text(
-        spec.read_text().replace("    features:", "    hook: nobody_offers_this\n    features:", 1)
-    )
-    assert "nobody_offers_this" in check(FINE)
-    check(FOUND, "--strict")
-    check(FINE, "--strict", "--skip", "code", "--skip", "compile")
 
 
 def test_a_table_of_the_spec_that_cannot_be_read(project: Path, check: Check) -> None:
@@ -93,7 +86,7 @@ def test_a_table_beside_those_of_the_spec(project: Path, check: Check) -> None:
     assert section(check(FINE), "tables") == [line]
     (project / "tables/second/scenarios.csv").unlink()
     out = check(FOUND)
-    assert section(out, "tables")[1].startswith("    tables/second/scenarios.csv: ")
+    assert named(out, "tables") == ["tables/second/scenarios.csv"]
     assert section(out, "fresh") == FINE_LINES.splitlines()[3:4]
 
 
@@ -118,23 +111,16 @@ def test_what_a_table_lacks_is_noted_or_refused(project: Path, check: Check) -> 
     assert found[0].endswith("1 problem") and "2 of 14" in found[1]
 
 
-def _named(lines: list[str]) -> list[str]:
-    """The files that the problems of a check name."""
-    return [re.split("[: ]", line.strip())[0] for line in lines[1:]]
-
-
-def test_a_file_in_the_place_of_a_module(project: Path, check: Check) -> None:
+def test_modules_that_were_edited_or_moved(project: Path, check: Check) -> None:
+    default = f"generated/{KERNEL}/default.py"
+    module = (project / MODULE).read_text()
     (project / MODULE).write_text("choose = None\n")
     out = check(FOUND)
-    assert MODULE in _named(section(out, "fresh"))
-    assert _named(section(out, "modules")) == [MODULE]
+    assert MODULE in named(out, "fresh") and named(out, "modules") == [MODULE]
     assert "not run" in section(out, "compile")[0]
-
-
-def test_a_missing_module_and_the_module_of_another_device(project: Path, check: Check) -> None:
-    default = f"generated/{KERNEL}/default.py"
-    shutil.move(project / MODULE, project / default)
-    assert _named(section(check(FOUND, "--skip", "fresh"), "modules")) == [MODULE, default]
+    (project / MODULE).unlink()
+    (project / default).write_text(module)
+    assert named(check(FOUND, "--skip", "fresh"), "modules") == [MODULE, default]
 
 
 def test_files_that_were_edited_or_added(project: Path, check: Check) -> None:
@@ -146,8 +132,7 @@ def test_files_that_were_edited_or_added(project: Path, check: Check) -> None:
         with (project / path).open("a") as file:
             file.write("\n\nimport socket\n")
     out = check(FOUND)
-    assert _named(section(out, "modules")) == added
-    assert _named(section(out, "fresh")) == edited
+    assert (named(out, "modules"), named(out, "fresh")) == (added, edited)
 
 
 @pytest.mark.parametrize("text", ["", "<<<<<<< main\n{}", "{}", '{"rows": {}}'])
@@ -157,19 +142,11 @@ def test_a_lock_without_rows(project: Path, check: Check, text: str) -> None:
     assert found[0].startswith("modules      0 modules") and "generated/treegen.lock" in found[1]
 
 
-def test_modules_of_another_constraint(project: Path, check: Check) -> None:
-    """The modules ask for `block >= heads`."""
-    write_project(project, spec(constraints=["block >= 2 * heads"]))
-    assert _named(section(check(FOUND, "--skip", "fresh"), "modules")) == [MODULE]
-
-
-def test_a_tree_that_asks_what_it_may_not(project: Path, check: Check) -> None:
-    """As of a feature to which the kernel must be invariant: lock and module were changed alike."""
-    asks = spec(split_on=["rows", "area"], derived={"area": "rows * columns"})
-    build(write_project(project, asks), "--fresh")
-    text = (project / MODULE).read_text()
-    feature = "area" if "if area" in text else "rows"
-    write_project(
-        project, {**asks, "kernels": {KERNEL: {**asks["kernels"][KERNEL], "split_on": ["columns"]}}}
-    )
+def test_a_spec_that_would_print_other_modules(project: Path, check: Check) -> None:
+    """With another constraint, or trees that ask what they may not: lock and module were changed alike."""
+    write_project(project, spec(constraints=["block >= 2 * heads"]))  # the modules ask for `block >= heads`
+    assert named(check(FOUND, "--skip", "fresh"), "modules") == [MODULE]
+    build(write_project(project, spec(split_on=["rows", "area"])), "--fresh")
+    feature = "area" if "if area" in (project / MODULE).read_text() else "rows"
+    write_project(project, spec(split_on=["columns"]))
     assert any(feature in line for line in section(check(FOUND, "--skip", "fresh"), "modules")[1:])

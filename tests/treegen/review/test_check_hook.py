@@ -11,27 +11,17 @@ from treegen_builders import DEVICE, KERNEL, build, spec, write_project
 
 from treegen.cli.main import main
 from treegen.cli.parsers import FINE, FOUND
-from treegen.review.check.hook import (
-    CompileCase,
-    CompileOutcome,
-    HookDescription,
-    HookFailure,
-    HookProcess,
-    KernelNeeds,
-)
+from treegen.review.check.hook import CompileCase, CompileOutcome, HookFailure, HookProcess, KernelNeeds
 
 HOOK = """
-import sys
-
-class Needs:
-    registers, spills = 40, None
-    def __init__(self, case):
-        self.shared_memory = case.parameters["block"] * (case.largest["columns"] or 512)
+from types import SimpleNamespace
 
 class Outcome:
     error = None
     def __init__(self, case):
-        self.kernels = {"scale": Needs(case)}
+        shared_memory = case.parameters["block"] * (case.largest["columns"] or 512)
+        needs = SimpleNamespace(shared_memory=shared_memory, registers=40, spills=None)
+        self.kernels = {"scale": needs}
 
 class Hook:
     features = ["rows", "columns", "heads"]
@@ -45,8 +35,6 @@ class Hook:
 HOOK = Hook()
 """
 CASE = CompileCase("sm_90", "plain", {"block": 16, "warps": 2}, {"columns": 64})
-
-
 Offer = Callable[[str], None]
 Check = Callable[..., list[str]]
 
@@ -54,15 +42,14 @@ Check = Callable[..., list[str]]
 @pytest.fixture
 def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
     """A function that installs a hook called `scale_hook` with this code, for this test alone."""
-    installed = tmp_path / "installed"
-    (installed / "scale_code-1.dist-info").mkdir(parents=True)
-    (installed / "scale_code-1.dist-info/METADATA").write_text("Name: scale-code\nVersion: 1\n")
+    about = tmp_path / "installed/scale_code-1.dist-info"
 
     def install(code: str) -> None:
-        (installed / "scale_code.py").write_text(textwrap.dedent(code))
-        entry = "[treegen.hooks]\nscale_hook = scale_code:HOOK\n"
-        (installed / "scale_code-1.dist-info/entry_points.txt").write_text(entry)
-        monkeypatch.syspath_prepend(str(installed))
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text("Name: scale-code\nVersion: 1\n")
+        (about / "entry_points.txt").write_text("[treegen.hooks]\nscale_hook = scale_code:HOOK\n")
+        (about.parent / "scale_code.py").write_text(code)
+        monkeypatch.syspath_prepend(str(about.parent))
 
     return install
 
@@ -74,14 +61,14 @@ def check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Check:
     It asserts the exit code and returns the lines of stdout. shared_memory: the device's limit in bytes.
     """
 
-    def run(status: int, *skip: str, shared_memory: int = 1 << 20, **sections: object) -> list[str]:
-        content = spec(hook="scale_hook", **sections)
+    def run(status: int, *skip: str, shared_memory: int = 1 << 20, strict: bool = False) -> list[str]:
+        content = spec(hook="scale_hook")
         content["devices"][DEVICE]["limits"]["shared_memory"] = shared_memory
         path = write_project(tmp_path, content)
         assert build(path) == 0
         capfd.readouterr()
         skipped = ["tables", "fresh", "modules", *skip]
-        options = [word for name in skipped for word in ("--skip", name)]
+        options = [word for name in skipped for word in ("--skip", name)] + ["--strict"] * strict
         assert main(["check", "--spec", str(path), *options]) == status
         out, err = capfd.readouterr()
         ran = [name for name in ("code", "compile") if name not in skip]
@@ -93,21 +80,18 @@ def check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Check:
 
 def changed(code: str) -> str:
     """HOOK with more lines in its class."""
-    return HOOK.replace("HOOK = Hook()", textwrap.indent(textwrap.dedent(code), "    ") + "\nHOOK = Hook()")
+    return HOOK.replace("HOOK = Hook()", textwrap.indent(code, "    ") + "\nHOOK = Hook()")
 
 
 def test_a_hook_describes_itself_and_compiles(offer: Offer) -> None:
     offer(HOOK)
     with HookProcess("scale_hook") as hook:
-        assert hook.describe() == HookDescription(
-            frozenset({"rows", "columns", "heads"}),
-            frozenset({"plain"}),
-            {"block": None, "warps": 4},
-            ("columns",),
-            {"nvidia": ("sm_80",)},
-        )
-        (outcome,) = hook.compile([CASE], 1)
-        assert outcome == CompileOutcome({"scale": KernelNeeds(1024, 40, None)}, None)
+        described = hook.describe()
+        assert described.features == {"rows", "columns", "heads"} and described.variants == {"plain"}
+        assert described.parameters == {"block": None, "warps": 4} and described.sizes == ("columns",)
+        assert described.targets == {"nvidia": ("sm_80",)} and described.refused == ()
+        needs = CompileOutcome({"scale": KernelNeeds(1024, 40, None)}, None)
+        assert hook.compile([CASE], 1) == [needs]
 
 
 @pytest.mark.parametrize(
@@ -120,37 +104,30 @@ def test_a_hook_describes_itself_and_compiles(offer: Offer) -> None:
         ("import os; os.write(2, b'LLVM ERROR: no\\n'); os._exit(5)", "LLVM ERROR: no$"),
         (changed("features = 'rows'"), "TypeError"),
         (changed("parameters = {'block': 'many'}"), "TypeError"),
+        *(
+            (changed(f"def compile(self, cases, jobs):\n    {code}"), what)
+            for code, what in {
+                "raise KeyError('gone')": "KeyError: 'gone'",
+                "import os; os.kill(os.getpid(), 11)": "ended",
+                "return []": "TypeError",
+                "return [Outcome(cases[0])] * 2": "TypeError",
+                "return [None]": "AttributeError",
+                "o = Outcome(cases[0]); o.error = 3; return [o]": "TypeError",
+                "o = Outcome(cases[0]); o.kernels['scale'].spills = 1.5; return [o]": "TypeError",
+            }.items()
+        ),
     ],
 )
-def test_failures_of_loading(offer: Offer, code: str, what: str) -> None:
+def test_failures_of_loading_and_of_compiling(offer: Offer, code: str, what: str) -> None:
     offer(code)
     with HookProcess("scale_hook") as hook, pytest.raises(HookFailure, match=what):
         hook.describe()
-
-
-@pytest.mark.parametrize(
-    ("code", "what"),
-    [
-        ("raise KeyError('gone')", "KeyError: 'gone'"),
-        ("import os; os.kill(os.getpid(), 11)", "ended"),
-        ("return []", "TypeError"),
-        ("return [Outcome(cases[0])] * 2", "TypeError"),
-        ("return [None]", "AttributeError"),
-        ("o = Outcome(cases[0]); o.error = 3; return [o]", "TypeError"),
-        ("o = Outcome(cases[0]); o.kernels['scale'].spills = 1.5; return [o]", "TypeError"),
-    ],
-)
-def test_failures_of_compiling(offer: Offer, code: str, what: str) -> None:
-    offer(changed(f"def compile(self, cases, jobs):\n    {code}"))
-    with HookProcess("scale_hook") as hook, pytest.raises(HookFailure, match=what):
         hook.compile([CASE], 1)
 
 
 def test_both_checks_through_a_hook_that_prints(offer: Offer, check: Check) -> None:
-    offer(
-        "print('loading')\n"
-        + changed("def compile(self, cases, jobs):\n    print(cases); return map(Outcome, cases)")
-    )
+    prints = "def compile(self, cases, jobs):\n    print(cases); return map(Outcome, cases)"
+    offer("print('loading')\n" + changed(prints))
     code, compiled, verdict = check(FINE)
     assert code == f"code         {KERNEL}: 3 features, 1 variant, 2 parameters"
     assert compiled.startswith(f"compile      {KERNEL}: ")
@@ -159,15 +136,11 @@ def test_both_checks_through_a_hook_that_prints(offer: Offer, check: Check) -> N
 
 
 def test_code_that_differs_from_the_spec(offer: Offer, check: Check) -> None:
-    offer(
-        changed(
-            "features = ['rows', 'columns', 'pages']\nvariants = ['bare']\nsizes = ['depth']\n"
-            "parameters = {'block': None, 'stages': None, 'lanes': 2}"
-        )
-    )
+    other = "features = ['rows', 'columns', 'pages']\nvariants = ['bare']\nsizes = ['depth']\n"
+    offer(changed(f"{other}parameters = {{'block': None, 'stages': None, 'lanes': 2}}"))
     found = check(FOUND, "compile")[1:-1]
     named = ("heads", "pages", "plain", "warps", "stages", "depth")
-    assert len(found) == len(named) and all(name in line for name, line in zip(named, found, strict=True))
+    assert all(name in line for name, line in zip(named, found, strict=True))
 
 
 def test_a_kernel_that_needs_too_much(offer: Offer, check: Check) -> None:
@@ -185,7 +158,10 @@ def test_both_checks_report_one_failure(offer: Offer, check: Check) -> None:
     assert failure == again and "ValueError: no way" in failure
 
 
-def test_a_hook_that_is_not_installed_is_no_problem(check: Check) -> None:
+def test_a_hook_that_is_not_installed_fails_strict_checks_alone(check: Check, offer: Offer) -> None:
     *lines, verdict = check(FINE)
     assert len(lines) == 2 and all("not run" in line and "scale_hook" in line for line in lines)
     assert "no problem; not all was run of code, compile; skipped" in verdict
+    check(FOUND, strict=True)
+    offer("import triton_of_another_name")
+    assert "needs triton_of_another_name" in check(FINE)[0]

@@ -18,7 +18,7 @@ from treegen_diffs import MEDIUM, NARROW, Ask, commit, git, project, write_modul
 from treegen.cli.main import parsed
 
 FOLDER = REPOSITORY / ".github/workflows"
-ACTION = yaml.safe_load((REPOSITORY / "action.yml").read_text())
+ACTION = yaml.safe_load((REPOSITORY / "action.yml").read_text())["runs"]["steps"]
 WORKFLOWS = {path.name: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yml"))}
 UNTRUSTED, PRIVILEGED = WORKFLOWS["heuristics.yml"], WORKFLOWS["heuristics-comment.yml"]
 ON = True  # YAML 1.1 takes `on` for a boolean
@@ -37,31 +37,29 @@ def scripts(steps: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def test_nothing_is_interpolated_into_what_is_run() -> None:
-    texts = [*scripts(ACTION["runs"]["steps"])]
-    for workflow in WORKFLOWS.values():
-        texts += scripts(steps(workflow))
-    assert len(texts) > 6
-    assert not any("${{" in text for text in texts)
+    texts = [text for of in (ACTION, *map(steps, WORKFLOWS.values())) for text in scripts(of)]
+    assert len(texts) > 6 and not any("${{" in text for text in texts)
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_every_workflow_is_pinned_and_bounded_and_states_its_permissions(name: str) -> None:
     workflow = WORKFLOWS[name]
     assert "pull_request_target" not in workflow[ON]
-    assert "group" in workflow["concurrency"]
-    assert "permissions" in workflow
+    assert "group" in workflow["concurrency"] and "permissions" in workflow
     assert all(job["timeout-minutes"] <= 30 for job in workflow["jobs"].values())
     for step in steps(workflow):
         assert "uses" not in step or re.fullmatch(r"(actions|pypa)/[a-z-]+@v[0-9.]+|\./", step["uses"])
 
 
 def test_the_workflow_that_runs_the_pull_requests_code_may_only_read() -> None:
-    assert set(UNTRUSTED[ON]) == {"pull_request"}
-    assert UNTRUSTED["permissions"] == {"contents": "read"}
+    assert set(UNTRUSTED[ON]) == {"pull_request"} and UNTRUSTED["permissions"] == {"contents": "read"}
     assert all("permissions" not in job for job in UNTRUSTED["jobs"].values())
     assert "secrets" not in (FOLDER / "heuristics.yml").read_text()
     (checkout,) = [step for step in steps(UNTRUSTED) if step.get("uses", "").startswith("actions/checkout@")]
     assert checkout["with"]["persist-credentials"] is False
+    ends = tuple(path.removeprefix("**") for path in UNTRUSTED[ON]["pull_request"]["paths"])
+    inputs = ["treegen.yaml", "t/k/d/run.yaml", "t/k/d/times.csv", "any_name/scale/h100.py", "x/treegen.lock"]
+    assert all(path.endswith(ends) for path in inputs)
 
 
 def test_the_workflow_that_may_write_runs_nothing_of_the_pull_request() -> None:
@@ -69,43 +67,27 @@ def test_the_workflow_that_may_write_runs_nothing_of_the_pull_request() -> None:
     assert PRIVILEGED["permissions"] == {}
     (job,) = PRIVILEGED["jobs"].values()
     assert job["permissions"] == {"actions": "read", "contents": "read", "pull-requests": "write"}
-    used = [step["uses"].split("@")[0] for step in steps(PRIVILEGED)]
+    checkout, download, script = steps(PRIVILEGED)
+    used = [step["uses"].split("@")[0] for step in (checkout, download, script)]
     assert used == ["actions/checkout", "actions/download-artifact", "actions/github-script"]
-    assert not {"ref", "repository"} & set(next(steps(PRIVILEGED))["with"])  # the default branch
-    (script,) = scripts(steps(PRIVILEGED))
-    assert re.findall(r"require\((.*?)\)", script) == ["'./.github/post_comment.js'"]
+    assert not {"ref", "repository"} & set(checkout["with"])  # the default branch
+    code = script["with"]["script"]
+    assert re.findall(r"require\((.*?)\)", code) == ["'./.github/post_comment.js'"]
     for word in ("child_process", "eval", "import(", "exec"):
-        assert word not in script + (REPOSITORY / ".github/post_comment.js").read_text()
-
-
-def test_the_heuristics_workflow_runs_if_its_inputs_change() -> None:
-    ends = [path.removeprefix("**") for path in UNTRUSTED[ON]["pull_request"]["paths"]]
-    for path in (
-        "treegen.yaml",
-        "t/k/d/run.yaml",
-        "t/k/d/times.csv",
-        "any_name/scale/h100.py",
-        "x/treegen.lock",
-    ):
-        assert path.endswith(tuple(ends))
+        assert word not in code + (REPOSITORY / ".github/post_comment.js").read_text()
+    (sent,) = [step["with"] for step in ACTION if "upload" in step.get("uses", "")]
+    assert sent["name"] == download["with"]["name"]
 
 
 def test_ci_loses_no_check_silently() -> None:
     assert "./" in [step.get("uses") for step in steps(UNTRUSTED)]
-    assert any(text.startswith("treegen check --strict") for text in scripts(ACTION["runs"]["steps"]))
+    assert any(text.startswith("treegen check --strict") for text in scripts(ACTION))
     assert "treegen check --strict" in (REPOSITORY / "Makefile").read_text()
-
-
-def test_the_artifact_is_the_one_that_is_downloaded() -> None:
-    (sent,) = [step["with"] for step in ACTION["runs"]["steps"] if "upload" in step.get("uses", "")]
-    (got,) = [step["with"] for step in steps(PRIVILEGED) if "download-artifact" in step.get("uses", "")]
-    assert sent["name"] == got["name"]
 
 
 def test_the_action_compares_a_merge_with_its_base(tmp_path: Path) -> None:
     """The step's own script, in a checkout as GitHub makes it, where the change makes a shape slower."""
-    repository, review = tmp_path / "repository", tmp_path / "review"
-    project(repository)
+    repository, review = project(tmp_path / "repository"), tmp_path / "review"
     base = commit(repository)
     git(repository, "checkout", "-q", "-b", "change")
     write_modules(repository / "treegen.yaml", {(KERNEL, DEVICE): Ask("area", 64, NARROW, MEDIUM)})
@@ -116,14 +98,14 @@ def test_the_action_compares_a_merge_with_its_base(tmp_path: Path) -> None:
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {sys.executable} -m treegen "$@"\n')
     program.chmod(0o755)
-    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("id") == "diff"]
-    environment = os.environ | {
-        "PATH": f"{program.parent}:{os.environ['PATH']}",
-        "SPEC": "treegen.yaml",
-        "REVIEW": str(review),
-        "GITHUB_OUTPUT": str(tmp_path / "output"),
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+    files = {
+        "REVIEW": review,
+        "GITHUB_OUTPUT": tmp_path / "output",
+        "GITHUB_STEP_SUMMARY": tmp_path / "summary",
     }
+    given = {"PATH": f"{program.parent}:{os.environ['PATH']}", "SPEC": "treegen.yaml"}
+    environment = os.environ | given | {name: str(path) for name, path in files.items()}
+    (step,) = [step for step in ACTION if step.get("id") == "diff"]
     command = ["bash", "-eo", "pipefail", "-c", step["run"]]  # as GitHub runs it
     status = subprocess.run(command, cwd=repository, env=environment, check=False).returncode
     assert (status, (review / "status").read_text()) == (1, "1\n")
@@ -135,20 +117,11 @@ def test_the_action_compares_a_merge_with_its_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hook", HOOKS, ids=[hook["id"] for hook in HOOKS])
 def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook: dict[str, Any]) -> None:
     program, *arguments = hook["entry"].split()
-    assert program == "treegen"
-    assert parsed(arguments).run
+    assert program == "treegen" and parsed(arguments).run
     assert (hook["language"], hook["pass_filenames"]) == ("python", False)
     assert hook["additional_dependencies"] == [".[treegen]"]
-    seen = (
-        "treegen.yaml",
-        "generated/__init__.py",
-        "generated/scale/h100.py",
-        "any_name/scale/in_kernel/h100.py",
-        "t/scale/h100/times.csv",
-        "src/treegen.yaml",
-        "mykernels/heuristics/swiglu_bwd/cpu.py",
-        "mykernels/heuristics/swiglu_bwd/in_kernel/cpu.py",
-    )
+    seen = ["treegen.yaml", "src/treegen.yaml", "generated/__init__.py", "t/scale/h100/times.csv"]
+    seen += ["any_name/scale/in_kernel/h100.py", "mykernels/heuristics/swiglu_bwd/cpu.py"]
     assert all(re.search(hook["files"], path) for path in seen)
-    unseen = ("README.md", "treegen/cli.py", "tests/generated/x.py", "tests/treegen.yaml", "treegen_yaml")
+    unseen = ["README.md", "treegen/cli.py", "tests/generated/x.py", "tests/treegen.yaml", "treegen_yaml"]
     assert not any(re.search(hook["files"], path) for path in unseen)

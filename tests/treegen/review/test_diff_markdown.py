@@ -13,6 +13,7 @@ import math
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt  # comes with rich
 from treegen_builders import Row, as_h100, planted, spec, time_rows, write_project, write_winners
-from treegen_diffs import BEST, MEDIUM, NARROW, Ask, Tree, compared, project, write_modules
+from treegen_diffs import BEST, MEDIUM, NARROW, Ask, Tree, compared, of_device, project, write_modules
 from treegen_strategies import examples
 
 from treegen.cli.main import main
 from treegen.core.errors import one_line
 from treegen.core.table import Cells
+from treegen.review.diff.changes import Kind
 from treegen.review.diff.markdown import code, markdown, text
 from treegen.review.diff.prices import Rules, price
 
@@ -52,19 +54,25 @@ def _measured(folder: Path, tree: Tree, factor: float, **run: str) -> Path:
     return project(folder, tree, content, shapes=SHAPES, rows=rows, **run)
 
 
-@pytest.fixture
-def contradicting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the old table MEDIUM takes 1.25 of WIDE's time where it replaces it, by the new one 0.83."""
+def test_tables_that_contradict_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the old table MEDIUM takes 1.25 of WIDE's time where it replaces it, by the new one 0.83.
+
+    So the change alone is faster by the new table. Under another driver, nobody would be to blame.
+    """
     monkeypatch.chdir(tmp_path)
     _measured(Path("main"), BEST, 1.0)
     tree = Ask("area", 64, NARROW, Ask("rows", 63, BEST.high, MEDIUM))
     _measured(Path("retuned"), tree, 1.5, date="2026-02-01")
-
-
-def test_tables_that_contradict_each_other(contradicting: None, capsys: pytest.CaptureFixture[str]) -> None:
-    """The change alone is faster by the new table; under another driver, nobody would be to blame."""
     assert main(["diff", "main", "retuned", "--format", "markdown"]) == 1
     _is_golden("diff_markdown.md.txt", capsys.readouterr().out)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.stdout, "isatty", lambda: True)
+        assert main(["diff", "main", "retuned"]) == 1
+    said = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "-17%" in said and "**" not in said and "###" not in said
+    assert all(character.isprintable() or character == "\n" for character in said)
     for side in ("main", "retuned"):
         path = Path(side, "tables/h100/run.yaml")
         path.write_text(path.read_text().replace("550.54", f"of {side}"))
@@ -72,16 +80,6 @@ def test_tables_that_contradict_each_other(contradicting: None, capsys: pytest.C
     (module, _) = json.loads(capsys.readouterr().out)["modules"]
     assert module["overall"]["ratio"] < 1 < module["world"]["alone"]["ratio"]
     assert module["world"]["cause"] == ["the driver: of main -> of retuned"]
-
-
-def test_a_terminal_shows_the_markdown_rendered(
-    contradicting: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main(["diff", "main", "retuned"]) == 1
-    said = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
-    assert "-17%" in said and "**" not in said and "###" not in said
-    assert all(character.isprintable() or character == "\n" for character in said)
 
 
 def test_every_kind_of_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +101,11 @@ def test_every_kind_of_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         write_modules(write_project(Path(folder), content), trees)
         Path(f"{folder}/generated/scale/gpu_{edited}.py").write_text("edited\n")
     Path("new/generated/scale/extra.py").write_text("")
-    comment = re.sub(r"(?<=\.py:).*", " WHY", markdown(compared("old", "new")))
+    diff = compared("old", "new")
+    comment = re.sub(r"(?<=\.py:).*", " WHY", markdown(diff))
     _is_golden("diff_kinds.md.txt", comment.replace(f"{tmp_path}/", ""))
+    same = tuple(replace(of_device(diff, "gpu_a"), kind=Kind.SAME, text=()) for _ in range(40))
+    assert "The same before and after: 40 modules." in markdown(replace(diff, modules=same))
 
 
 def test_a_table_of_winners_gives_no_slowdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

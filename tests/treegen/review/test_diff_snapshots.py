@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from treegen.cli.main import main
 from treegen.review.diff.changes import Kind
 from treegen.review.diff.snapshots import find_revision, lay_out
 
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 OTHER = Ask("area", 8, NARROW, MEDIUM)
 MODULE = "generated/scale/nvidia_h100.py"
 
@@ -56,17 +57,16 @@ def _lay_out(folder: Path, name: str = "HEAD") -> dict[str, bytes | None]:
     return contents(out)
 
 
-@needs_git
 def test_revisions_compare_like_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
     """Two builds as folders, and the same two builds as commits."""
-    folder = tmp_path / "repository"
+    folder, without = tmp_path / "repository", shutil.ignore_patterns(".git")
     folders = []
     for name, times in (("one", planted), ("two", _slower_wide)):
         assert build(write_project(folder, times=times), "--fresh") == 0
         commit(folder, name)
-        folders.append(Path(shutil.copytree(folder, tmp_path / name, ignore=shutil.ignore_patterns(".git"))))
+        folders.append(Path(shutil.copytree(folder, tmp_path / name, ignore=without)))
     monkeypatch.chdir(folder)
     by_folders = compared(*folders)
     assert by_folders.modules[0].kind is Kind.CHANGED and by_folders.modules[0].world is not None
@@ -76,7 +76,6 @@ def test_revisions_compare_like_folders(
     assert git(folder, "status", "--porcelain") == ""
 
 
-@needs_git
 def test_the_new_snapshot_is_the_working_tree(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "HEAD", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["modules"][0]["kind"] == Kind.SAME
@@ -89,7 +88,6 @@ def test_the_new_snapshot_is_the_working_tree(repository: Path, capsys: pytest.C
     assert contents(repository) == before
 
 
-@needs_git
 def test_the_spec_may_lie_in_a_sub_folder(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,17 +95,13 @@ def test_the_spec_may_lie_in_a_sub_folder(
     inner = project(repository / "inner", OTHER)
     commit(repository)
     project(inner, BEST)
-    for here, spec_path in (
-        (repository, "inner/treegen.yaml"),
-        (inner / "tables", "../treegen.yaml"),
-        (inner, "treegen.yaml"),
-    ):
+    places = {repository: "inner/treegen.yaml", inner / "tables": "../treegen.yaml", inner: "treegen.yaml"}
+    for here, spec_path in places.items():
         monkeypatch.chdir(here)
         assert main(["diff", "HEAD", "--spec", spec_path, "--format", "json"]) == 0
         assert json.loads(capsys.readouterr().out)["modules"][0]["kind"] == Kind.CHANGED
 
 
-@needs_git
 def test_messages_name_the_revision(repository: Path, temporary: Path) -> None:
     (repository / MODULE).write_text((repository / MODULE).read_text().replace("area = rows", "area = row5"))
     (repository / "tables/h100/times.csv").write_text("broken\n")
@@ -124,7 +118,6 @@ def test_messages_name_the_revision(repository: Path, temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-@needs_git
 def test_bad_operands_are_one_line(repository: Path, refusal: Callable[..., str], temporary: Path) -> None:
     git(repository, "rm", "--quiet", "-r", "generated")
     commit(repository)
@@ -159,27 +152,18 @@ def test_a_project_and_its_output_folder_compare_alike(
     monkeypatch.chdir(new)
     expected = of_device(compared(old, new))
     assert expected.kind is Kind.CHANGED
-    for one in (old, old / "generated"):
-        for other in (new, Path(), Path("generated")):
-            assert of_device(compared(one, other)) == expected
+    for one, other in product((old, old / "generated"), (new, Path(), Path("generated"))):
+        assert of_device(compared(one, other)) == expected
 
 
-@needs_git
-def test_a_revision_is_what_was_committed_without_filters_and_attributes(repository: Path) -> None:
+def test_a_revision_is_what_was_committed_without_filters_attributes_links_and_submodules(
+    repository: Path,
+) -> None:
     (repository / ".gitattributes").write_text("*.py eol=crlf filter=evil export-subst\n")
     (repository / "generated/scale/mark.py").write_text("# $Format:%H$\n")
     git(repository, "config", "filter.evil.smudge", f"touch {repository.parent / 'ran'}")
-    commit(repository)
     parts = ("treegen.yaml", "generated", "tables")
     expected = {path: text for path, text in contents(repository).items() if path.split("/")[0] in parts}
-    for path in repository.rglob("*.csv"):
-        path.write_text("changed since")
-    assert _lay_out(repository) == expected
-    assert not (repository.parent / "ran").exists()
-
-
-@needs_git
-def test_links_and_submodules_are_left_out(repository: Path) -> None:
     (repository.parent / "secret.py").write_text("secret")
     (repository / "generated/scale/linked.py").symlink_to(repository.parent / "secret.py")
     (repository / "generated/away").symlink_to("/etc")
@@ -187,20 +171,21 @@ def test_links_and_submodules_are_left_out(repository: Path) -> None:
     head = git(repository, "rev-parse", "HEAD")
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{head},generated/submodule")
     git(repository, "commit", "--quiet", "--message", "links")
-    found = _lay_out(repository)
-    assert MODULE in found
-    assert not {"generated/scale/linked.py", "generated/away", "generated/submodule"} & found.keys()
+    for path in repository.rglob("*.csv"):
+        path.write_text("changed since")
+    assert _lay_out(repository) == expected
+    assert not (repository.parent / "ran").exists()
 
 
-@needs_git
-@pytest.mark.parametrize("name", ["new\nline.py", "[a-z]*.py", "ü\udcff.py"])
-def test_any_file_name(repository: Path, name: str) -> None:
-    (repository / "generated/scale" / name).write_text("x")
+def test_any_file_name(repository: Path) -> None:
+    names = ["new\nline.py", "[a-z]*.py", "ü\udcff.py"]
+    for name in names:
+        (repository / "generated/scale" / name).write_text(ascii(name))
     commit(repository)
-    assert _lay_out(repository)[f"generated/scale/{name}"] == b"x"
+    found = _lay_out(repository)
+    assert all(found[f"generated/scale/{name}"] == ascii(name).encode() for name in names)
 
 
-@needs_git
 def test_nothing_leads_out_of_the_folder(repository: Path) -> None:
     """git itself makes no tree that names the folder above, but it lists one."""
 
@@ -221,7 +206,6 @@ def test_nothing_leads_out_of_the_folder(repository: Path) -> None:
     assert not list(repository.parent.rglob("evil.py"))
 
 
-@needs_git
 def test_names_of_revisions(repository: Path, tmp_path: Path) -> None:
     first, second = git(repository, "rev-parse", "HEAD~1"), git(repository, "rev-parse", "HEAD")
     git(repository, "tag", "--annotate", "--message", "of the first", "v1", first)

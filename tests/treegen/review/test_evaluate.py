@@ -19,6 +19,7 @@ from treegen_builders import (
     problem,
     spec,
     write_project,
+    write_spec,
     write_table,
     write_winners,
 )
@@ -26,31 +27,32 @@ from treegen_builders import (
 from treegen.cli.main import main
 from treegen.core.problem import Problem
 from treegen.crossval import peers
-from treegen.crossval.folds import cross_validate, split_copies
+from treegen.crossval.folds import cross_validate, folds_of
 from treegen.crossval.peers import Rule
 from treegen.crossval.score import Ints
-from treegen.fit.costs import copies
 from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
-from treegen.review.evaluate import train
-from treegen.review.tables import read_tables
+from treegen.review.evaluate import other_tables, train
+from treegen.review.modules import read_tables
 
 Capture = pytest.CaptureFixture[str]
 Refuse = Callable[..., str]
+Figures = Callable[..., Any]
 MI300X = "amd_mi300x"
 SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
 
-def _figures(path: Path, capsys: Capture, *options: object) -> Any:
-    capsys.readouterr()
-    words = ["eval", "--spec", str(path), "--folds", "2", "--jobs", "1", "--json", *map(str, options)]
-    assert main(words) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    return write_project(tmp_path)
+def figures(capsys: Capture) -> Figures:
+    """A function that runs `treegen eval --json OPTIONS` for a spec and returns its tables."""
+
+    def run(path: Path, *options: object) -> Any:
+        capsys.readouterr()
+        words = ["eval", "--spec", str(path), "--folds", "2", "--jobs", "1", "--json", *map(str, options)]
+        assert main(words) == 0
+        return json.loads(capsys.readouterr().out)["tables"]
+
+    return run
 
 
 @pytest.fixture
@@ -64,18 +66,20 @@ def two_devices(tmp_path: Path) -> Path:
 
 
 def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
-    project: Path, tmp_path: Path, capsys: Capture
+    two_devices: Path, tmp_path: Path, figures: Figures
 ) -> None:
     before = contents(tmp_path)
-    figures = _figures(project, capsys)
+    measured, won = figures(two_devices)
     assert contents(tmp_path) == before
-    (found,) = figures["tables"]
-    scores = {score["way"]: score for score in found["scores"]}
+    assert (measured["device"], won["device"]) == (DEVICE, MI300X)
+    scores = {score["way"]: score for score in measured["scores"]}
     assert list(scores) == ["ours", "single_best", "classifier", "forest"]
     assert {score["folds"]["quality"]["choices"] for score in scores.values()} == {9}
     assert {score["groups"] for score in scores.values()} == {None}  # all have two heads
     assert scores["single_best"]["configs"] == 1 and scores["forest"]["cells"] is None
-    assert found["noise"] == 0.0 and found["held_out"]
+    assert measured["noise"] == 0.0 and measured["held_out"]
+    assert {score["folds"]["quality"]["slowdown"] for score in won["scores"]} == {None}
+    assert figures(two_devices, "--device", MI300X, "--kernel", "scale") == [won]
 
 
 def test_every_way_learns_and_chooses_in_the_same_scenarios(
@@ -91,28 +95,26 @@ def test_every_way_learns_and_chooses_in_the_same_scenarios(
         return Rule(known.configs, choose, 1)
 
     monkeypatch.setattr(peers, "PEERS", {"one": spy, "other": spy})
-    for fold in split_copies(copies(made.features), 4):
+    for fold in folds_of(made, 4):
         seen.clear()
         train(made, fold)
         assert len(seen) == 4 and seen[:2] == seen[2:]
         assert all(set(known).isdisjoint(unseen) for known, unseen, _ in seen[::2])
 
 
-@pytest.fixture
-def grouped(tmp_path: Path) -> Path:
+def test_both_held_out_figures_are_those_of_build_and_users_may_name_groups(
+    tmp_path: Path, figures: Figures
+) -> None:
     """Four models with a best config each, which rows can remember by the length of their steps."""
     shapes = [((64 << model) + step, 8, model) for model in range(4) for step in range(15)]
 
     def times(shape: Row) -> list[float]:
         return [10.0 if config == shape[2] * 2 % 3 else 20.0 for config in range(3)]
 
-    return write_project(tmp_path, spec(constraints=[]), shapes=shapes, times=times)
-
-
-def test_both_held_out_figures_are_those_of_build(grouped: Path, capsys: Capture) -> None:
-    ((made, _),) = read_tables(read_spec(grouped), None, None)
+    path = write_project(tmp_path, spec(constraints=[]), shapes=shapes, times=times)
+    (made,) = read_tables(read_spec(path), None, None)
     expected = cross_validate(made, fit)
-    (found,) = _figures(grouped, capsys, "--folds", 5)["tables"]
+    (found,) = figures(path, "--folds", 5)
     assert expected is not None and expected.groups is not None
     assert (found["groups"], found["group_by"]) == (4, ["heads"])
     ours = found["scores"][0]
@@ -120,36 +122,22 @@ def test_both_held_out_figures_are_those_of_build(grouped: Path, capsys: Capture
         assert theirs["quality"]["slowdown"] == pytest.approx(mine.quality.slowdown, abs=1e-6)
         assert theirs["error"] == pytest.approx(mine.error, abs=1e-6)
     assert ours["folds"]["quality"]["slowdown"] < 1.1 < ours["groups"]["quality"]["slowdown"]
-
-
-def test_groups_are_of_the_features_that_the_user_names(grouped: Path, capsys: Capture) -> None:
-    (found,) = _figures(grouped, capsys, "--hold-out-by", "heads,area")["tables"]
+    (found,) = figures(path, "--hold-out-by", "heads,area")
     assert (found["groups"], found["group_by"]) == (60, ["heads", "area"])
 
 
-def test_a_table_of_winners_has_no_slowdown(two_devices: Path, capsys: Capture) -> None:
-    measured, won = _figures(two_devices, capsys)["tables"]
-    assert (measured["device"], won["device"]) == (DEVICE, MI300X)
-    assert {score["folds"]["quality"]["slowdown"] for score in won["scores"]} == {None}
-    (only,) = _figures(two_devices, capsys, "--device", MI300X, "--kernel", "scale")["tables"]
-    assert only == won
-
-
 def test_fewer_scenarios_than_folds_are_held_out_one_at_a_time_and_one_alone_is_refused(
-    project: Path, tmp_path: Path, capsys: Capture, refusal: Refuse
+    tmp_path: Path, figures: Figures, refusal: Refuse
 ) -> None:
-    (of_each,) = _figures(project, capsys, "--folds", 9)["tables"]
-    (of_more,) = _figures(project, capsys, "--folds", 100)["tables"]
-    assert of_more == of_each
+    project = write_project(tmp_path)
+    assert figures(project, "--folds", 9) == figures(project, "--folds", 100)
     write_table(tmp_path / "tables/h100", shapes=[(1, 1, 2)])
     assert "tables/h100" in refusal(tmp_path, "eval", "--spec", project)
 
 
-def test_another_table_scores_what_was_fitted_to_the_whole_table(
-    project: Path, tmp_path: Path, capsys: Capture
-) -> None:
+def test_another_table_scores_what_was_fitted_to_the_whole_table(tmp_path: Path, figures: Figures) -> None:
     other = write_table(tmp_path / "other", shapes=SHAPES)
-    _, against = _figures(project, capsys, "--against", other, "--against", other)["tables"]
+    _, against = figures(write_project(tmp_path), "--against", other, "--against", other)
     assert not against["held_out"]
     assert (against["table"], against["scenarios"]) == ("other", 16) and 0 < against["known"] < 9
     assert {score["folds"]["quality"]["choices"] for score in against["scores"]} == {16}
@@ -162,43 +150,37 @@ def test_a_table_scores_the_rows_of_its_own_gpu_or_a_single_one(
     won = write_winners(tmp_path / "won", device={"name": "AMD Instinct MI300X"})
     foreign = write_table(tmp_path / "foreign", device={"name": "NVIDIA B200"})
     read = read_spec(two_devices)
-    h100, mi300x = read_tables(read, None, None, [again, won])
-    assert [other.table.folder for other in h100[1]] == [again]
-    assert [other.table.folder for other in mi300x[1]] == [won]
-    (single,) = read_tables(read, None, DEVICE, [foreign])
-    assert [other.table.folder for other in single[1]] == [foreign]
+    for device, against, expected in (
+        (None, [again, won], [[again], [won]]),
+        (DEVICE, [foreign], [[foreign]]),
+    ):
+        found = other_tables(read_tables(read, None, device), against)
+        assert [[other.table.folder for other in others] for others in found] == expected
     assert str(foreign) in refusal(tmp_path, "eval", "--spec", two_devices, "--against", foreign)
 
 
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        (["--kernel", "gemm"], "gemm"),
-        (["--device", "b200"], "b200"),
-        (["--kernel", "scale", "--device", "x\n"], "x\\n"),
-        (["--folds", "1"], "--folds 1"),
-        (["--hold-out-by", "heads"], "--hold-out-by heads"),  # all have two
-        (["--hold-out-by", "rows,head"], "head"),
-        (["--against", "none"], "none"),
-        (["--against", "lacks_rows"], "rows"),
-        (["--against", "of_gemm"], "gemm"),
-        (["--spec", "none.yaml"], "none.yaml"),
-    ],
-)
-def test_wrong_use_is_one_line(
-    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, options: list[str], names: str
-) -> None:
+def test_wrong_use_is_one_line(tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_project(tmp_path, spec(constraints=[]))
     write_table(tmp_path / "lacks_rows", features=["columns", "heads"], shapes=[(1, 2)])
     write_table(tmp_path / "of_gemm", kernel="gemm")
-    assert names in refusal(tmp_path, "eval", *options)
-
-
-@pytest.mark.parametrize("command", [["eval"], ["report"], ["explain", "scale", "rows=1"]])
-def test_a_spec_without_tables_is_refused(tmp_path: Path, refusal: Refuse, command: list[str]) -> None:
-    path = write_project(tmp_path, spec(tables={}))
-    assert refusal(tmp_path, *command, "--spec", path).startswith(f"{path}: ")
+    write_spec(tmp_path / "empty", spec(tables={}))
+    for options, named in {
+        "--kernel gemm": "gemm",
+        "--device b200": "b200",
+        "--kernel scale --device x\n": "x\\n",
+        "--folds 1": "--folds 1",
+        "--hold-out-by heads": "--hold-out-by heads",  # all have two
+        "--hold-out-by rows,head": "head",
+        "--against none": "none",
+        "--against lacks_rows": "rows",
+        "--against of_gemm": "gemm",
+        "--spec none.yaml": "none.yaml",
+    }.items():
+        assert named in refusal(tmp_path, "eval", *options.split(" "))
+    for command in (["eval"], ["report"], ["explain", "scale", "rows=1"]):
+        path = "empty/treegen.yaml"
+        assert refusal(tmp_path, *command, "--spec", path).startswith(f"{path}: ")
 
 
 def test_all_input_is_read_before_anything_is_fitted(

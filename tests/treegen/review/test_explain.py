@@ -35,9 +35,8 @@ from treegen.cli.main import main
 from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
 from treegen.core.problem import broken_invariant
-from treegen.review.explain import alternatives, candidates, choice_of, explain, show
+from treegen.review.explain import alternatives, candidates, choice_of, complete, explain, show
 from treegen.review.modules import TunedModule, read_module_and_table
-from treegen.review.shapes import complete
 
 Explain = Callable[..., str]
 GOLDEN = Path(__file__).parent / "golden"
@@ -80,26 +79,18 @@ def tuned(project: Path) -> TunedModule:
     return read_module_and_table(project, KERNEL, DEVICE)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("measured", ["rows=8", "columns=64", "heads=2"]),
-        ("outside", ["rows=8", "columns=4", "heads=20"]),
-        ("assumed", ["rows=6"]),
-    ],
-)
-def test_the_text(project: Path, explained: Explain, name: str, words: list[str]) -> None:
-    """Of a measured shape, of one outside the tuned ones, and of one with features taken from a scenario."""
-    text = explained(project, *words, "--top", "2")
-    assert text == (GOLDEN / f"explain_{name}.txt").read_text()
-
-
-def test_the_text_of_a_table_of_winners(tmp_path: Path, explained: Explain) -> None:
+def test_the_text(project: Path, tmp_path: Path, explained: Explain) -> None:
+    """Of a measured shape, one outside the tuned ones, one with features of a scenario, and by winners."""
     write_winners(tmp_path / "tables/h100", shapes=SHAPES, times=winners)
-    path = write_spec(tmp_path, spec(**SECTIONS))
-    assert build(path) == 0
-    text = explained(path, "rows=8", "columns=32", "heads=2", "--top", "2")
-    assert text == (GOLDEN / "explain_winners.txt").read_text()
+    won = write_spec(tmp_path, spec(**SECTIONS))
+    assert build(won) == 0
+    for path, name, words in (
+        (project, "measured", ["rows=8", "columns=64", "heads=2"]),
+        (project, "outside", ["rows=8", "columns=4", "heads=20"]),
+        (project, "assumed", ["rows=6"]),
+        (won, "winners", ["rows=8", "columns=32", "heads=2"]),
+    ):
+        assert explained(path, *words, "--top", "2") == (GOLDEN / f"explain_{name}.txt").read_text()
 
 
 def _planned(tuned: TunedModule) -> Heuristic:
@@ -210,22 +201,17 @@ def test_a_device_without_module_is_refused_by_name_and_passed_over_otherwise(
     assert f"{DEVICE}.py" in message
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
+def test_wrong_use_is_one_line_and_writes_nothing(project: Path, refusal: Callable[..., str]) -> None:
+    for words, named in (
         (["nothing", "rows=1"], "nothing"),
         ([KERNEL, "rows=1", "--device", "amd"], "amd"),
         ([KERNEL, "rows=1", "--top", "0"], "--top 0"),
         ([KERNEL, "rows=4k"], "rows=4k"),
         ([KERNEL, "rows=1", "colums=1"], "colums"),
         ([KERNEL, "\x1b[31m=1"], "\\x1b[31m"),
-    ],
-)
-def test_wrong_use_is_one_line_and_writes_nothing(
-    project: Path, refusal: Callable[..., str], words: list[str], names: str
-) -> None:
-    message = refusal(project.parent, "explain", "--spec", project, *words)
-    assert names in message and message.isprintable()
+    ):
+        message = refusal(project.parent, "explain", "--spec", project, *words)
+        assert named in message and message.isprintable()
 
 
 def test_text_from_outside_is_neither_a_terminal_escape_nor_markup(

@@ -28,11 +28,9 @@ from treegen.core.heuristic import Heuristic, RegimeRows, Split
 from treegen.core.heuristic import Row as HeuristicRow
 from treegen.emit.module import device_module
 from treegen.read.spec import read_spec
-from treegen.review.modules import Module
+from treegen.review.modules import Module, read_tables
 from treegen.review.report import section
-from treegen.review.tables import read_tables
 
-Refuse = Callable[..., str]
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ {{ 7 * 7 }}"""
 SHAPES: list[Row] = [(1 << a, 1 << b, 2) for a in range(9) for b in range(9)]
 WINNERS = "amd_mi300x"
@@ -48,14 +46,10 @@ def _noisy(row: Row) -> list[float]:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A measured H100 and a MI300X of which only the winners are known, built."""
     folder = tmp_path_factory.mktemp("report")
-    content = spec(
-        tables={DEVICE: "tables/h100", WINNERS: "tables/mi300x"},
-        regimes={
-            "low": {"when": "rows <= 128", "split_on": ["area"]},
-            "high": {"when": "otherwise", "split_on": ["area"]},
-        },
-        tree={"max_rows": 8, "row_price": 0.01},
-    )
+    regimes = {"low": {"when": "rows <= 128", "split_on": ["area"]}}
+    regimes["high"] = {"when": "otherwise", "split_on": ["area"]}
+    tables, tree = {DEVICE: "tables/h100", WINNERS: "tables/mi300x"}, {"max_rows": 8, "row_price": 0.01}
+    content = spec(tables=tables, regimes=regimes, tree=tree)
     mi300x = {"names": ["AMD Instinct MI300X"], "vendor": "amd", "limits": {"shared_memory": 65536}}
     content["devices"][WINNERS] = mi300x
     write_winners(folder / "tables/mi300x", shapes=SHAPES, device={"name": "AMD Instinct MI300X"})
@@ -65,8 +59,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copy(project: Path, tmp_path: Path) -> Path:
+def copy(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The spec of a copy of the project, which is the current folder."""
     shutil.copytree(project.parent, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
     return tmp_path / "copy" / project.name
 
 
@@ -91,70 +87,57 @@ class _Reader(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.text += f" {data}"
 
+    def section(self, device: str) -> str:
+        """The text of a device's section."""
+        parts = re.split(r"(?=scale on \w+ The table)", self.text)
+        return next(part for part in parts if part.startswith(f"scale on {device} "))
+
 
 @pytest.fixture(scope="module")
 def page(project: Path, tmp_path_factory: pytest.TempPathFactory) -> _Reader:
     return _Reader(_page(project, tmp_path_factory.mktemp("page") / "report.html"))
 
 
-def _section(page: _Reader, device: str) -> str:
-    """The text of a device's section."""
-    parts = re.split(r"(?=scale on \w+ The table)", page.text)
-    return next(part for part in parts if part.startswith(f"scale on {device} "))
-
-
-def test_fitted_and_held_out_figures_stand_beside_fixed_choices(page: _Reader) -> None:
-    # 79 choices are the best; two take 26 and 27 us where 25 us are possible.
-    text = _section(page, DEVICE)
-    assert re.search(r"this module 1\.001x 1\.00x 1\.08x 98% 0%", text)
-    assert "fallback, PLAIN_B64_W4 1." in text
-    assert re.search(r"scale on nvidia_h100 81 3 \d 1\.001x 1\.0\d\d \+-0\.0\d\d one group", page.text)
-
-
-def test_the_tree_is_shown_as_printed_and_the_slowest_choice_comes_first(
+def test_a_section_tells_figures_of_fixed_choices_the_printed_tree_and_the_slowest_choices(
     page: _Reader, project: Path
 ) -> None:
-    text = _section(page, DEVICE)
+    """79 choices are the best; two take 26 and 27 us where 25 us are possible."""
+    text = page.section(DEVICE)
+    assert re.search(r"this module 1\.001x 1\.00x 1\.08x 98% 0%", text)
+    assert "fallback, PLAIN_B64_W4 1." in text and "low, row 0" in text
+    assert re.search(r"scale on nvidia_h100 81 3 \d 1\.001x 1\.0\d\d \+-0\.0\d\d one group", page.text)
     module = (project.parent / f"generated/scale/{DEVICE}.py").read_text()
     functions = re.findall(r"^def \w+_row\(.*?(?=\n\n\n)", module, re.MULTILINE | re.DOTALL)
     assert functions and all(" ".join(printed.split()) in text for printed in functions)
-    assert "low, row 0" in text
     slowest = text[text.index("Slowest choices") :]
-    assert re.search(
-        r"s079 rows 256, columns 64 high, row 0 PLAIN_B128_W8 27 us PLAIN_B64_W4 25 us 1\.08x", slowest
-    )
-    assert slowest.index("s079") < slowest.index("s081")
+    first = "s079 rows 256, columns 64 high, row 0 PLAIN_B128_W8 27 us PLAIN_B64_W4 25 us 1.08x"
+    assert slowest.index(first) < slowest.index("s081")
 
 
 def test_a_cell_counts_its_scenarios_and_the_time_lost_in_them(tmp_path: Path) -> None:
     """Narrow does not fit 32 heads: medium or wide takes its place."""
     shapes = [(rows, 8, heads) for rows in (1, 64) for heads in (2, 16, 32)]
     content = spec(classes={"few": "heads <= 2", "many": "otherwise"})
-    read = read_spec(write_project(tmp_path, content, shapes=shapes))
-    ((made, _),) = read_tables(read, None, None)
+    (made,) = read_tables(read_spec(write_project(tmp_path, content, shapes=shapes)), None, None)
     narrow, medium, wide = made.configs
     rows = HeuristicRow(narrow, {}, (medium,)), HeuristicRow(wide, {"many": narrow}, (medium,))
     heuristic = Heuristic((RegimeRows(made.kernel.regimes[0].name, Split("rows", 8, 0, 1), rows),))
     text = device_module(made.kernel, DEVICE, made.device.limits, heuristic)
     found = section(made, Module(made.kernel, made.device, tmp_path / "x.py", text, heuristic), None)
     (regime,) = found["regimes"]
-    cells = [cells for _, cells in regime["rows"]]
-    assert [
-        [(c["config"], c["differs"], c["quality"].choices, c["spare"]) for c in row] for row in cells
-    ] == [
-        [(narrow, False, 1, 0), (narrow, False, 2, 1)],
-        [(wide, False, 1, 0), (narrow, True, 2, 1)],
+    cells = [cell for _, of_row in regime["rows"] for cell in of_row]
+    assert [(c["config"], c["differs"], c["quality"].choices, c["spare"]) for c in cells] == [
+        *((narrow, False, 1, 0), (narrow, False, 2, 1)),
+        *((wide, False, 1, 0), (narrow, True, 2, 1)),
     ]
-    lost = [[c["quality"].slowdown for c in row] for row in cells]
     # With 16 heads, narrow takes 40 us where wide takes 20; with 32, wide is launched.
-    assert lost[0] == [1, 1] and lost[1] == [1, pytest.approx(2**0.5, abs=1e-5)]
-    assert [c["heat"] for c in cells[0]] == [0, 0] and cells[1][1]["heat"] == 1
+    assert [c["quality"].slowdown for c in cells] == [1, 1, 1, pytest.approx(2**0.5, abs=1e-5)]
+    assert [cells[0]["heat"], cells[1]["heat"], cells[3]["heat"]] == [0, 0, 1]
 
 
 def test_a_table_of_winners_shows_no_slowdown(page: _Reader) -> None:
-    text = _section(page, WINNERS)
-    assert "this module 100.0% won - - 100%" in text
-    assert not re.search(r"\d\.\d\d+x", text)
+    text = page.section(WINNERS)
+    assert "this module 100.0% won - - 100%" in text and not re.search(r"\d\.\d\d+x", text)
 
 
 def test_it_loads_nothing_and_runs_nothing_and_every_link_has_a_target(page: _Reader) -> None:
@@ -186,25 +169,11 @@ def test_the_same_input_gives_the_same_page_and_replaces_it(project: Path, tmp_p
     assert f"scale on {DEVICE}" not in first
 
 
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        (["--kernel", "other"], "other"),
-        (["--device", "tpu"], "tpu"),
-        (["--out", "tables"], "tables"),
-        (["--out", "treegen.yaml"], "treegen.yaml"),
-        (["--out", f"generated/scale/{DEVICE}.py"], f"{DEVICE}.py"),
-        (["--out", "/dev/null"], "/dev/null"),
-    ],
-)
-def test_wrong_use_is_one_line_and_writes_nothing(
-    copy: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, options: list[str], names: str
-) -> None:
-    monkeypatch.chdir(copy.parent)
-    assert names in refusal(copy.parent, "report", *options)
-
-
-def test_a_missing_module_is_named(copy: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(copy.parent)
-    (copy.parent / f"generated/scale/{DEVICE}.py").unlink()
+def test_wrong_use_is_one_line_and_writes_nothing(copy: Path, refusal: Callable[..., str]) -> None:
+    module = f"generated/scale/{DEVICE}.py"
+    for option, named in (("--kernel", "other"), ("--device", "tpu"), ("--out", "tables")):
+        assert named in refusal(copy.parent, "report", option, named)
+    for out in ("treegen.yaml", module, "/dev/null"):
+        assert out in refusal(copy.parent, "report", "--out", out)
+    (copy.parent / module).unlink()
     assert f"{DEVICE}.py" in refusal(copy.parent, "report")

@@ -8,16 +8,16 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import UnionType
-from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 GROUP = "treegen.hooks"
 """The group of Python entry points in which a spec's `hook` is a name."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,16 @@ class HookDescription:
     refused: tuple[RefusedLaunch, ...] = ()  # that the spec's constraints must exclude
 
 
-@dataclass(frozen=True)
-class MissingHook:
-    """A hook that is not installed, or whose dependency is not. That is no failure."""
-
-    why: str
-
-
 class HookFailure(Exception):
     """The hook raised, ended its process or broke the protocol; the message says which."""
 
 
-def checked(kind: Any, value: Any) -> Any:
-    """What a hook gives, copied into the type that the protocol states for it, such as `CompileOutcome`.
+class MissingHook(Exception):
+    """The hook, or its dependency, is not installed. That is no failure."""
 
-    Raises TypeError or AttributeError if it does not follow the protocol.
-    """
+
+def checked(kind: Any, value: Any) -> Any:
+    """What a hook gives, as the type that the protocol states. Raises TypeError or AttributeError."""
     origin, of = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
@@ -106,77 +100,70 @@ def checked(kind: Any, value: Any) -> Any:
     return value
 
 
-class HookProcess:
+class HookProcess(AbstractContextManager["HookProcess"]):
     """A hook in a process of its own, which contains whatever the hook prints, loads or crashes.
 
-    The process starts at once, as imports take seconds. Both methods raise HookFailure.
+    The process starts at once, as imports take seconds. Both methods raise HookFailure, or MissingHook.
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._folder = tempfile.TemporaryDirectory(prefix="treegen-", ignore_cleanup_errors=True)
-        self._log = Path(self._folder.name) / "hook.log"
+        self._name, self._log = name, tempfile.NamedTemporaryFile(prefix="treegen-")  # noqa: SIM115
         spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, spawn, _print_to, (str(self._log),))
-        self._described = self._pool.submit(_describe, name)
-
-    def __enter__(self) -> Self:
-        return self
+        self._pool = ProcessPoolExecutor(1, spawn, _print_to, (self._log.name,))
+        self._described = self._pool.submit(_answer, name)
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
-        self._folder.cleanup()
+        self._log.close()
 
-    def describe(self) -> HookDescription | MissingHook:
-        return self._result(lambda: self._described)
+    def describe(self) -> HookDescription:
+        found: HookDescription = self._result(lambda: self._described)
+        return found
 
     def compile(self, cases: Sequence[CompileCase], jobs: int) -> list[CompileOutcome]:
         """The outcomes in the order of the cases."""
-        return self._result(lambda: self._pool.submit(_compile, self._name, list(cases), jobs))
+        answer = partial(self._pool.submit, _answer, self._name, list(cases), jobs)
+        found: list[CompileOutcome] = self._result(answer)
+        return found
 
-    def _result(self, start: Callable[[], Future[T]]) -> T:
+    def _result(self, start: Callable[[], Future[Any]]) -> Any:
         try:
             return start().result()
         except BrokenProcessPool:
-            printed = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
+            printed = Path(self._log.name).read_text(errors="replace").split("\n")
             # Compilers print why they end the process.
             last = next((f": {line.strip()[:200]}" for line in reversed(printed) if line.strip()), "")
             raise HookFailure(f"its process ended{last}") from None
 
 
 def _print_to(log: str) -> None:
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
 
 
-def _describe(name: str) -> HookDescription | MissingHook:
-    return _guarded(
-        lambda hook: hook if isinstance(hook, MissingHook) else checked(HookDescription, hook), name
-    )
-
-
-def _compile(name: str, cases: list[CompileCase], jobs: int) -> list[CompileOutcome]:
-    found = _guarded(lambda hook: [checked(CompileOutcome, one) for one in hook.compile(cases, jobs)], name)
-    if len(found) != len(cases):
-        raise HookFailure(f"TypeError: the hook gives {len(found)} outcomes for {len(cases)} cases")
-    return found
-
-
-def _guarded(use: Callable[[Any], T], name: str) -> T:
-    """Use the hook. Raises HookFailure, whatever the hook raises."""
+def _answer(name: str, cases: list[CompileCase] | None = None, jobs: int = 1) -> Any:
+    """The hook's outcomes for cases, or its description. Raises HookFailure, whatever the hook raises."""
     try:
-        return use(_loaded(name))
+        hook = _loaded(name)
+        if cases is None:
+            return checked(HookDescription, hook)
+        found = [checked(CompileOutcome, one) for one in hook.compile(cases, jobs)]
+        if len(found) != len(cases):
+            raise TypeError(f"the hook gives {len(found)} outcomes for {len(cases)} cases")
+        return found
+    except MissingHook:
+        raise
     except BaseException as error:  # SystemExit, too
         lines = str(error).strip().splitlines()
         raise HookFailure(f"{type(error).__name__}: {lines[0][:200] if lines else ''}") from None
 
 
 def _loaded(name: str) -> Any:
-    """The hook, or MissingHook if no installed package offers it or a dependency is not installed."""
+    """The hook. Raises MissingHook if no installed package offers it or a dependency is not installed."""
     offers: dict[str, EntryPoint] = {entry.value: entry for entry in entry_points(group=GROUP, name=name)}
     if not offers:
-        return MissingHook(f"no installed package offers the hook {name}")
+        raise MissingHook(f"no installed package offers the hook {name}")
     if len(offers) > 1:
         raise LookupError(f"several packages offer the hook {name}: {', '.join(sorted(offers))}")
     (entry,) = offers.values()
@@ -186,4 +173,4 @@ def _loaded(name: str) -> Any:
         package = entry.module.split(".")[0]
         if error.name is None or error.name.split(".")[0] == package:
             raise
-        return MissingHook(f"the hook {name} needs {error.name}, which is not installed")
+        raise MissingHook(f"the hook {name} needs {error.name}, which is not installed") from None

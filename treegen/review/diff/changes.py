@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from treegen.core.errors import InputError
 from treegen.core.heuristic import broken
-from treegen.core.launches import UNKNOWN
-from treegen.core.problem import UNIT, Problem
-from treegen.core.spec import FALLBACK_DEVICE, Config, Spec, is_model, serving
+from treegen.core.launches import UNKNOWN, Columns, Launches, as_columns, launches
+from treegen.core.problem import UNIT, Problem, broken_invariant
+from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec, is_model, serving
 from treegen.crossval.score import Ints, launched, times_of
 from treegen.fit.costs import table_noise
 from treegen.read.problem import build_problem, read_table, refuse_other_gpu
-from treegen.review.diff.prices import Price, Rules, price
-from treegen.review.diff.probes import Shape, difference, other_config
-from treegen.review.diff.snapshots import Snapshot, naming_revision
+from treegen.review.diff.prices import Price, Rules, World, price, world_of
+from treegen.review.diff.snapshots import Snapshot, naming
 from treegen.review.diff.specs import row_changes, signature_changes, spec_changes, with_parameters_of
-from treegen.review.diff.world import World, world_of
-from treegen.review.modules import Module, ModuleKey, plain
+from treegen.review.modules import Module, ModuleKey, numbers, plain
 from treegen.write.lock import digests
+
+_BASES = 16  # scenarios from which every feature is moved
+_RANDOM = 4096
+_KEPT = 20  # shapes of one comparison that are kept as examples
+_RUNGS = {round(2 ** (step / 4)) for step in range(4 * 31)} | {-1, 0}
+
+Shape = Mapping[str, int]
 
 
 class Kind(StrEnum):
@@ -99,12 +108,6 @@ class ModuleChange:
     def regresses(self) -> bool:
         return self.kind is Kind.UNREADABLE or any(line.regresses for line in self.lines)
 
-    @property
-    def worst(self) -> Line | None:
-        """The line that costs most of those that regress."""
-        regressing = [line for line in self.lines if line.regresses]
-        return max(regressing, key=lambda line: line.worst[1].lost, default=None)
-
 
 @dataclass(frozen=True)
 class Diff:
@@ -146,7 +149,6 @@ class _Comparison:
     def diff(self) -> Diff:
         old, new = self.old.spec, self.new.spec
         keys = dict.fromkeys([*self.new.modules, *self.old.modules])
-        modules = tuple(self.module(key) for key in keys)
         gone, fields = [], []
         if old.output.name != new.output.name and old is not new:
             gone.append(f"the package {old.output.name} is called {new.output.name} now")
@@ -158,12 +160,17 @@ class _Comparison:
             gone += [f"the module {'.'.join(key)} is gone" for key in left]
             gone += [f"{name}: {words}" for words in signature_changes(kernel, now)]
             fields += [f"{name}: {new}" for new in now.parameters if new not in kernel.parameters]
-        paths = {f"{kernel}/{device}.py" for kernel, device in keys}
-        texts = sorted({*self.old.texts, *self.new.texts} - paths)
-        others = tuple(path for path in texts if self.old.texts.get(path) != self.new.texts.get(path))
-        served = tuple(self.served())
-        labels = self.old.label, self.new.label
-        return Diff(*labels, self.threshold, tuple(gone), tuple(fields), served, modules, others)
+        paths = {*self.old.texts, *self.new.texts} - {f"{kernel}/{device}.py" for kernel, device in keys}
+        return Diff(
+            old=self.old.label,
+            new=self.new.label,
+            threshold=self.threshold,
+            gone=tuple(gone),
+            fields=tuple(fields),
+            served=tuple(self.served()),
+            modules=tuple(self.module(key) for key in keys),
+            files=tuple(p for p in sorted(paths) if self.old.texts.get(p) != self.new.texts.get(p)),
+        )
 
     def module(self, key: ModuleKey) -> ModuleChange:
         before, after = self.old.modules.get(key), self.new.modules.get(key)
@@ -179,35 +186,34 @@ class _Comparison:
             if names[0] == names[1]:
                 return ModuleChange(*key, same_text)
             return ModuleChange(*key, Kind.FALLBACK, text=(f"fallback: {names[0]} -> {names[1]}",))
-        rows = with_parameters_of(after.kernel, before.heuristic)
-        text = (*spec_changes(before, after), *row_changes(rows, after.heuristic, after.kernel))
-        data_same = rows == after.heuristic and not [*spec_changes(before, after)]
-        if data_same and self.same_table(key):
+        rows, of_spec = with_parameters_of(after.kernel, before.heuristic), [*spec_changes(before, after)]
+        same_data = rows == after.heuristic and not of_spec
+        if same_data and self.same_table(key):
             return ModuleChange(*key, same_text)
         problem = self.problem(self.new, key)
         assert problem is not None  # the spec names its table, as it has a module
         found = self.priced(before, after, problem)
         told = {place for line in found.lines for place in line.places}
+        text = [*of_spec, *row_changes(rows, after.heuristic, after.kernel)]
         found = replace(found, text=tuple(words for words in text if words.split(":")[0] not in told))
         if not found.changed:
-            example = None if data_same else difference(before, after, problem)
+            example = None if same_data else difference(before, after, problem)
             found = replace(found, kind=Kind.ELSEWHERE if example else same_text, example=example)
         try:
             past = self.problem(self.old, key)
-            modules = before, after
-            return replace(
-                found, world=None if past is None else world_of(modules, (past, problem), self.threshold)
-            )
         except InputError as error:
             return replace(found, note=f"the old table cannot be read: {error}")
+        if past is None:
+            return found
+        same_spec = not of_spec and before.kernel.budget == after.kernel.budget
+        return replace(found, world=world_of((before, after), (past, problem), self.threshold, same_spec))
 
     def problem(self, snapshot: Snapshot, key: ModuleKey) -> Problem | None:
         """A snapshot's table of a device as its spec reads it, with no config forbidden; None without one."""
-        kernel = snapshot.spec.kernels.get(key[0])
-        device = snapshot.spec.devices.get(key[1])
+        kernel, device = snapshot.spec.kernels.get(key[0]), snapshot.spec.devices.get(key[1])
         if kernel is None or device is None or key[1] not in kernel.tables:
             return None
-        with naming_revision(snapshot.label, snapshot.temporary):
+        with naming(snapshot.label, snapshot.temporary):
             table = self.read(kernel.tables[key[1]])
             refuse_other_gpu(kernel, device, table)
             return build_problem(replace(kernel, constraints=()), device, table)
@@ -224,33 +230,26 @@ class _Comparison:
         """What another config costs in the scenarios of a table, by pairs of configs."""
         sides = [launched(problem, one.kernel, one.device.limits, one.heuristic) for one in (before, after)]
         times = [times_of(side, problem) for side in sides]
-        differs = other_config(after.kernel, *sides)
         rules = Rules(self.threshold, table_noise(problem.table) / UNIT, problem.table.cells)
         ids = np.array(problem.scenarios)
 
-        def priced(rows: Ints) -> Price:
+        def priced(rows: Sequence[int]) -> Price:
             return price(ids[rows], times[0][rows], times[1][rows], rules)
 
-        pairs: dict[tuple[int, int], list[int]] = {}
-        for row in np.flatnonzero(differs).tolist():
-            pairs.setdefault((int(sides[0].config[row]), int(sides[1].config[row])), []).append(row)
+        changed: list[int] = np.flatnonzero(other_config(after.kernel, *sides)).tolist()
+        pairs: dict[tuple[Config, Config], dict[str, list[int]]] = {}
+        for row in changed:
+            one, other = (side.configs[side.config[row]] for side in sides)
+            place = sides[1].place(after.kernel, after.heuristic, row)
+            pairs.setdefault((one, other), {}).setdefault(place, []).append(row)
         lines = []
-        for (one, other), rows in pairs.items():
-            places: dict[str, list[int]] = {}
-            for row in rows:
-                places.setdefault(sides[1].place(after.kernel, after.heuristic, row), []).append(row)
-            lines.append(
-                Line(
-                    before.kernel.constant_name(sides[0].configs[one]),
-                    after.kernel.constant_name(sides[1].configs[other]),
-                    priced(np.array(rows)),
-                    {place: priced(np.array(inside)) for place, inside in places.items()},
-                    _forbidden(sides[0].configs[one], after, problem, rows),
-                )
-            )
+        for (one, other), places in pairs.items():
+            names = before.kernel.constant_name(one), after.kernel.constant_name(other)
+            rows = sorted(row for inside in places.values() for row in inside)
+            prices = {place: priced(inside) for place, inside in places.items()}
+            lines.append(Line(*names, priced(rows), prices, _forbidden(one, after, problem, rows)))
         lines.sort(key=lambda line: (not line.regresses, -abs(line.price.lost), line.old, line.new))
-        changed = np.flatnonzero(differs)
-        overall = priced(changed) if len(changed) else None
+        overall = priced(changed) if changed else None
         return ModuleChange(
             after.kernel.name,
             after.device.key,
@@ -265,30 +264,23 @@ class _Comparison:
 
     def served(self) -> Iterator[Served]:
         """The GPUs that another module serves than before, by what both modules launch."""
-        for name in self.new.spec.kernels:
+        old, new = self.old.spec, self.new.spec
+        for name in (name for name in new.kernels if name in old.kernels):
             moved: dict[tuple[str, str], list[str]] = {}
-            for words, gpu in (
-                _gpus(self.old.spec, self.new.spec).items() if name in self.old.spec.kernels else ()
-            ):
-                pair = _serving(self.old.spec, name, gpu), _serving(self.new.spec, name, gpu)
-                if pair[0] != pair[1]:
-                    moved.setdefault(pair, []).append(words)
+            for words, gpu in _gpus(old, new).items():
+                before, now = _serving(old, name, gpu), _serving(new, name, gpu)
+                if before != now:
+                    moved.setdefault((before, now), []).append(words)
             for (before, now), gpus in moved.items():
-                yield self.served_by(name, before, now, gpus)
-
-    def served_by(self, name: str, before: str, now: str, gpus: Sequence[str]) -> Served:
-        one, other = self.old.modules.get((name, before)), self.new.modules.get((name, now))
-        unknown = Served(tuple(gpus), name, before, now, True, None)
-        if not isinstance(one, Module) or not isinstance(other, Module):
-            return unknown
-        try:
-            problem = self.problem(self.new, (name, now)) or self.problem(self.old, (name, before))
-        except InputError:
-            problem = None
-        if problem is None:
-            return unknown
-        found = self.priced(one, other, problem)
-        return replace(unknown, differs=found.changed > 0, price=found.overall)
+                keys, problem = ((name, before), (name, now)), None
+                one, other = self.old.modules.get(keys[0]), self.new.modules.get(keys[1])
+                with suppress(InputError):
+                    problem = self.problem(self.new, keys[1]) or self.problem(self.old, keys[0])
+                served = Served(tuple(gpus), name, before, now, True, None)
+                if isinstance(one, Module) and isinstance(other, Module) and problem is not None:
+                    found = self.priced(one, other, problem)
+                    served = replace(served, differs=found.changed > 0, price=found.overall)
+                yield served
 
 
 def _forbidden(config: Config, module: Module, problem: Problem, rows: Sequence[int]) -> str | None:
@@ -312,14 +304,11 @@ def _gpus(old: Spec, new: Spec) -> dict[str, Gpu]:
     """The GPUs that one of two specs tells apart, in words."""
     found: dict[str, Gpu] = {}
     devices = [*new.devices.values(), *old.devices.values()]
-    for device in devices:
-        for name in device.names:
-            found.setdefault(name, (name, device.arch or "", device.vendor))
-    for device in devices:
-        if device.arch is not None:
-            found.setdefault(f"other {device.arch} GPUs", ("", device.arch, device.vendor))
-    for device in devices:
-        found.setdefault(f"other {device.vendor} GPUs", ("", "", device.vendor))
+    gpus = [(name, (name, device.arch or "", device.vendor)) for device in devices for name in device.names]
+    gpus += [(f"other {one.arch} GPUs", ("", one.arch, one.vendor)) for one in devices if one.arch]
+    gpus += [(f"other {one.vendor} GPUs", ("", "", one.vendor)) for one in devices]
+    for words, gpu in gpus:
+        found.setdefault(words, gpu)
     return found
 
 
@@ -328,3 +317,62 @@ def _serving(spec: Spec, kernel: str, gpu: Gpu) -> str:
     by_name, by_arch, by_vendor = serving(spec.kernels[kernel], spec.devices)
     named = (key for model, key in by_name if is_model(gpu[0], model))
     return next(named, by_arch.get(gpu[1]) or by_vendor.get(gpu[2]) or FALLBACK_DEVICE)
+
+
+def other_config(kernel: KernelSpec, old: Launches, new: Launches) -> npt.NDArray[np.bool_]:
+    """[shapes] whether two modules launch other configs of a kernel; not where one cannot be asked."""
+    configs = [[kernel.own(config) for config in side.configs] for side in (old, new)]
+    names = {config: number for number, config in enumerate(dict.fromkeys([*configs[0], *configs[1]]))}
+    numbers = [np.array([names[config] for config in side]) for side in configs]
+    differ = numbers[0][old.config] != numbers[1][new.config]
+    return np.asarray(differ & (old.config != UNKNOWN) & (new.config != UNKNOWN))
+
+
+def difference(old: Module, new: Module, problem: Problem) -> Shape | None:
+    """A shape for which two modules launch other configs; None if none was found.
+
+    Rows and conditions that are equal launch the same for every integer. All else is asked at random shapes
+    and along each feature's axis, from some scenarios of the problem, on both sides of each place where a
+    module's choice changes. Of the shapes found, one that the spec's invariants allow comes first.
+    """
+    features = list(dict.fromkeys([*new.kernel.features, *old.kernel.features]))
+    count, draw = len(problem.scenarios), random.Random(0)
+    known, drawn = {}, {}
+    for name in features:
+        known[name] = problem.column(name).tolist() if name in problem.names else [1] * count
+        most = math.log2(2 * max(1, *known[name]))
+        drawn[name] = [int(2 ** draw.uniform(0, most)) for _ in range(_RANDOM)]
+    found: list[Shape] = []
+
+    def choices(shapes: Columns) -> Ints:
+        """[shapes, 2] both modules' choices; shapes where they differ are noted."""
+        size = len(shapes[features[0]])
+        sides = [launches(m.kernel, m.device.limits, m.heuristic, shapes, size) for m in (old, new)]
+        for place in np.flatnonzero(other_config(new.kernel, *sides))[:_KEPT]:
+            found.append({name: int(column[place]) for name, column in shapes.items()})
+        return np.stack([side.config for side in sides], axis=1)
+
+    def is_impossible(shape: Shape) -> bool:
+        derived = new.kernel.with_derived({**new.device.limits, **shape})
+        return broken_invariant(new.kernel, new.device, derived) is not None
+
+    choices(as_columns(drawn))
+    places = sorted({number * (count - 1) // (_BASES - 1) for number in range(_BASES)})
+    starts = {n: [known[n][place] for place in places] + drawn[n][: _BASES // 2] for n in features}
+    bases = as_columns(starts)
+    near = {number + step for module in (old, new) for number in numbers(module) for step in (-1, 0, 1)}
+    rungs = np.array(sorted(_RUNGS | near), dtype=object)
+    for axis in features:
+        walks = {name: np.repeat(column, len(rungs)) for name, column in bases.items()}
+        walks[axis] = np.tile(rungs, len(bases[axis]))
+        chosen = choices(walks)
+        changes = (chosen[1:] != chosen[:-1]).any(axis=1)
+        changes[len(rungs) - 1 :: len(rungs)] = False  # where another walk begins
+        ends = np.flatnonzero(changes)
+        low, high, start = walks[axis][ends], walks[axis][ends + 1], chosen[ends]
+        while len(ends) and (high - low > 1).any():  # two neighbours between which a choice changes
+            middle = (low + high) // 2
+            at = choices({**{name: column[ends] for name, column in walks.items()}, axis: middle})
+            same = (at == start).all(axis=1)
+            low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return min(found, key=is_impossible, default=None)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from treegen.core.errors import one_line
 from treegen.review.diff.changes import Diff, Kind, Line, ModuleChange, Served
-from treegen.review.diff.prices import Price
-from treegen.review.diff.world import World
+from treegen.review.diff.prices import Price, World
 from treegen.review.printing import counted, percent
 
 SHOWN = 12
 """The most lines of a module that are shown; the others are counted."""
 _PLACES = 4  # of a line
+_NAMED = 6  # modules that are the same; more are counted
 
 _MARKUP = re.compile(
     r"[\\`*{}\[\]<|~&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # GitHub leaves _ within a word alone
@@ -33,7 +33,9 @@ def markdown(diff: Diff) -> str:
             parts += _section(module)
     parts += ["\n".join(f"- {code(path)} changed" for path in diff.files)] if diff.files else []
     same = [code(f"{m.kernel}/{m.device}") for m in diff.modules if m.kind is Kind.SAME and not m.world]
-    parts += [f"The same before and after: {', '.join(same)}."] if same else []
+    if same:
+        which = ", ".join(same) if len(same) <= _NAMED else counted(len(same), "module")
+        parts.append(f"The same before and after: {which}.")
     if any(module.lines for module in diff.modules):
         parts.append(
             "<sub>New over old choice, both by the new table: geometric mean, +- two standard errors of the "
@@ -49,14 +51,12 @@ def headline(diff: Diff) -> Iterator[str]:
     served = [one for one in diff.served if one.differs]
     yield from (f"{_served(one)}." for one in served)
     of = {kind: [module for module in diff.modules if module.kind is kind] for kind in Kind}
-    sentences = []
-    if of[Kind.UNREADABLE]:
-        sentences.append(f"{_names(of[Kind.UNREADABLE])} cannot be read.")
+    sentences = [f"{_names(of[Kind.UNREADABLE])} cannot be read."] if of[Kind.UNREADABLE] else []
     if changed := of[Kind.CHANGED]:
         launch = "launches" if len(changed) == 1 else "launch"
         sentences.append(f"{len(changed)} of {counted(len(diff.modules), 'module')} {launch} differently.")
-    elif of[Kind.ELSEWHERE]:
-        where = f"{_names(of[Kind.ELSEWHERE])} launch{'es' * (len(of[Kind.ELSEWHERE]) == 1)} one elsewhere"
+    elif elsewhere := of[Kind.ELSEWHERE]:
+        where = f"{_names(elsewhere)} launch{'es' * (len(elsewhere) == 1)} one elsewhere"
         sentences.append(f"No measured scenario gets another config; {where}.")
     elif of[Kind.FALLBACK]:
         kernels = ", ".join(module.kernel for module in of[Kind.FALLBACK])
@@ -65,24 +65,19 @@ def headline(diff: Diff) -> Iterator[str]:
         sentences.append(f"Nothing else is launched, in a Config with new fields ({'; '.join(diff.fields)}).")
     elif not diff.gone and not served and not of[Kind.UNREADABLE]:
         sentences.append("All modules launch the same configs.")
-    worse = [module for module in diff.modules if module.regresses and module.lines]
-    if worse:
-        worst = max(worse, key=lambda module: module.worst.worst[1].lost if module.worst else 0.0)
-        line = worst.worst
-        assert line is not None
-        others = [module for module in worse if module is not worst]
+    if worse := [(module, line) for module in diff.modules for line in module.lines if line.regresses]:
+        worst, line = max(worse, key=lambda pair: pair[1].worst[1].lost)
+        others = [m for m in diff.modules if m.lines and m.regresses and m is not worst]
         more = f", and so do{'es' * (len(others) == 1)} {_names(others)}" if others else ""
         where, price = line.worst
-        sentences.append(
-            f"{worst} regresses: {line.old} -> {line.new}{where}, {price}{_forbidden(line)}{more}."
-        )
+        what = f"{line.old} -> {line.new}{where}, {price}{_forbidden(line)}"
+        sentences.append(f"{worst} regresses: {what}{more}.")
     elif changed:
         timed = "that is timed " if any(m.untimed or m.unknown for m in changed) else ""
         sentences.append(f"Nothing {timed}regresses by more than noise and {percent(diff.threshold, '')}.")
     for module in diff.modules:
         if module.world is not None and module.world.contradicts:
-            config, (cells, ratio) = next(iter(module.world.moved.items()))
-            moved = f"{config} {percent(ratio)} in {counted(cells, 'cell')}"
+            moved = _moved(*next(iter(module.world.moved.items())))
             sentences.append(f"The tables of {module} contradict each other: {moved}, by the same software.")
     if sentences:
         yield " ".join(sentences)
@@ -94,20 +89,15 @@ def _section(module: ModuleChange) -> Iterator[str]:
     if module.note is not None:
         yield text(f"Note: {module.note}")
     if module.unknown:
-        lacks = (
-            f"in {counted(module.unknown, 'scenario')} the table lacks a feature about which a module asks"
-        )
-        yield text(f"Not compared: {lacks}.")
+        where = counted(module.unknown, "scenario")
+        yield text(f"Not compared: in {where} the table lacks a feature about which a module asks.")
     if module.example is not None:
-        shape = " ".join(f"{name}={value}" for name, value in module.example.items())
-        yield text(f"For example at {shape}.")
+        yield text(f"For example at {' '.join(f'{name}={value}' for name, value in module.example.items())}.")
     if module.overall is not None:
-        worst = module.overall.worst
-        of_worst = f"; worst {percent(worst[1])} in {worst[0]}" if worst else ""
-        untimed = (
-            f"; not timed by the table in {counted(module.untimed, 'scenario')}" if module.untimed else ""
-        )
-        yield text(f"The change, by the new table: {module.overall}{of_worst}{untimed}.")
+        worst, untimed = module.overall.worst, counted(module.untimed, "scenario")
+        more = f"; worst {percent(worst[1])} in {worst[0]}" if worst else ""
+        more += f"; not timed by the table in {untimed}" if module.untimed else ""
+        yield text(f"The change, by the new table: {module.overall}{more}.")
     lines = [_line(line) for line in module.lines[:SHOWN]]
     if len(module.lines) > SHOWN:
         lines.append(f"- {counted(len(module.lines) - SHOWN, 'more pair')} of configs: see --format json")
@@ -146,25 +136,27 @@ def _served(one: Served) -> str:
 
 def _world(world: World) -> Iterator[str]:
     cause = "; ".join(world.cause) or "no cause known: run.yaml tells of the same software and GPU"
-    before, now, common = (f"{number:,}" for number in (*world.scenarios, world.common))
-    parts = [f"The table is another one ({cause}): {before} scenarios before, {now} now, {common} common."]
+    before, after, common = (f"{number:,}" for number in (*world.scenarios, world.common))
+    parts = [f"The table is another one ({cause}): {before} scenarios before, {after} now, {common} common."]
     if world.alone is not None and world.alone.ratio:
         parts.append(f"By it, what was launched before takes {world.alone}.")
     if world.launched is not None and world.launched.ratio and world.launched != world.alone:
         parts.append(f"What is launched now takes {world.launched} over what was launched then.")
     if world.moved:
-        few = [f"{c} {percent(r)} in {counted(n, 'cell')}" for c, (n, r) in [*world.moved.items()][:3]]
+        few = [_moved(*one) for one in [*world.moved.items()][:3]]
         parts.append(f"Moved most: {'; '.join(few)}.")
     if world.lost or world.gained:
         parts.append(f"{world.lost:,} cells that had a time are not measured now; {world.gained:,} are new.")
     if world.failing:
         parts.append(f"{world.failing:,} cells fail now.")
     yield text(" ".join(parts))
-    run = [
-        f"- {text(key)}: {code(was)} before, {code(is_now)} now" for key, (was, is_now) in world.run.items()
-    ]
-    if run:
-        yield "\n".join(run)
+    if world.run:
+        run = world.run.items()
+        yield "\n".join(f"- {text(key)}: {code(was)} before, {code(now)} now" for key, (was, now) in run)
+
+
+def _moved(config: str, moved: tuple[int, float]) -> str:
+    return f"{config} {percent(moved[1])} in {counted(moved[0], 'cell')}"
 
 
 def _names(modules: Sequence[ModuleChange]) -> str:
@@ -172,10 +164,7 @@ def _names(modules: Sequence[ModuleChange]) -> str:
 
 
 def text(plain: str) -> str:
-    """Escape text so that nothing in it is markup, a mention, a reference or a link.
-
-    It must not begin a line.
-    """
+    """Escape text within a line so that nothing in it is markup, a mention, a reference or a link."""
     return _MARKUP.sub(_escaped, one_line(plain))
 
 

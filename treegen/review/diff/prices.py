@@ -1,19 +1,32 @@
-"""What other configs cost by one table, and whether that is more than noise and the threshold."""
+"""What other configs cost by one table, whether that is more than noise, and what became of a table."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
+from treegen.core.errors import one_line
+from treegen.core.problem import UNIT, Problem
 from treegen.core.table import Cells
+from treegen.crossval.score import Floats, launched, times_of
+from treegen.fit.costs import table_noise
+from treegen.review.modules import Module, common_rows
 from treegen.review.printing import counted, percent
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+MOVED = 1.05
+"""How far the times of a config must move, on average, to contradict an earlier table of the same software.
+
+Between two runs of one GPU, 99% of the cells move by less (docs/stability.md)."""
+_SURE = 4.5  # standard errors by which they must move: the most of many configs is looked at
+_FEWEST = 5  # common cells of a config that is judged
+_CAUSES = ("device", "driver", "torch", "triton", "source_hash", "timing")
+_WORDS = {"torch": "PyTorch", "triton": "Triton", "source_hash": "the kernel's source"}
+_RUN_KEYS = (*_CAUSES, "scenario_set", "strategy", "date")
 
 
 class Verdict(StrEnum):
@@ -81,7 +94,7 @@ def price(ids: npt.NDArray[np.str_], old: Floats, new: Floats, rules: Rules) -> 
     untimed = int((np.isnan(old) | np.isnan(new)).sum())
     ratio, worst, won, error, verdict = None, None, None, 0.0, Verdict.UNTIMED
     if rules.cells is Cells.WINNERS:
-        won = int(np.isfinite(old).sum()), int(np.isfinite(new).sum())
+        won, untimed = (int(np.isfinite(old).sum()), int(np.isfinite(new).sum())), 0
         verdict = _of_winners(np.isfinite(old), np.isfinite(new))
     elif both.any():
         steps = np.log(new[both] / old[both])
@@ -97,7 +110,6 @@ def price(ids: npt.NDArray[np.str_], old: Floats, new: Floats, rules: Rules) -> 
             verdict = Verdict.SLOWER if ratio > rules.threshold else Verdict.TOLERATED
     if failing:
         verdict = Verdict.SLOWER
-    untimed = 0 if won else untimed
     return Price(len(ids), int(both.sum()), untimed, failing, ratio, error, worst, won, verdict)
 
 
@@ -107,3 +119,81 @@ def _of_winners(old: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> Verdi
     if abs(lost - gained) <= 2 * math.sqrt(lost + gained):
         return Verdict.NOISE
     return Verdict.SLOWER if lost > gained else Verdict.FASTER
+
+
+@dataclass(frozen=True)
+class World:
+    """The difference of two tables of a device."""
+
+    scenarios: tuple[int, int]  # before and now
+    common: int  # scenarios of the same id and features
+    launched: Price | None  # the new module by the new table over the old one by the old table
+    alone: Price | None  # the old module by the new table over itself by the old table
+    cause: tuple[str, ...]  # what differs of the software and the GPU, such as `driver: 550 -> 580`
+    moved: Mapping[str, tuple[int, float]]  # launched configs that moved: by name, cells and ratio
+    contradicts: bool  # whether configs moved although spec, software and GPU are the same
+    lost: int  # cells that only the old table measured, of common scenarios and configs
+    gained: int  # cells that only the new table measured
+    failing: int  # cells that failed only in the new table
+    run: Mapping[str, tuple[str, str]]  # values of run.yaml that differ, by key: before and after
+
+
+def world_of(
+    modules: tuple[Module, Module], problems: tuple[Problem, Problem], threshold: float, same_spec: bool
+) -> World | None:
+    """Compare the old and the new table; None if they are one.
+
+    problems: each table as its own spec reads it. same_spec: whether both specs make the same of a table.
+    """
+    tables = [problem.table for problem in problems]
+    same_times = np.array_equal(tables[0].times, tables[1].times, equal_nan=True)
+    if same_times and tables[0].provenance == tables[1].provenance:
+        return None
+    rows = common_rows(*problems)
+    own, name = modules[1].kernel.own, modules[1].kernel.constant_name
+    columns = [[own(config) for config in problem.configs] for problem in problems]
+    shared = [config for config in columns[0] if config in columns[1]]
+    at = [[mine.index(config) for config in shared] for mine in columns]
+    before, now = (problems[side].times()[rows[side]][:, at[side]] for side in (0, 1))
+    measured = Cells.WINNERS not in (tables[0].cells, tables[1].cells)
+    noise = math.hypot(*(table_noise(table) for table in tables)) / math.sqrt(2) / UNIT
+    used = {own(c) for module in modules for c in (*module.heuristic.configs, module.kernel.fallback)}
+    moved = {}
+    for place, config in enumerate(shared):
+        both = np.isfinite(before[:, place]) & np.isfinite(now[:, place])
+        if config in used and measured and (cells := int(both.sum())) >= _FEWEST:
+            mean = float(np.log(now[both, place] / before[both, place]).mean())
+            if abs(mean) > max(math.log(MOVED), _SURE * noise / math.sqrt(cells)):
+                moved[name(config)] = cells, math.exp(mean)
+    run = {key: tuple(_text(table.provenance.get(key)) for table in tables) for key in _RUN_KEYS}
+    differs = {key: (was, one) for key, (was, one) in run.items() if was != one}
+    cause = tuple(f"{_WORDS.get(k, f'the {k}')}: {a} -> {b}" for k, (a, b) in differs.items() if k in _CAUSES)
+    rules = Rules(threshold, noise, Cells.MEASURED)
+    ids = np.array(problems[1].scenarios)[rows[1]]
+    old = _times(modules[0], problems[0])[rows[0]]
+    by_new = (_times(module, problems[1])[rows[1]] for module in modules)
+    alone, total = (price(ids, old, new, rules) if measured else None for new in by_new)
+    return World(
+        scenarios=(len(tables[0].scenarios), len(tables[1].scenarios)),
+        common=len(rows[0]),
+        launched=total,
+        alone=alone,
+        cause=cause,
+        moved=dict(sorted(moved.items(), key=lambda one: -abs(math.log(one[1][1])) * one[1][0])),
+        contradicts=bool(moved) and not cause and same_spec,
+        lost=int((np.isfinite(before) & np.isnan(now)).sum()) * measured,
+        gained=int((np.isnan(before) & np.isfinite(now)).sum()) * measured,
+        failing=int((np.isinf(now) & ~np.isinf(before)).sum()),
+        run=differs,
+    )
+
+
+def _times(module: Module, problem: Problem) -> Floats:
+    """[scenarios] the times of what a module launches in a table."""
+    return times_of(launched(problem, module.kernel, module.device.limits, module.heuristic), problem)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        value = value.get("name", "")
+    return "nothing" if value is None else one_line(str(value))[:100]

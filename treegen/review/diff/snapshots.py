@@ -11,7 +11,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -50,20 +50,21 @@ def read_snapshot(name: str | None, spec: Path | None, stack: ExitStack, *, olde
         inside = path / (spec or DEFAULT_PATH).name
         if try_path(inside, Path.is_file):
             described = read_spec(inside)
-            label = "this folder" if name == "." else name
-            return _read_folder(label, described, described.output, older=older)
-        return _read_folder(name, read_spec(find_spec(spec)), path, older=older)
+            return _read_folder("this folder" if name == "." else name, described, described.output, older)
+        return _read_folder(name, read_spec(find_spec(spec)), path, older)
     if try_path(path, Path.exists):
         raise InputError(path, "is a file; compare folders or revisions")
     place = find_spec(spec) if spec is None or try_path(spec, Path.exists) else spec
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="treegen-"))).resolve()
-    with naming_revision(name, folder):
+    with naming(name, folder):
         described = lay_out(name, place, folder)
-        return _read_folder(name, described, described.output, folder, older=older)
+        found = _read_folder(name, described, described.output, older)
+    modules = {key: _named(m, name, folder) if isinstance(m, str) else m for key, m in found.modules.items()}
+    return replace(found, modules=modules, temporary=folder)
 
 
 @contextmanager
-def naming_revision(name: str, temporary: Path | None) -> Iterator[None]:
+def naming(name: str, temporary: Path | None) -> Iterator[None]:
     """Let errors name the revision instead of its temporary folder."""
     try:
         yield
@@ -77,31 +78,21 @@ def _named(message: str, name: str, temporary: Path) -> str:
     return message.replace(one_line(f"{temporary}/"), one_line(f"{name}:"))
 
 
-def _read_folder(
-    name: str, spec: Spec, output: Path, temporary: Path | None = None, *, older: bool = False
-) -> Snapshot:
+def _read_folder(name: str, spec: Spec, output: Path, older: bool) -> Snapshot:
     if not try_path(output, Path.is_dir):
-        missing = "`treegen build` writes it" if temporary is None else "this revision does not hold it"
-        raise InputError(output, f"no such output folder; {missing}")
+        raise InputError(output, "no such output folder; `treegen build` writes one")
     folders = (output, *map(output.joinpath, spec.kernels))
     paths = [path for folder in folders for path in sorted(folder.glob("*.py"))]
     texts = {path.relative_to(output).as_posix(): read_text(path) for path in paths if path.is_file()}
     found = read_committed(spec, output, older=older)
-    modules = {
-        (kernel, key): one if isinstance(one, Module) or temporary is None else _named(one, name, temporary)
-        for (kernel, key), one in found.items()
-        if f"{kernel}/{key}.py" in texts
-    }
+    modules = {key: one for key, one in found.items() if f"{'/'.join(key)}.py" in texts}
     if not modules:
         raise InputError(output, f"holds no generated module of {', '.join(spec.kernels)}")
-    return Snapshot(name, spec, texts, modules, temporary)
+    return Snapshot(name, spec, texts, modules)
 
 
 def find_revision(name: str, here: Path) -> tuple[Path, str]:
-    """The top folder of the repository around `here`, and the commit that git calls `name`.
-
-    Raises InputError if there is none.
-    """
+    """The top folder of the repository around `here`, and the commit that git calls `name`."""
     verify = ("rev-parse", "--verify", "--end-of-options")
     try:
         top = _git(here, "rev-parse", "--show-toplevel")
@@ -113,10 +104,7 @@ def find_revision(name: str, here: Path) -> tuple[Path, str]:
 
 
 def lay_out(name: str, spec: Path, folder: Path) -> Spec:
-    """Write a revision's spec, output folder and tables below an empty `folder`. Returns the written spec.
-
-    spec: its path in the working tree. Raises InputError.
-    """
+    """Write a revision's spec, by its path in the working tree, output folder and tables below `folder`."""
     top, commit = find_revision(name, spec.resolve().parent)
     place = spec.resolve().relative_to(top.resolve())
     written = folder / place

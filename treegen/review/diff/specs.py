@@ -9,15 +9,12 @@ from treegen.core import expr
 from treegen.core.heuristic import Heuristic, Row, Split, StepTree
 from treegen.core.spec import KernelSpec
 from treegen.review.modules import Module
-from treegen.review.printing import counted
+from treegen.review.printing import condition, counted
 
 
 def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
-    """What breaks programs that call a kernel's functions, or read its `Config` and `VALUES`.
-
-    All functions but choose() take arguments by place.
-    """
-    functions = [
+    """What breaks programs that call a kernel's functions, or read its `Config` and `VALUES`."""
+    functions = [  # all but choose() take arguments by place
         ("choose()", old.features, new.features),
         ("for_model()", old.constants, new.constants),
         ("the function of a step", old.steps, new.steps),
@@ -57,11 +54,9 @@ def spec_changes(old: Module, new: Module) -> Iterator[str]:
 def _sections(module: Module) -> dict[str, str]:
     kernel = module.kernel
     entries = {f"feature {name}": expr.to_text(formula) for name, formula in kernel.derived.items()}
-    whens = [(f"regime {entry.name}", entry.when) for entry in kernel.regimes]
-    whens += [(f"class {entry.name}", entry.when) for entry in kernel.classes]
-    for name, when in whens:
-        entries[name] = "otherwise" if when is None else expr.to_text(when)
-    names = [*(regime.name for regime in kernel.regimes), *(entry.name for entry in kernel.classes)]
+    entries |= {f"regime {entry.name}": condition(entry.when) for entry in kernel.regimes}
+    entries |= {f"class {entry.name}": condition(entry.when) for entry in kernel.classes}
+    names = [regime.name for regime in kernel.regimes] + [entry.name for entry in kernel.classes]
     entries["order of regimes and classes"] = ", ".join(names)
     for rule in kernel.constraints:
         entries[f"constraint {rule.text}" + (f" ({', '.join(rule.variants)})" if rule.variants else "")] = ""
@@ -85,20 +80,21 @@ def with_parameters_of(kernel: KernelSpec, heuristic: Heuristic) -> Heuristic:
 def row_changes(old: Heuristic, new: Heuristic, kernel: KernelSpec) -> Iterator[str]:
     """The bounds and rows that changed; both heuristics have the kernel's parameters."""
     olds = {regime.name: regime for regime in old.regimes}
-    for regime in new.regimes:
-        before = olds.get(regime.name)
-        if before is None:
-            continue
-        if _questions(before.tree) != _questions(regime.tree):
+    for regime in (regime for regime in new.regimes if regime.name in olds):
+        before = olds[regime.name]
+        was, now = ([*_questions(side.tree)] for side in (before, regime))
+        if [name or row for name, row in was] != [name or row for name, row in now]:
             rows = f"{len(before.rows)} rows before, {counted(len(regime.rows), 'row')} now"
             yield f"{regime.name}: other questions ({rows})"
             continue
-        yield from (f"{regime.name}: {moved}" for moved in _moved(before.tree, regime.tree))
-        for number, (one, other) in enumerate(zip(before.rows, regime.rows, strict=True)):
-            cells, now = _cells(one, kernel), _cells(other, kernel)
-            for cell in dict.fromkeys([*cells, *now]):
-                if cells.get(cell) != now.get(cell):
-                    change = f"{cells.get(cell, 'none')} -> {now.get(cell, 'none')}"
+        for (name, bound), (_, moved) in zip(was, now, strict=True):
+            if bound != moved:
+                yield f"{regime.name}: {name} <= {bound:,} -> {moved:,}"
+        for number, pair in enumerate(zip(before.rows, regime.rows, strict=True)):
+            one, other = (_cells(row, kernel) for row in pair)
+            for cell in dict.fromkeys([*one, *other]):
+                if one.get(cell) != other.get(cell):
+                    change = f"{one.get(cell, 'none')} -> {other.get(cell, 'none')}"
                     yield f"{regime.name}, row {number}{cell}: {change}"
 
 
@@ -109,15 +105,11 @@ def _cells(row: Row, kernel: KernelSpec) -> Mapping[str, str]:
     return cells | ({", runners-up": ", ".join(map(name, row.then))} if row.then else {})
 
 
-def _questions(tree: StepTree) -> object:
-    """A tree without its thresholds."""
-    return tree if isinstance(tree, int) else (tree.feature, _questions(tree.low), _questions(tree.high))
-
-
-def _moved(old: StepTree, new: StepTree) -> Iterator[str]:
-    """The bounds that moved, of trees with the same questions."""
-    if isinstance(old, Split) and isinstance(new, Split):
-        if old.threshold != new.threshold:
-            yield f"{new.feature} <= {old.threshold:,} -> {new.threshold:,}"
-        yield from _moved(old.low, new.low)
-        yield from _moved(old.high, new.high)
+def _questions(tree: StepTree) -> Iterator[tuple[str, int]]:
+    """Each question's feature and bound, and for each leaf an empty text and the row, from the root on."""
+    if isinstance(tree, Split):
+        yield tree.feature, tree.threshold
+        yield from _questions(tree.low)
+        yield from _questions(tree.high)
+    else:
+        yield "", tree
