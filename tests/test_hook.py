@@ -15,9 +15,11 @@ import torch
 from attn_kernels import Model
 from attn_kernels.core.config import Config
 from attn_kernels.offline import hook as module
-from attn_kernels.offline.hook import HOOK, MIXED_HOOK, AttentionHook, HookJob, HookOutcome
+from attn_kernels.offline.compile import CompileCase as OfflineCase
+from attn_kernels.offline.compile import CompileOutcome as OfflineOutcome
+from attn_kernels.offline.compile import CompileShape
+from attn_kernels.offline.hook import HOOK, MIXED_HOOK, AttentionHook
 from attn_kernels.offline.resources import Resources
-from attn_kernels.offline.sources import CompileShape
 from attn_kernels.planning import plan
 from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
@@ -36,13 +38,13 @@ def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **c
     return CompileCase(target, variant, {**TILE, **changes}, largest)
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[HookJob]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[OfflineCase]:
     """The jobs that the hook would compile, in order; nothing is compiled."""
-    recorded: list[HookJob] = []
+    recorded: list[OfflineCase] = []
 
-    def note(attempt: object, jobs: list[HookJob], processes: int) -> list[HookOutcome]:
+    def note(attempt: object, jobs: list[OfflineCase], processes: int) -> list[OfflineOutcome]:
         recorded.extend(jobs)
-        return [HookOutcome({"k": Resources(job.shape.head_size, None, None)}) for job in jobs]
+        return [OfflineOutcome({"k": Resources(job.shape.head_size, None, None)}) for job in jobs]
 
     monkeypatch.setattr(module, "compile_in_processes", note)
     return recorded
@@ -144,7 +146,7 @@ def test_sizes_are_the_largest_that_kernels_accept(
     jobs = recorded(monkeypatch)
     list(HOOK.compile([case(largest=largest)], 1))
     shape = CompileShape("sm_80", head_size, 16, gqa_group_size, torch.bfloat16, features)
-    assert jobs == [HookJob(Config("qblock", **TILE), shape)]
+    assert jobs == [OfflineCase(Config("qblock", **TILE), shape)]
 
 
 def test_equal_cases_compile_once_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,12 +209,12 @@ def test_the_hopper_kernel_compiles_at_the_largest_sizes_that_it_takes(
         return {}
 
     monkeypatch.setattr(module, "compile_config", compile_config)
-    monkeypatch.setattr(module, "compile_source", lambda source, target: None)
+    monkeypatch.setattr(module, "compile_kernel", lambda *kernels: None)
     monkeypatch.setattr(module, "measure", lambda kernel: Resources(0, None, None))
     for target, features in (("sm_90", ()), ("sm_80", ()), ("sm_90", ("fp8",))):
         head_size, group = given
         shape = CompileShape(target, head_size, 16, group, torch.bfloat16, features)
-        assert module.attempt(HookJob(Config.parse(name), shape)).error is None
+        assert module.attempt(OfflineCase(Config.parse(name), shape)).error is None
     elsewhere = [sizes for sizes in compiled if not sizes[0]]
     assert found == [*compiled, *elsewhere, *with_fp8, *elsewhere]
 
@@ -222,10 +224,10 @@ def test_a_compiler_that_ends_its_process_costs_one_case(
 ) -> None:
     (tmp_path / "crashing_compiler.py").write_text(
         "import os\n"
-        "from attn_kernels.offline.hook import HookOutcome\n"
+        "from attn_kernels.offline.compile import CompileOutcome\n"
         "def attempt(job):\n"
         "    size = job.shape.head_size\n"
-        "    return os._exit(3) if size == 2 else HookOutcome({}, f'fine {size}')\n"
+        "    return os._exit(3) if size == 2 else CompileOutcome({}, f'fine {size}')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(module, "attempt", importlib.import_module("crashing_compiler").attempt)
