@@ -21,8 +21,7 @@ from attn_kernels import Config
 from attn_kernels.core.errors import brief
 from attn_kernels.kernels.registry import check_config
 from attn_kernels.measure.batches import HeadLayout
-from attn_kernels.tuning.measuring import CompileJob
-from attn_kernels.tuning.scenarios.scenario import shape_of
+from attn_kernels.tuning.measuring import dummy_of
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import (
     ONE_SPLIT,
@@ -186,14 +185,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [rival for rival in RIVALS if any(rival == entry.name for entry in rivals)]
     triton_peers = zip(("vllm", "vllm33"), TRITON_PEERS, strict=True)
     jobs: list[Job] = [
-        CompileJob(shape_of(batch), config)
-        for batch in batches
-        for config in (chosen(batch, device), *tried.values())
+        dummy_of(batch, config) for batch in batches for config in (chosen(batch, device), *tried.values())
     ]
     if args.invariant:
-        jobs += (
-            CompileJob(shape_of(batch), chosen(batch, device, batch_invariant=True)) for batch in batches
-        )
+        jobs += (dummy_of(batch, chosen(batch, device, batch_invariant=True)) for batch in batches)
     if args.parts:
         jobs += (PlanJob(batch, in_parts=True) for batch in batches)
     jobs += (

@@ -18,7 +18,6 @@ from statistics import geometric_mean
 
 import torch
 
-from attn_kernels.core import checks
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.checking import Limits, check, expect
@@ -141,7 +140,7 @@ def lines_of(kind: str, times: Sequence[CapturedTimes]) -> list[str]:
 def head_layout(text: str) -> HeadLayout:
     """Read --heads; raises ValueError, which argparse reports."""
     layout = HeadLayout.parse(text)
-    checks.check_heads(layout.num_query_heads, layout.num_kv_heads, layout.head_size)
+    layout.model(16, torch.bfloat16)  # checks it
     return layout
 
 

@@ -49,7 +49,7 @@ def write_table(folder: Path, visits: Sequence[Visit], configs: Sequence[Config]
         folder, kernel="unified_attention", device=DEVICE, timing="made by hand", driver="1", torch="2",
         triton="3", source_hash="0" * 12, date="2026-01-02", seed=0, strategy="race",
         scenario_set="quick", features=FEATURES, configs=entries,
-        scenarios={s.id: [s.batch.features[feature] for feature in FEATURES] for s in TINY},
+        scenarios={s.name: [s.features[feature] for feature in FEATURES] for s in TINY},
     )  # fmt: skip
     with table:
         for visit in visits:
@@ -60,7 +60,7 @@ def write_table(folder: Path, visits: Sequence[Visit], configs: Sequence[Config]
 def flat(times: Mapping[Config, float], repeats: int = 2) -> list[Visit]:
     """The same times in every scenario and repeat."""
     cells = {str(config): time for config, time in times.items()}
-    return [Visit(one.id, repeat, cells) for one in TINY for repeat in range(1, repeats + 1)]
+    return [Visit(one.name, repeat, cells) for one in TINY for repeat in range(1, repeats + 1)]
 
 
 def timed(folder: Path, *rows: Times) -> TimedTable:
@@ -70,7 +70,7 @@ def timed(folder: Path, *rows: Times) -> TimedTable:
         repeats = {c: time if isinstance(time, tuple) else (time,) for c, time in times.items()}
         for number in range(max(map(len, repeats.values()))):
             cells = {str(c): of[number] for c, of in repeats.items() if number < len(of)}
-            visits.append(Visit(one.id, number + 1, cells))
+            visits.append(Visit(one.name, number + 1, cells))
     return read_timed_table(write_table(folder, visits), "nvidia_h100", "tuned", SPEC)
 
 
@@ -81,8 +81,7 @@ def sparse(tmp_path: Path) -> TimedTable:
 
 def test_kinds_from_features_are_those_of_the_batch() -> None:
     for one in (scenario for name in SETS for scenario in SETS[name](0)):
-        batch = one.batch
-        assert score_choices.kind(one.id, batch.features) == kind_of(batch.query_lens, batch.context_lens)
+        assert score_choices.kind(one.name, one.features) == kind_of(one.query_lens, one.context_lens)
 
 
 def test_a_summary_counts_untimed_choices_and_leaves_them_out() -> None:

@@ -11,8 +11,7 @@ from launch_cases import LaunchCase, LaunchFeatures
 
 from attn_kernels import Config
 from attn_kernels.measure.batches import HeadLayout, varlen
-from attn_kernels.tuning.scenarios.scenario import Shape
-from attn_kernels.tuning.space.rules import Gpu, reason_at_shape
+from attn_kernels.tuning.space.rules import Gpu, reason_of_model
 from attn_kernels.tuning.space.space import declared
 
 pytestmark = pytest.mark.gpu
@@ -36,8 +35,8 @@ def cases() -> Iterator[LaunchCase]:
         lengths = varlen(rng.randrange(2**20), max_seqs=12, max_context=8 * K, max_tokens=24 * K)
         dtype = torch.float16 if i == 3 else torch.bfloat16
         batch = lengths.at(layout, (16, 32, 64, 16, 24)[i], dtype)
-        shape = Shape(layout, batch.block_size, dtype, FP8 if features.fp8 else None)
-        tried = [config for config in declared("nvidia") if reason_at_shape(config, shape, HOPPER) is None]
+        model = layout.model(batch.block_size, dtype, FP8 if features.fp8 else None)
+        tried = [config for config in declared("nvidia") if reason_of_model(config, model, HOPPER) is None]
         yield LaunchCase(i, batch, (None, *tried, *REFUSED), features, in_pairs=i == 0)
 
 
