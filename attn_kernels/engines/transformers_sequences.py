@@ -37,7 +37,7 @@ def check_arguments(others: Mapping[str, Any], passed: Collection[str]) -> None:
 
 class Planned(NamedTuple):  # what the layers of one model share
     plan: Plan
-    rows: Tensor  # of all queries, those of the sequences
+    rows: Tensor | None  # of all queries, those of the sequences; None if these are all
     slots: Tensor  # of all keys, those that fill the pages
 
 
@@ -47,6 +47,9 @@ class Sequences:
 
     queries: tuple[tuple[int, int], ...]
     keys: tuple[tuple[int, int], ...]
+    end: Tensor | None = (
+        None  # keys of each sequence where only the device knows it; ``keys`` are then bounds
+    )
     planned: dict[Model, Planned] = field(default_factory=dict)
 
     @classmethod
@@ -69,19 +72,22 @@ class Sequences:
     ) -> Tensor:
         """Return [num_seqs, queries, num_query_heads, head_size]; queries of no sequence give zeros."""
         if model not in self.planned:
-            self.planned[model] = self._plan(model, page_size, query.device)
+            count = query.shape[0] * query.shape[2]
+            self.planned[model] = self._plan(model, page_size, query.device, count)
         planned = self.planned[model]
         caches = []
         for tensor in (key, value):
             rows = tensor.transpose(1, 2).flatten(0, 1)[planned.slots]
-            caches.append(rows.view(-1, page_size, *rows.shape[1:]))
-        rows = query.transpose(1, 2)
+            caches.append(rows.view(len(rows) // page_size, page_size, *rows.shape[1:]))
+        queries = query.transpose(1, 2)
+        rows = queries.flatten(0, 1)
+        if planned.rows is None:
+            return run(planned.plan, rows, *caches, **options).view(queries.shape)
         out = rows.new_zeros(rows.shape)
-        attended = run(planned.plan, rows.flatten(0, 1)[planned.rows], *caches, **options)
-        out.flatten(0, 1)[planned.rows] = attended
-        return out
+        out[planned.rows] = run(planned.plan, rows[planned.rows], *caches, **options)
+        return out.view(queries.shape)
 
-    def _plan(self, model: Model, page_size: int, device: torch.device) -> Planned:
+    def _plan(self, model: Model, page_size: int, device: torch.device, num_rows: int) -> Planned:
         query_lens, key_lens = ([count for _, count in spans] for spans in (self.queries, self.keys))
         pages = [-(-count // page_size) for count in key_lens]
         rows = [torch.arange(first, first + count) for first, count in self.queries]
@@ -95,17 +101,22 @@ class Sequences:
         def index(values: list[int]) -> Tensor:
             return torch.tensor(values, dtype=torch.int32, device=device)
 
+        lens = index(key_lens)
+        if self.end is not None:
+            lens = self.end.to(device, torch.int32).reshape(1).expand(len(lens)).contiguous()
         made = plan(
             index([0, *accumulate(query_lens)]),
-            index(key_lens),
+            lens,
             table,
             model,
             num_query_tokens=sum(query_lens),
             max_query_len=max(query_lens),
             max_seq_len=max(key_lens),
-            num_kv_tokens=sum(key_lens),
+            num_kv_tokens=sum(key_lens) if self.end is None else None,
         )
-        return Planned(made, torch.cat(rows).to(device), torch.cat(slots).to(device))
+        every = torch.cat(rows)
+        rows_of_all = None if torch.equal(every, torch.arange(num_rows)) else every.to(device)
+        return Planned(made, rows_of_all, torch.cat(slots).to(device))
 
 
 _packed: MutableMapping[Tensor, Sequences] = WeakTensorKeyDictionary()

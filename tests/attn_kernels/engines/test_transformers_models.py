@@ -13,6 +13,7 @@ from transformers_models import MOST_ERROR, OURS, Models
 
 from attn_kernels.engines import transformers as engine
 from attn_kernels.engines import transformers_paged as paged
+from attn_kernels.engines import transformers_sequences as sequences
 
 BATCHING = {"block_size": 16, "num_blocks": 40, "max_batch_tokens": 24, "max_requests_per_batch": 4}
 
@@ -31,7 +32,7 @@ def test_a_tiny_model_is_right(models: Models) -> None:
 
 def test_dropped_keys_are_found(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     """The layer misses the older half of its keys."""
-    for module in (engine, paged):
+    for module in (engine, paged, sequences):
 
         def without_old_keys(plan: Any, *args: Any, run: Any = module.run, **options: Any) -> Any:
             return run(plan, *args, **{**options, "sliding_window": max(1, plan.lengths.max_seq_len // 2)})
