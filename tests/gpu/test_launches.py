@@ -188,6 +188,14 @@ def test_random_batch(case: LaunchCase, device: torch.device, compiled: None) ->
     assert case.failures(device) == []
 
 
+def test_a_second_gpu_has_launches_of_its_own() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    for index in (0, 1, 0, 1):
+        case = LaunchCase(index, mixed(6, 0.5, 700, 90), (None, *hopper_configs(GQA[0])[0][:1]))
+        assert case.failures(torch.device("cuda", index)) == []
+
+
 @pytest.mark.parametrize(
     "case", list(descriptor_cases(BATCHES // 5 if torch.cuda.is_available() else 1)), ids=number
 )
