@@ -17,14 +17,15 @@ import triton
 from triton import knobs
 from triton.runtime import driver
 
-from attn_kernels.choose.choices import choices_for
+from attn_kernels.choose.choices import checked, choices_for
+from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core import checks
 from attn_kernels.core.config import Config
 from attn_kernels.core.errors import AttnKernelsWarning, brief
 from attn_kernels.core.model import Model
 from attn_kernels.kernels import arguments, hopper_launch
 from attn_kernels.kernels.compile_params import ReduceParams
-from attn_kernels.kernels.registry import VARIANTS, check_config
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import TARGETS, Resources, measure
 from attn_kernels.warmup.dummy_launch import DummyLaunch
 from triton_tune.processes.compile_ahead import follow_parent
@@ -33,7 +34,7 @@ from triton_tune.processes.needed_kernels import NeededKernel, collect_needed
 # Those of ``warmup.dummy_launch.FEATURES`` that differ here, and fp8 caches.
 FEATURES = ("window", "noncausal", "softcap", "alibi", "sinks", "fp8", "scales", "lse", "ranges")
 DTYPE_NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
-OF_HOPPER = ("schedule", "hopper", "join_prompts")
+OF_HOPPER = {"schedule_kernel", "hopper_kernel", "join_prompts_kernel"}
 ENDED = "the compiler ended its process"
 
 
@@ -101,8 +102,8 @@ def absent_gpu(target: str) -> Iterator[torch.device]:
 def needed_kernels(config: Config, shape: CompileShape) -> dict[str, NeededKernel]:
     """The kernels that a config launches for contiguous tensors, by their names without ``_kernel``.
 
-    Caches are taken to be larger than 2 GiB, and all other tensors smaller. Kernels that launches fall back
-    to where the Hopper kernel computes only both parts of a batch at once are left out.
+    Caches are taken to be larger than 2 GiB, and all other tensors smaller. Of a way to compute mixed
+    batches, the kernels of the configs that are chosen for the parts are left out.
 
     Raises as ``CompileCase.check``.
     """
@@ -116,10 +117,12 @@ def needed_kernels(config: Config, shape: CompileShape) -> dict[str, NeededKerne
     for kernel in found.values():
         splits = [str(value.splits) for value in kernel.constants.values() if isinstance(value, ReduceParams)]
         named["".join([kernel.name.removesuffix("_kernel"), *splits])] = kernel
-    if "hopper" in named:
-        return {name: named[name] for name in OF_HOPPER if name in named}
-    own = {kernel.__name__ for kernel in VARIANTS[config.variant].kernels}
-    return {name: kernel for name, kernel in named.items() if kernel.name in own and name not in OF_HOPPER}
+    if needs_parts(config):
+        own = {"divide_kernel", *OF_HOPPER} if "hopper" in named else {"divide_kernel"}
+    else:
+        own = {kernel.__name__ for kernel in VARIANTS[config.variant].kernels} - OF_HOPPER
+        own = OF_HOPPER if "hopper" in named else own
+    return {name: kernel for name, kernel in named.items() if kernel.name in own}
 
 
 def compile_kernel(kernel: NeededKernel) -> Any:
@@ -140,7 +143,7 @@ class CompileCase(NamedTuple):
 
     def check(self) -> None:
         """Raise ValueError or TypeError if it is impossible, RuntimeError if TRITON_INTERPRET is set."""
-        check_config(self.config)
+        checked(self.config)
         self.shape.model()
         if knobs.runtime.interpret:
             raise RuntimeError("TRITON_INTERPRET is set, but compiling needs a process without it")

@@ -12,24 +12,19 @@ import torch
 
 from attn_kernels.choose.mixed import WITHOUT_KERNEL, mixed_features, needs_parts
 from attn_kernels.core.config import Config
-from attn_kernels.core.errors import brief
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels.arguments import without_tma
 from attn_kernels.kernels.hopper_limits import HEAD_SIZES, OPTIONS, asked_by, unsupported_shape
-from attn_kernels.kernels.registry import VARIANTS, check_config
+from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.compile import (
     CompileCase,
     CompileOutcome,
     CompileShape,
-    absent_gpu,
-    compile_config,
+    compile_case,
     compile_in_processes,
-    compile_kernel,
 )
-from attn_kernels.offline.resources import Resources, measure
-from attn_kernels.warmup.dummy_launch import divide
-from triton_tune.processes.needed_kernels import collect_needed
+from attn_kernels.offline.resources import Resources
 
 LARGEST_HEAD = 512
 UNBOUND_HEAD = 256  # for configs without a constraint on it; plans refuse wider heads that do not fit
@@ -150,19 +145,14 @@ def attempt(job: CompileCase) -> CompileOutcome:
     configs of the parts, and of whole batches, are cases of ``unified_attention``.
     """
     config, shape = job
+    of_hopper = shape_of_hopper(config, shape)
+    cases = [] if of_hopper is None else [CompileCase(config, of_hopper)]
+    if of_hopper is None or not needs_parts(config):
+        cases.append(CompileCase(without_tma(config, shape.head_size), shape))
     kernels: dict[str, Resources] = {}
-    try:
-        if config.variant not in WAYS:
-            check_config(config)
-        if needs_parts(config):  # its batch is divided, by the same kernel for all
-            with absent_gpu(shape.target) as device, collect_needed() as found:
-                divide(device)
-            kernels["divide"] = measure(compile_kernel(*found.values()))
-        of_hopper = shape_of_hopper(config, shape)
-        if of_hopper is not None:
-            kernels |= compile_config(config, of_hopper)
-        if not needs_parts(config):
-            kernels |= compile_config(without_tma(config, shape.head_size), shape)
-    except Exception as error:  # compilers raise any exception
-        return CompileOutcome({}, brief(error))
+    for case in cases:
+        outcome = compile_case(case)
+        if outcome.error is not None:
+            return outcome
+        kernels |= outcome.kernels
     return CompileOutcome(kernels)

@@ -82,7 +82,7 @@ class DummyLaunch:
                 out = run(step, q, *caches, **options)
                 if "lse" in options:
                     merge_attention_states(out, options["lse"], out, options["lse"])
-        divide(device)
+        _divide(device)
 
 
 def _rows(model: Model, heads: int, device: torch.device) -> Tensor:
@@ -129,7 +129,7 @@ def _plan(launch: DummyLaunch, device: torch.device) -> Plan:
     )
 
 
-def divide(device: torch.device) -> None:
+def _divide(device: torch.device) -> None:
     """Launch the kernel that divides mixed batches: one for all configs and models."""
     starts = torch.zeros(2, dtype=torch.int32, device=device)
     arguments = [starts, starts, starts, 1, 0, 0, 0]
