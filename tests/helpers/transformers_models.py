@@ -47,34 +47,28 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"sliding_window": 128, "num_local_experts": 8, "num_experts_per_tok": 4},
     ),
 }
-TINY = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1} | {
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "initializer_range": 0.3,
-}
+
+
+def made(name: str, device: torch.device) -> Any:
+    """A model of CONFIGS in bfloat16."""
+    config_class, sizes = CONFIGS[name]
+    if "sliding_window" in sizes:
+        sizes = sizes | {"layer_types": [LAYER_TYPES[i % 2] for i in range(sizes["num_hidden_layers"])]}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
+    config = getattr(transformers, config_class)(**sizes, **special, max_position_embeddings=16384)
+    torch.manual_seed(0)
+    with torch.device(device):
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
 
 
 class Models:
     """A model of random weights, the same one in float32, and prompts."""
 
-    def __init__(
-        self, name: str, device: torch.device, lengths: Sequence[int], new: int, *, tiny: bool = False
-    ) -> None:
-        config_class, sizes = CONFIGS[name]
-        sizes = sizes | TINY if tiny else sizes
-        if "sliding_window" in sizes:
-            sizes = sizes | {"layer_types": [LAYER_TYPES[i % 2] for i in range(sizes["num_hidden_layers"])]}
-        special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
-        config = getattr(transformers, config_class)(**sizes, **special, max_position_embeddings=16384)
-        torch.manual_seed(0)
-        with torch.device(device):
-            dtype = torch.float16 if tiny else torch.bfloat16
-            self.model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
-        self.reference = copy.deepcopy(self.model).float()
+    def __init__(self, model: Any, lengths: Sequence[int], new: int) -> None:
+        self.model = model
+        self.reference = copy.deepcopy(model).float()
         self.new = new  # tokens to generate
-        generator = torch.Generator().manual_seed(3)
-        most = config.vocab_size
+        generator, most = torch.Generator().manual_seed(3), model.config.vocab_size
         self.prompts = [torch.randint(2, most, (n,), generator=generator).tolist() for n in lengths]
 
     def logit_errors(self) -> dict[str, float]:
@@ -94,11 +88,11 @@ class Models:
             ids = self.model.generate(**batch, **options, disable_compile=True, cache_implementation=cache)
         return [row[batch["input_ids"].shape[1] :].tolist() for row in ids]
 
-    def generate_batch(self, **sizes: Any) -> list[list[int]]:
-        """Greedy tokens of continuous batching with our attention. Raises RuntimeError if a request fails."""
+    def generate_batch(self, attention: str = OURS, **sizes: Any) -> list[list[int]]:
+        """Greedy tokens of continuous batching. Raises RuntimeError if a request fails."""
         config = transformers.GenerationConfig(max_new_tokens=self.new, do_sample=False, pad_token_id=0)
         batching = transformers.ContinuousBatchingConfig(**sizes)
-        with attending(self.model, f"paged|{OURS}"):
+        with attending(self.model, attention):
             outputs = self.model.generate_batch(
                 self.prompts, generation_config=config, continuous_batching_config=batching
             ).values()
