@@ -1,37 +1,24 @@
 """Compilation for absent GPUs, in other processes: this one runs the interpreter."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from compiling import compiling, printed
 
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.offline import __main__ as command
-from attn_kernels.offline import compile as compiling
+from attn_kernels.offline import compile as module
 from attn_kernels.offline.__main__ import ALL, main
 from attn_kernels.offline.compile import FEATURES, CompileOutcome
 from attn_kernels.offline.resources import SHARED_LIMITS, Resources
 
-ROOT = Path(__file__).parents[3]
 TARGETS = ("sm_80", "gfx942")  # the fixture ``compiled`` has sm_90
 
 
-def python(folder, *arguments):
-    """Run Python, without the interpreter's variable, where a folder comes before the repository."""
-    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    search = os.pathsep.join([str(folder), str(ROOT)])
-    command = [sys.executable, *arguments]
-    environment = kept | {"PYTHONPATH": search}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
-def offline(folder, *arguments):
-    result = python(folder, "-m", "attn_kernels.offline", *arguments)
+def offline(*arguments):
+    result = compiling("-m", "attn_kernels.offline", *arguments)
     assert result.stderr == "", "neither errors nor warnings"
     header, *lines, summary = result.stdout.splitlines()
     titles = "variant/kernel target head features shared bytes registers spills fits"
@@ -46,12 +33,12 @@ def small(config):
     return config._replace(block_m=16, tile_size=16, num_warps=1, num_stages=1)
 
 
-def test_every_kernel_of_every_variant_compiles_with_all_features(tmp_path):
+def test_every_kernel_of_every_variant_compiles_with_all_features():
     """For one GPU of each vendor."""
     chosen = {config.variant: small(config) for config in ALL}
     configs = [word for config in chosen.values() for word in ("--config", str(config))]
     code, lines, summary = offline(
-        tmp_path, *configs, "--target", *TARGETS, "--features", "all", "--head-sizes", "16", "--jobs", "2"
+        *configs, "--target", *TARGETS, "--features", "all", "--head-sizes", "16", "--jobs", "2"
     )
     assert code == 0, lines
     assert summary.startswith(f"{len(lines)} of {len(lines)} fit")
@@ -97,24 +84,18 @@ def compile_all(job):
         })
     return found
 
-if __name__ == "__main__":
-    jobs = [(config, "sm_90") for config in ALL if config.variant == "qblock"]  # see HOPPER
-    qblock = next(config for config in ALL if config.variant == "qblock")
-    jobs += [(qblock, target) for target in ("sm_80", "gfx90a", "gfx942")]
-    with ProcessPoolExecutor(2) as pool:
-        print(json.dumps(sum(pool.map(compile_all, jobs), [])))
+jobs = [(config, "sm_90") for config in ALL if config.variant == "qblock"]  # see HOPPER
+qblock = next(config for config in ALL if config.variant == "qblock")
+jobs += [(qblock, target) for target in ("sm_80", "gfx90a", "gfx942")]
+with ProcessPoolExecutor(2) as pool:
+    print(json.dumps(sum(pool.map(compile_all, jobs), [])))
 """
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
+def compiled():
     """What --all compiles without features for sm_90, and qblock for the other targets."""
-    folder = tmp_path_factory.mktemp("compiled")
-    script = folder / "compile.py"
-    script.write_text(COMPILE)
-    result = python(folder, str(script))
-    assert result.returncode == 0, result.stderr[-4000:]
-    return [SimpleNamespace(**one) for one in json.loads(result.stdout)]
+    return [SimpleNamespace(**one) for one in json.loads(printed(COMPILE))]
 
 
 def test_hardly_a_register_spills_at_the_default_configs(compiled):
@@ -172,9 +153,8 @@ def compile_all(name):
         "shared": max(found.shared_memory for found in measured.values()),
     }
 
-if __name__ == "__main__":
-    with ProcessPoolExecutor(2) as pool:
-        print(json.dumps(dict(zip(CONFIGS, pool.map(compile_all, CONFIGS)))))
+with ProcessPoolExecutor(2) as pool:
+    print(json.dumps(dict(zip(CONFIGS, pool.map(compile_all, CONFIGS)))))
 """
 JOINS = ["reduce16", "reduce64", "reduce256"]
 # Of each variant: by the Hopper kernel, on another GPU, and where the Hopper kernel refuses the head size.
@@ -192,14 +172,9 @@ MOST_SPILLS = {
 
 
 @pytest.fixture(scope="module")
-def compiled_for_hopper(tmp_path_factory):
+def compiled_for_hopper():
     """What each config of the Hopper kernel compiles."""
-    folder = tmp_path_factory.mktemp("hopper")
-    script = folder / "compile.py"
-    script.write_text(HOPPER)
-    result = python(folder, str(script))  # Triton 3.9 reports leaks on stderr after Gluon has compiled
-    assert result.returncode == 0, result.stderr[-4000:]
-    return json.loads(result.stdout)
+    return json.loads(printed(HOPPER))
 
 
 @pytest.mark.parametrize("name", MOST_SPILLS)
@@ -213,10 +188,10 @@ def test_the_hopper_kernel_compiles_where_it_can(name, compiled_for_hopper):
     assert found["shared"] <= SHARED_LIMITS["sm_90"]
 
 
-def test_the_table_shows_what_each_kernel_needs(tmp_path):
+def test_the_table_shows_what_each_kernel_needs():
     targets = ("--target", "sm_90", "gfx942")
     shape = ("--config", "qblock_M16_T32_W4_S3", "--head-sizes", "32", "--features", "sinks,window")
-    code, lines, summary = offline(tmp_path, *targets, *shape, "--jobs", "1")
+    code, lines, summary = offline(*targets, *shape, "--jobs", "1")
     assert code == 0
     assert [line[1] for line in lines] == ["sm_90"] * 5 + ["gfx942"] * 5
     for name, target, head_size, features, shared, registers, spills, fits in lines[::5]:
@@ -229,7 +204,7 @@ def test_the_table_shows_what_each_kernel_needs(tmp_path):
 
 def test_what_does_not_compile_is_a_line_of_the_table(monkeypatch, capsys):
     outcomes = [CompileOutcome({}, "TypeError: no"), CompileOutcome({"qblock": Resources(1 << 20, None, 9)})]
-    monkeypatch.setattr(compiling.knobs.runtime, "interpret", False)
+    monkeypatch.setattr(module.knobs.runtime, "interpret", False)
     monkeypatch.setattr(command, "compile_in_processes", lambda compile_one, cases, jobs: iter(outcomes))
     assert main(["--target", "sm_80", "sm_90", "--variant", "qblock"]) == 1
     _, failed, too_large, summary = capsys.readouterr().out.splitlines()
@@ -240,7 +215,7 @@ def test_what_does_not_compile_is_a_line_of_the_table(monkeypatch, capsys):
 
 def test_features_are_compiled_in_their_order(monkeypatch, capsys):
     found = []
-    monkeypatch.setattr(compiling.knobs.runtime, "interpret", False)
+    monkeypatch.setattr(module.knobs.runtime, "interpret", False)
     monkeypatch.setattr(command, "compile_in_processes", lambda compile_one, cases, jobs: map(note, cases))
 
     def note(case):

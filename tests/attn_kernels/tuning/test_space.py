@@ -1,15 +1,13 @@
 """The declared config space, the rules that drop configs from it, and vLLM's fixed choice."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
+from compiling import printed
+from treegen_builders import REPOSITORY
 
 from attn_kernels import Config
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
@@ -28,7 +26,6 @@ TUNED = {
     if variant.grids and not variant.mixed and not variant.batch_invariant
 }
 ON_HOPPER = {name for name in TUNED if all(all(grid.D) for grid in VARIANTS[name].grids)}
-ROOT = Path(__file__).parents[3]
 H100 = Gpu("sm_90", "nvidia", 232448, 132)
 A100 = Gpu("sm_80", "nvidia", 166912, 108)
 MI300X = Gpu("gfx942", "amd", 65536, 304)
@@ -74,7 +71,7 @@ def test_every_declared_config_is_possible_and_declared_once(vendor):
 def test_the_space_is_as_large_as_docs_say():
     counts = Counter(config.variant for config in declared("nvidia"))
     in_docs = re.findall(
-        r"([0-9]+)\s+`(\w+)`", (ROOT / "docs/space.md").read_text().split("## At a shape")[0]
+        r"([0-9]+)\s+`(\w+)`", (REPOSITORY / "docs/space.md").read_text().split("## At a shape")[0]
     )
     assert counts == {variant: int(count) for count, variant in in_docs}
 
@@ -155,12 +152,8 @@ NEAR_THE_LIMIT = [
 
 
 def test_shared_memory_is_what_the_compiler_allocates():
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", COMPILE, json.dumps(NEAR_THE_LIMIT)]
-    printed = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    for (name, head_size, features), line in zip(NEAR_THE_LIMIT, printed.splitlines(), strict=True):
+    lines = printed(COMPILE, json.dumps(NEAR_THE_LIMIT)).splitlines()
+    for (name, head_size, features), line in zip(NEAR_THE_LIMIT, lines, strict=True):
         where = model_of(f"32/8/{head_size}", cache_dtype=FP8 if features else None)
         assert shared_bytes(Config.parse(name), where, H100) == int(line), name
 
