@@ -246,7 +246,7 @@ def attention(
     if sequences is None and (not pages_apart or pages_apart != _pages_apart(value)):
         sequences = step.whole_rows
     if sequences is not None:
-        return sequences.attend(model, PAGE_SIZE, query, key, value, options), None
+        return sequences.attend(model, query, key, value, options), None
     batch = step.plans.get((model, pages_apart))
     if batch is None:
         batch = step.plans[model, pages_apart] = _plan(step, model, pages_apart, query.device)

@@ -140,7 +140,8 @@ def test_pages_of_copies_hold_each_sequence() -> None:
         lens[0] += 1
         first = lens.cumsum(0) - lens
         pages = -(-int(lens.max()) // 16)
-        table, copied = engine._pages_of_copies(first, lens, pages, int(lens.sum()) + 7, 16)
+        total = int(lens.sum()) + 7
+        table, copied = transformers_sequences.pages_of_copies(first, lens, pages, total, 16, total)
         assert table.shape == (5, pages) and len(copied) % 16 == 0
         for i, length in enumerate(lens.tolist()):
             tokens = copied.view(-1, 16)[table[i].long()].flatten()[:length]
