@@ -13,7 +13,7 @@ from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Limits, check, expect
 from attn_kernels.measure.roofline import work
 from attn_kernels.measure.tensors import launches_of, materialise, plan_for, rotation
-from attn_kernels.measure.timing import WallClockTimed
+from attn_kernels.measure.timing import Timed
 from attn_kernels.testing.poisoned import poison_workspace
 from attn_kernels.warmup.dummy_launch import DummyLaunch
 from triton_tune.bench.timing import BYTES_PER_US, time_launches
@@ -51,7 +51,7 @@ def prepare(batch: Batch, repeat: int, device: torch.device) -> Callable[[Config
         if not check(tensors.sets[0].out, expected).ok:
             return Failure(DISAGREES)
         if device.type != "cuda":
-            return WallClockTimed(launches[:1]).sample(1)[0]
+            return Timed(launches[:1]).sample(1)[0]
         return time_launches(launches, device, least_us=least_us, best_us=best_us)
 
     return measure

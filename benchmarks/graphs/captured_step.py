@@ -13,7 +13,7 @@ from attn_kernels import Parts, Plan
 from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
-from attn_kernels.measure.timing import replay_us
+from attn_kernels.measure.timing import Timed, replay_us
 from benchmarks.graphs.server_batches import CaptureServer, GraphMaxima
 from triton_tune.bench.timing import capture
 
@@ -97,7 +97,7 @@ class CaptureCandidate:
     peer: Callable[..., None] | None = None
 
 
-class CapturedStep:
+class CapturedStep(Timed):
     """One step of every layer as a graph; on a CPU every replay launches it again.
 
     `sizes` is what the graph is captured for: maxima, or one batch exactly.
@@ -127,7 +127,6 @@ class CapturedStep:
                 else Parts.of(sizes.query_lens, sizes.context_lens)
             )
         self._plan: Plan | None = None
-        self.replay_us = 0.0
         if self._device.type == "cuda":
             self._layers, every = self._layers[:1], self._layers
             self._go()  # compiles, and prepares direct launches
