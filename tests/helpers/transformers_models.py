@@ -20,7 +20,7 @@ importlib.import_module("attn_kernels.engines.transformers")  # registers itself
 
 OURS = "attn_kernels"
 MOST_ERROR = 1.5
-LAYER_TYPES = ("sliding_attention", "full_attention")
+KINDS = ["sliding_attention", "full_attention"]
 
 # The shapes of Llama-3.1-8B, Qwen3-8B, Gemma-2-9B, and of gpt-oss-20b with fewer layers and experts.
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -53,12 +53,48 @@ def made(name: str, device: torch.device) -> Any:
     """A model of CONFIGS in bfloat16."""
     config_class, sizes = CONFIGS[name]
     if "sliding_window" in sizes:
-        sizes = sizes | {"layer_types": [LAYER_TYPES[i % 2] for i in range(sizes["num_hidden_layers"])]}
+        sizes = sizes | {"layer_types": [KINDS[i % 2] for i in range(sizes["num_hidden_layers"])]}
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
     config = getattr(transformers, config_class)(**sizes, **special, max_position_embeddings=16384)
     torch.manual_seed(0)
     with torch.device(device):
         return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+
+
+WINDOW = 20  # longer than a page, and shorter than prompts
+SIZES: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
+TINY: dict[str, Any] = {
+    "llama": lambda: transformers.LlamaConfig(**SIZES),
+    "qwen3": lambda: transformers.Qwen3Config(**SIZES),
+    "gemma2": lambda: transformers.Gemma2Config(
+        **SIZES, sliding_window=WINDOW, layer_types=KINDS, attn_logit_softcapping=3.0, query_pre_attn_scalar=8
+    ),
+    "gpt_oss": lambda: transformers.GptOssConfig(
+        **SIZES, sliding_window=WINDOW, layer_types=KINDS, num_local_experts=2, num_experts_per_tok=2
+    ),
+}
+
+
+def make(name: str, dtype: torch.dtype = torch.float16) -> Any:
+    torch.manual_seed(7)
+    model = transformers.AutoModelForCausalLM.from_config(
+        TINY[name](), attn_implementation="attn_kernels", dtype=dtype
+    ).eval()
+    assert model.config._attn_implementation == "attn_kernels"
+    return model
 
 
 class Models:

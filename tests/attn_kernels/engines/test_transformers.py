@@ -12,8 +12,8 @@ from torch import Tensor
 
 transformers = pytest.importorskip("transformers", minversion="5")
 
-from tiny_models import CONFIGS, KINDS, SIZES, make  # noqa: E402
 from transformers import masking_utils as masking  # noqa: E402
+from transformers_models import KINDS, SIZES, TINY, make  # noqa: E402
 
 from attn_kernels.engines import transformers as engine  # noqa: E402
 from attn_kernels.engines import transformers_sequences  # noqa: E402
@@ -50,7 +50,7 @@ def assert_close(got: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", TINY)
 def test_generate_returns_the_tokens_and_logits_of_eager_attention(
     name: str, padding: tuple[int, ...], cache: str
 ) -> None:
@@ -75,7 +75,7 @@ def test_generate_returns_the_tokens_and_logits_of_eager_attention(
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", TINY)
 def test_a_forward_pass_without_a_cache(name: str, dtype: torch.dtype) -> None:
     model = make(name, dtype)
     ids, mask = prompts((5, 0, 0))

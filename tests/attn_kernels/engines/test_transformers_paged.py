@@ -12,8 +12,8 @@ from torch import Tensor
 
 pytest.importorskip("transformers", minversion="5.17")
 
-from tiny_models import CONFIGS, WINDOW, make
-from transformers_models import MOST_ERROR, OURS, Models
+
+from transformers_models import MOST_ERROR, OURS, TINY, WINDOW, Models, make
 
 from attn_kernels.engines import transformers_paged as engine
 from attn_kernels.engines import transformers_sequences
@@ -23,7 +23,7 @@ CHUNKED = {"block_size": 16, "num_blocks": 60, "max_batch_tokens": 24, "max_requ
 WHOLE = {"block_size": 8, "num_blocks": 60, "max_batch_tokens": 200, "max_requests_per_batch": 8}
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", TINY)
 def test_generate_batch_returns_greedy_tokens(name: str) -> None:
     models = Models(make(name), (5, 41, 27, 1, WINDOW), NEW)
     sizes = WHOLE if name == "gemma2" else CHUNKED  # both, with and without windows

@@ -17,7 +17,7 @@ from torch import Tensor
 pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed", exc_type=ImportError)
 
 from kernel_cases import forget_choices
-from key_shards import shard
+from shared_keys import shard
 from vllm.model_executor.layers.attention.cross_attention import create_cross_attention_backend
 from vllm.model_executor.layers.attention.encoder_only_attention import create_encoder_only_attention_backend
 
