@@ -15,9 +15,11 @@ import torch
 from attn_kernels import Model
 from attn_kernels.core.config import Config
 from attn_kernels.offline import hook as module
-from attn_kernels.offline.hook import HOOK, MIXED_HOOK, AttentionHook, HookJob, HookOutcome
+from attn_kernels.offline.compile import CompileCase as OfflineCase
+from attn_kernels.offline.compile import CompileOutcome as OfflineOutcome
+from attn_kernels.offline.compile import CompileShape
+from attn_kernels.offline.hook import HOOK, MIXED_HOOK, AttentionHook
 from attn_kernels.offline.resources import Resources
-from attn_kernels.offline.sources import CompileShape
 from attn_kernels.planning import plan
 from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
@@ -36,13 +38,13 @@ def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **c
     return CompileCase(target, variant, {**TILE, **changes}, largest)
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[HookJob]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[OfflineCase]:
     """The jobs that the hook would compile, in order; nothing is compiled."""
-    recorded: list[HookJob] = []
+    recorded: list[OfflineCase] = []
 
-    def note(attempt: object, jobs: list[HookJob], processes: int) -> list[HookOutcome]:
+    def note(attempt: object, jobs: list[OfflineCase], processes: int) -> list[OfflineOutcome]:
         recorded.extend(jobs)
-        return [HookOutcome({"k": Resources(job.shape.head_size, None, None)}) for job in jobs]
+        return [OfflineOutcome({"k": Resources(job.shape.head_size, None, None)}) for job in jobs]
 
     monkeypatch.setattr(module, "compile_in_processes", note)
     return recorded
@@ -144,7 +146,7 @@ def test_sizes_are_the_largest_that_kernels_accept(
     jobs = recorded(monkeypatch)
     list(HOOK.compile([case(largest=largest)], 1))
     shape = CompileShape("sm_80", head_size, 16, gqa_group_size, torch.bfloat16, features)
-    assert jobs == [HookJob(Config("qblock", **TILE), shape)]
+    assert jobs == [OfflineCase(Config("qblock", **TILE), shape)]
 
 
 def test_equal_cases_compile_once_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,37 +186,40 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
 @pytest.mark.parametrize(
     ("name", "given", "compiled", "with_fp8"),
     [
-        ("pod_M128_T64_W4_S3", (256, 64), [(1, 128, 32)], []),
-        ("pod_M128_T64_W4_S3", (100, 6), [(1, 96, 6)], []),
-        ("pod_M128_T64_W4_S3", (48, 6), [], []),
-        ("stream_k_M16_T64_W4_S2_D1", (256, 64), [(1, 256, 16), (0, 256, 64)], [(1, 256, 16)]),
-        ("stream_k_M16_T128_W4_S2_D1", (256, 7), [(1, 240, 7), (0, 256, 7)], [(1, 256, 7)]),
-        ("qblock_M128_T128_W8_S2_D1", (256, 64), [(1, 176, 64), (0, 256, 64)], [(1, 192, 64)]),
+        ("pod_M128_T64_W4_S3", (256, 64), (128, 32), None),
+        ("pod_M128_T64_W4_S3", (100, 6), (96, 6), None),
+        ("pod_M128_T64_W4_S3", (48, 6), None, None),
+        ("stream_k_M16_T64_W4_S2_D1", (256, 64), (256, 16), (256, 16)),
+        ("stream_k_M16_T128_W4_S2_D1", (256, 7), (240, 7), (256, 7)),
+        ("qblock_M128_T128_W8_S2_D1", (256, 64), (176, 64), (192, 64)),
     ],
 )
 def test_the_hopper_kernel_compiles_at_the_largest_sizes_that_it_takes(
     name: str,
     given: tuple[int, int],
-    compiled: list[tuple[int, int, int]],
-    with_fp8: list[tuple[int, int, int]],
+    compiled: tuple[int, int] | None,
+    with_fp8: tuple[int, int] | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = []
 
-    def compile_config(config: Config, shape: CompileShape) -> dict[str, Resources]:
-        on_hopper = config.tma or config.variant == "pod"
-        found.append((int(on_hopper), shape.head_size, shape.gqa_group_size))
-        return {}
+    def compile_case(case: OfflineCase) -> OfflineOutcome:
+        on_hopper = case.config.tma or case.config.variant == "pod"
+        found.append((int(on_hopper), case.shape.head_size, case.shape.gqa_group_size))
+        return OfflineOutcome({})
 
-    monkeypatch.setattr(module, "compile_config", compile_config)
-    monkeypatch.setattr(module, "compile_source", lambda source, target: None)
-    monkeypatch.setattr(module, "measure", lambda kernel: Resources(0, None, None))
+    monkeypatch.setattr(module, "compile_case", compile_case)
     for target, features in (("sm_90", ()), ("sm_80", ()), ("sm_90", ("fp8",))):
         head_size, group = given
         shape = CompileShape(target, head_size, 16, group, torch.bfloat16, features)
-        assert module.attempt(HookJob(Config.parse(name), shape)).error is None
-    elsewhere = [sizes for sizes in compiled if not sizes[0]]
-    assert found == [*compiled, *elsewhere, *with_fp8, *elsewhere]
+        assert module.attempt(OfflineCase(Config.parse(name), shape)).error is None
+    # The kernels that it falls back to, or that which divides a mixed batch, are compiled at all sizes.
+    elsewhere, in_parts = (int(name.startswith("pod")), *given), name.startswith("pod")
+    expected = []
+    for by_hopper in (compiled, None, with_fp8):
+        expected += [(1, *by_hopper)] if by_hopper else []
+        expected += [] if by_hopper and in_parts else [elsewhere]
+    assert found == expected
 
 
 def test_a_compiler_that_ends_its_process_costs_one_case(
@@ -222,10 +227,10 @@ def test_a_compiler_that_ends_its_process_costs_one_case(
 ) -> None:
     (tmp_path / "crashing_compiler.py").write_text(
         "import os\n"
-        "from attn_kernels.offline.hook import HookOutcome\n"
+        "from attn_kernels.offline.compile import CompileOutcome\n"
         "def attempt(job):\n"
         "    size = job.shape.head_size\n"
-        "    return os._exit(3) if size == 2 else HookOutcome({}, f'fine {size}')\n"
+        "    return os._exit(3) if size == 2 else CompileOutcome({}, f'fine {size}')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(module, "attempt", importlib.import_module("crashing_compiler").attempt)

@@ -74,25 +74,3 @@ def check_device(name: str, device: torch.device) -> None:
 def check_causal(causal: object) -> None:
     if not isinstance(causal, bool):
         raise TypeError(f"causal is a {type(causal).__name__}, but a bool is needed")
-
-
-def check_heads(num_query_heads: int, num_kv_heads: int, head_size: int) -> None:
-    check_int("num_query_heads", num_query_heads, 1)
-    check_int("num_kv_heads", num_kv_heads, 1)
-    check_int("head_size", head_size, 1)
-    if head_size > MAX_HEAD_SIZE:
-        raise ValueError(f"head_size is {head_size}, but at most {MAX_HEAD_SIZE} is supported")
-    if num_query_heads % num_kv_heads:
-        raise ValueError(
-            f"num_query_heads is {num_query_heads}, but a multiple of num_kv_heads ({num_kv_heads}) is needed"
-        )
-
-
-def check_dtype(dtype: torch.dtype) -> None:
-    if dtype not in DTYPES:
-        raise TypeError(f"dtype is {dtype!r}, but torch.float16 or torch.bfloat16 is needed")
-
-
-def check_cache_dtype(cache_dtype: torch.dtype | None, dtype: torch.dtype) -> None:
-    if cache_dtype not in (None, dtype, FP8):
-        raise TypeError(f"cache_dtype is {cache_dtype!r}, but {dtype} or {FP8} is needed")

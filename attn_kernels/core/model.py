@@ -5,14 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attn_kernels.core.checks import (
-    MAX_TOKENS,
-    check_cache_dtype,
-    check_causal,
-    check_dtype,
-    check_heads,
-    check_int,
-)
+from attn_kernels.core.checks import DTYPES, FP8, MAX_HEAD_SIZE, MAX_TOKENS, check_causal, check_int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +29,17 @@ class Model:
     causal: bool = True  # False: queries also see later keys, and a sequence may have more queries than keys
 
     def __post_init__(self) -> None:
-        check_heads(self.num_query_heads, self.num_kv_heads, self.head_size)
-        check_dtype(self.dtype)
-        check_cache_dtype(self.cache_dtype, self.dtype)
-        check_int("block_size", self.block_size, 1)
+        for name in ("num_query_heads", "num_kv_heads", "head_size", "block_size"):
+            check_int(name, getattr(self, name), 1)
+        if self.head_size > MAX_HEAD_SIZE:
+            raise ValueError(f"head_size is {self.head_size}, but at most {MAX_HEAD_SIZE} is supported")
+        if self.num_query_heads % self.num_kv_heads:
+            needed = f"a multiple of num_kv_heads ({self.num_kv_heads}) is needed"
+            raise ValueError(f"num_query_heads is {self.num_query_heads}, but {needed}")
+        if self.dtype not in DTYPES:
+            raise TypeError(f"dtype is {self.dtype!r}, but torch.float16 or torch.bfloat16 is needed")
+        if self.cache_dtype not in (None, self.dtype, FP8):
+            raise TypeError(f"cache_dtype is {self.cache_dtype!r}, but {self.dtype} or {FP8} is needed")
         if self.sliding_window is not None:
             check_int("sliding_window", self.sliding_window, 1)
             object.__setattr__(self, "sliding_window", min(self.sliding_window, MAX_TOKENS))

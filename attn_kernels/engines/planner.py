@@ -8,11 +8,10 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from attn_kernels.core.batch import checked_batch
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.planning.plan import plan_batch
+from attn_kernels.planning.plan import plan
 from attn_kernels.planning.workspace import Workspace
 
 
@@ -141,10 +140,18 @@ class Planner:
         stated = int(step.max_seq_len) if bounds is None else max(int(step.max_seq_len), *bounds.tolist())
         if stated > lengths.max_seq_len:  # dummy batches may have more keys than the block table
             seq_lens = seq_lens.clamp(max=lengths.max_seq_len)
-        index = (step.query_start_loc, seq_lens, step.block_table)
-        batch = checked_batch(
-            index, model, *lengths[1:], parts=parts, for_capture=step.for_capture, contents=False
+        return plan(
+            step.query_start_loc,
+            seq_lens,
+            step.block_table,
+            model,
+            num_query_tokens=lengths.num_query_tokens,
+            max_query_len=lengths.max_query_len,
+            max_seq_len=lengths.max_seq_len,
+            num_kv_tokens=lengths.num_kv_tokens,
+            check=False,
+            for_capture=step.for_capture,
+            # Local attention makes sequences of chunks, which may be too many.
+            workspace=self.workspace if lengths.num_seqs <= self.workspace.max_num_seqs else None,
+            parts=parts,
         )
-        # Local attention makes sequences of chunks, which may be too many.
-        fits = lengths.num_seqs <= self.workspace.max_num_seqs
-        return plan_batch(batch, model, workspace=self.workspace if fits else None)

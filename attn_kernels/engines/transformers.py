@@ -9,6 +9,7 @@ of them where they can; otherwise each layer copies its keys and values into pag
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Step:
     """The batch of one forward pass, as the layers of one kind see it."""
 
@@ -35,21 +36,24 @@ class Step:
     query_len: int  # of every sequence, padding included
     key_len: int  # slots per sequence in the key tensors, unused ones included
     end: int | Tensor  # slots up to the last query's own, included; a Tensor where only the device knows it
-    first_slots: tuple[int, ...]  # of the first key of each sequence; empty without left padding
-    padded_queries: tuple[int, ...]  # leading queries of each sequence that are padding; empty without
     window: int | None  # keys that a query sees, its own included
     ranges: Tensor | None = None  # ``bidirectional_ranges`` of ``run``
     causal: bool = True
-    sequences: Sequences | None = None  # where they are packed, or end before the key tensors do
+    sequences: Sequences | None = None  # where they are packed, or have padding
+    padded: bool = False  # on the left
     plans: dict[tuple[Model, int], Plan] = field(default_factory=dict)  # by model, and pages per sequence
-    indices: dict[str, Tensor] = field(default_factory=dict)  # of copies, made by the first layer
 
     @property
     def longest(self) -> int:
         """The longest context in tokens, or a bound of it."""
-        if isinstance(self.end, Tensor):
-            return self.key_len
-        return self.end - min(self.first_slots, default=0)
+        return self.key_len if isinstance(self.end, Tensor) else self.end
+
+    @cached_property
+    def whole_rows(self) -> Sequences:
+        """All sequences, for key tensors of which strides make no pages."""
+        queries = tuple((i * self.query_len, self.query_len) for i in range(self.num_seqs))
+        keys = tuple((i * self.key_len, self.longest) for i in range(self.num_seqs))
+        return Sequences(queries, keys, self.end if isinstance(self.end, Tensor) else None)
 
 
 _steps: MutableMapping[Tensor, Step] = WeakTensorKeyDictionary()
@@ -102,26 +106,28 @@ def step_mask(
         elif attention_mask is not None:
             sequences = _padded(attention_mask, q_length, kv_length, rule.window)
         shape = batch_size, q_length, kv_length, kv_length
-        _steps[mask] = Step(*shape, (), (), rule.window, None, rule.causal, sequences)
+        _steps[mask] = Step(*shape, rule.window, None, rule.causal, sequences)
         return mask
-    first_slots: tuple[int, ...] = ()
-    padded_queries: tuple[int, ...] = ()
+    firsts = [kv_offset] * batch_size  # of each sequence, the position of its first key
     if attention_mask is not None:
         q_offset = int(q_offset)
-        stop = q_offset + q_length
-        firsts = _first_tokens(attention_mask, q_offset, stop)
-        if any(first > kv_offset for first in firsts):
-            first_slots = tuple(max(0, first - kv_offset) for first in firsts)
-        if any(first > q_offset for first in firsts):
-            padded_queries = tuple(max(0, first - q_offset) for first in firsts)
-    end = q_offset + q_length - kv_offset
-    firsts = [kv_offset + slot for slot in first_slots or [0] * batch_size]
-    ranges = image_ranges(rule, firsts, 0 if isinstance(q_offset, Tensor) else q_offset)
+        tokens = _first_tokens(attention_mask, q_offset, q_offset + q_length)
+        firsts = [max(first, kv_offset) for first in tokens]
+    first_query = 0 if isinstance(q_offset, Tensor) else q_offset
+    ranges = image_ranges(rule, firsts, first_query)
     if ranges is not None:
         ranges = ranges.to(device)
-    _steps[mask] = Step(
-        batch_size, q_length, kv_length, end, first_slots, padded_queries, rule.window, ranges
-    )
+    sequences = None
+    if any(first > kv_offset for first in firsts):  # left padding; the host knows where queries begin
+        stop = first_query + q_length
+        padding = [max(0, first - first_query) for first in firsts]
+        sequences = Sequences(
+            tuple((i * q_length + count, q_length - count) for i, count in enumerate(padding)),
+            tuple((i * kv_length + first - kv_offset, stop - first) for i, first in enumerate(firsts)),
+        )
+    end = q_offset + q_length - kv_offset
+    sizes = batch_size, q_length, kv_length
+    _steps[mask] = Step(*sizes, end, rule.window, ranges, True, sequences, padded=sequences is not None)
     return mask
 
 
@@ -214,7 +220,7 @@ def attention(
     whole = None
     if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
         slots = key.shape[2]
-        whole = Step(num_seqs, queries, slots, slots, (), (), None, causal=False)
+        whole = Step(num_seqs, queries, slots, slots, None, causal=False)
     step = step_of(attention_mask, whole)
     if is_causal is False and step.causal:
         raise NotImplementedError("is_causal is False, but attention_mask is causal")
@@ -230,41 +236,22 @@ def attention(
         "softcap": softcap or 0.0,
         "sinks": s_aux,
         "causal": step.causal,
+        "bidirectional_ranges": step.ranges,
     }
     packed = packed_sequences(kwargs)
-    if packed is not None and (num_seqs > 1 or step.first_slots or step.ranges is not None):
+    if packed is not None and (num_seqs > 1 or step.padded or step.ranges is not None):
         raise NotImplementedError("cu_seq_lens_q is given, but not of one row without padding and images")
     sequences = packed or step.sequences
+    pages_apart = _pages_apart(key)
+    if sequences is None and (not pages_apart or pages_apart != _pages_apart(value)):
+        sequences = step.whole_rows
     if sequences is not None:
-        return sequences.attend(model, PAGE_SIZE, query, key, value, options), None
-
-    pages_apart = 0 if step.first_slots else _pages_apart(key)
-    if pages_apart and pages_apart == _pages_apart(value):
-        k_cache, v_cache = _view(key, pages_apart), _view(value, pages_apart)
-    else:
-        pages_apart = -(-step.longest // PAGE_SIZE)
-        k_cache, v_cache = _copy(step, key, pages_apart), _copy(step, value, pages_apart)
+        return sequences.attend(model, query, key, value, options), None
     batch = step.plans.get((model, pages_apart))
     if batch is None:
         batch = step.plans[model, pages_apart] = _plan(step, model, pages_apart, query.device)
-
     rows = query.transpose(1, 2).reshape(num_seqs * queries, num_heads, head_size)
-    out = torch.empty_like(rows, memory_format=torch.contiguous_format)
-    q, result = rows, out
-    if step.padded_queries:
-        tokens = _tokens(step, query.device)
-        q, result = rows[tokens], torch.empty_like(rows[tokens])
-    run(
-        batch,
-        q,
-        k_cache,
-        v_cache,
-        out=result,
-        bidirectional_ranges=step.ranges,
-        **options,
-    )
-    if step.padded_queries:
-        out.zero_()[tokens] = result
+    out = run(batch, rows, _view(key, pages_apart), _view(value, pages_apart), **options)
     return out.view(num_seqs, queries, num_heads, head_size), None
 
 
@@ -294,56 +281,23 @@ def _view(keys: Tensor, pages_apart: int) -> Tensor:
     return keys.as_strided((pages, PAGE_SIZE, num_heads, head_size), (PAGE_SIZE * slot, slot, head, element))
 
 
-def _copy(step: Step, keys: Tensor, pages: int) -> Tensor:
-    """Copy each sequence's keys, from its first on, into pages; the last keys fill the last page."""
-    if "slots" not in step.indices:
-        slots = torch.arange(pages * PAGE_SIZE, device=keys.device).expand(step.num_seqs, -1)
-        if step.first_slots:
-            slots = slots + torch.tensor(step.first_slots, device=keys.device)[:, None]
-        step.indices["slots"] = slots.clamp(max=step.key_len - 1)
-        step.indices["seqs"] = torch.arange(step.num_seqs, device=keys.device)[:, None]
-    copied = keys.transpose(1, 2)[step.indices["seqs"], step.indices["slots"]]
-    return copied.reshape(step.num_seqs * pages, PAGE_SIZE, keys.shape[1], keys.shape[3])
-
-
-def _tokens(step: Step, device: torch.device) -> Tensor:
-    """The queries that are no padding, as rows of all queries."""
-    if "tokens" not in step.indices:
-        padding = torch.tensor(step.padded_queries, device=device)[:, None]
-        kept = torch.arange(step.query_len, device=device) >= padding
-        step.indices["tokens"] = kept.flatten().nonzero().flatten()
-    return step.indices["tokens"]
-
-
 def _plan(step: Step, model: Model, pages_apart: int, device: torch.device) -> Plan:
-    """Plan the step; synchronises only if it has left padding."""
     count = step.num_seqs
     pages = -(-step.longest // PAGE_SIZE)
-    seqs = torch.arange(count, dtype=torch.int32, device=device)[:, None]
-    table = seqs * pages_apart + torch.arange(pages, dtype=torch.int32, device=device)
-    query_lens = [step.query_len - padded for padded in step.padded_queries or [0] * count]
-    num_kv_tokens = None
+    seqs = torch.arange(count + 1, dtype=torch.int32, device=device)
     if isinstance(step.end, Tensor):
         seqused_k = step.end.to(device, torch.int32).reshape(1).expand(count).contiguous()
     else:
-        num_kv_tokens = count * step.end - sum(step.first_slots)
         seqused_k = torch.full((count,), step.end, dtype=torch.int32, device=device)
-        if step.first_slots:
-            seqused_k -= torch.tensor(step.first_slots, dtype=torch.int32, device=device)
-    if step.padded_queries:
-        lens = torch.tensor([0, *query_lens], device=device)
-        cu_seqlens_q = lens.cumsum(0, dtype=torch.int32)
-    else:
-        cu_seqlens_q = torch.arange(count + 1, dtype=torch.int32, device=device) * step.query_len
     return plan(
-        cu_seqlens_q,
+        seqs * step.query_len,
         seqused_k,
-        table,
+        seqs[:-1, None] * pages_apart + torch.arange(pages, dtype=torch.int32, device=device),
         model,
-        num_query_tokens=sum(query_lens),
-        max_query_len=max(query_lens),
+        num_query_tokens=count * step.query_len,
+        max_query_len=step.query_len,
         max_seq_len=step.longest,
-        num_kv_tokens=num_kv_tokens,
+        num_kv_tokens=None if isinstance(step.end, Tensor) else count * step.end,
     )
 
 

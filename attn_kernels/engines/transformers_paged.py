@@ -23,7 +23,7 @@ from transformers.generation.continuous_batching import ContinuousBatchingManage
 
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Plan
-from attn_kernels.engines.transformers_sequences import STARTS, check_arguments
+from attn_kernels.engines.transformers_sequences import STARTS, check_arguments, pages_of_copies
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
 
@@ -223,7 +223,7 @@ def _group(kwargs: Mapping[str, Any], group: int, model: Model, tokens: int) -> 
     pages = -(-max_seq_len // model.block_size)
     copied = None
     if model.sliding_window:
-        table, copied = _pages_of_copies(first, lens, pages, num_kv_tokens, model.block_size)
+        table, copied = pages_of_copies(first, lens, pages, num_kv_tokens, model.block_size, num_kv_tokens)
     else:
         at = first[:, None] + torch.arange(pages, device=slots.device) * model.block_size
         table = (slots[at.clamp(max=num_kv_tokens - 1)] // model.block_size).to(torch.int32)
@@ -241,26 +241,6 @@ def _group(kwargs: Mapping[str, Any], group: int, model: Model, tokens: int) -> 
         for_capture=max_query_len == tokens > 1,
     )
     return LayerGroup(made, copied)
-
-
-def _pages_of_copies(
-    first: Tensor, lens: Tensor, pages: int, num_tokens: int, page_size: int
-) -> tuple[Tensor, Tensor]:
-    """Give each sequence whole pages of its own.
-
-    ``first``, ``lens``: of each sequence, its first token in the keys and its number of tokens. ``pages``: of
-    the longest sequence. Returns the block table, and for each slot of all pages the token to copy; the last
-    pages may be unused.
-    """
-    ends = ((lens + page_size - 1) // page_size).cumsum(0)
-    begins = ends - (lens + page_size - 1) // page_size
-    table = begins[:, None] + torch.arange(pages, device=lens.device)
-    count = num_tokens // page_size + len(lens)  # at least as many as all sequences need
-    slots = torch.arange(count * page_size, device=lens.device)
-    seqs = torch.searchsorted(ends, slots // page_size, right=True).clamp(max=len(lens) - 1)
-    inside = torch.minimum(slots - begins[seqs] * page_size, (lens[seqs] - 1).clamp(min=0))
-    tokens = (first[seqs] + inside).clamp(max=num_tokens - 1)
-    return table.clamp(max=count - 1).to(torch.int32), tokens
 
 
 AttentionInterface.register(PREFIXED, paged_attention)

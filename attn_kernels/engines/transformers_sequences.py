@@ -3,7 +3,7 @@
 Their keys are copied into pages: a page holds keys of one sequence.
 """
 
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
@@ -37,7 +37,7 @@ def check_arguments(others: Mapping[str, Any], passed: Collection[str]) -> None:
 
 class Planned(NamedTuple):  # what the layers of one model share
     plan: Plan
-    rows: Tensor  # of all queries, those of the sequences
+    rows: Tensor | None  # of all queries, those of the sequences; None if these are all
     slots: Tensor  # of all keys, those that fill the pages
 
 
@@ -47,6 +47,7 @@ class Sequences:
 
     queries: tuple[tuple[int, int], ...]
     keys: tuple[tuple[int, int], ...]
+    end: Tensor | None = None  # of all keys, where only the device knows it; ``keys`` are then bounds
     planned: dict[Model, Planned] = field(default_factory=dict)
 
     @classmethod
@@ -65,47 +66,72 @@ class Sequences:
         return cls.between(starts, starts)
 
     def attend(
-        self, model: Model, page_size: int, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]
+        self, model: Model, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]
     ) -> Tensor:
         """Return [num_seqs, queries, num_query_heads, head_size]; queries of no sequence give zeros."""
         if model not in self.planned:
-            self.planned[model] = self._plan(model, page_size, query.device)
+            self.planned[model] = self._plan(model, query, key)
         planned = self.planned[model]
         caches = []
         for tensor in (key, value):
             rows = tensor.transpose(1, 2).flatten(0, 1)[planned.slots]
-            caches.append(rows.view(-1, page_size, *rows.shape[1:]))
-        rows = query.transpose(1, 2)
+            caches.append(rows.view(len(rows) // model.block_size, model.block_size, *rows.shape[1:]))
+        queries = query.transpose(1, 2)
+        rows = queries.flatten(0, 1)
+        if planned.rows is None:
+            return run(planned.plan, rows, *caches, **options).view(queries.shape)
         out = rows.new_zeros(rows.shape)
-        attended = run(planned.plan, rows.flatten(0, 1)[planned.rows], *caches, **options)
-        out.flatten(0, 1)[planned.rows] = attended
-        return out
+        out[planned.rows] = run(planned.plan, rows[planned.rows], *caches, **options)
+        return out.view(queries.shape)
 
-    def _plan(self, model: Model, page_size: int, device: torch.device) -> Planned:
+    def _plan(self, model: Model, query: Tensor, key: Tensor) -> Planned:
+        device, page_size = query.device, model.block_size
+        num_rows, key_rows = (tensor.shape[0] * tensor.shape[2] for tensor in (query, key))
         query_lens, key_lens = ([count for _, count in spans] for spans in (self.queries, self.keys))
-        pages = [-(-count // page_size) for count in key_lens]
-        rows = [torch.arange(first, first + count) for first, count in self.queries]
-        slots = [
-            first + torch.arange(page_size * own).clamp(max=count - 1)
-            for (first, count), own in zip(self.keys, pages, strict=True)
-        ]
-        ids = torch.tensor([0, *accumulate(pages)], dtype=torch.int32)[:-1, None]
-        table = (ids + torch.arange(max(pages), dtype=torch.int32)).to(device)
 
-        def index(values: list[int]) -> Tensor:
-            return torch.tensor(values, dtype=torch.int32, device=device)
+        def index(values: Iterable[int]) -> Tensor:
+            return torch.tensor([*values], dtype=torch.int32, device=device)
 
+        lens, pages = index(key_lens), -(-max(key_lens) // page_size)
+        first = index(first for first, _ in self.keys)
+        table, slots = pages_of_copies(first, lens, pages, sum(key_lens), page_size, key_rows)
+        if self.end is not None:
+            lens = self.end.to(device, torch.int32).reshape(1).expand(len(lens)).contiguous()
+        starts = [0, *accumulate(query_lens)]
         made = plan(
-            index([0, *accumulate(query_lens)]),
-            index(key_lens),
+            index(starts),
+            lens,
             table,
             model,
-            num_query_tokens=sum(query_lens),
+            num_query_tokens=starts[-1],
             max_query_len=max(query_lens),
             max_seq_len=max(key_lens),
-            num_kv_tokens=sum(key_lens),
+            num_kv_tokens=sum(key_lens) if self.end is None else None,
         )
-        return Planned(made, torch.cat(rows).to(device), torch.cat(slots).to(device))
+        rows = None
+        if [first for first, _ in self.queries] != starts[:-1] or starts[-1] != num_rows:
+            rows = torch.cat([torch.arange(first, first + count) for first, count in self.queries]).to(device)
+        return Planned(made, rows, slots)
+
+
+def pages_of_copies(
+    first: Tensor, lens: Tensor, pages: int, num_tokens: int, page_size: int, num_rows: int
+) -> tuple[Tensor, Tensor]:
+    """Give each sequence whole pages of its own; never synchronises with a GPU.
+
+    ``first``, ``lens``: of each sequence, its first token among ``num_rows`` keys and its number of tokens.
+    ``pages``: of the longest sequence. ``num_tokens``: at most in all sequences. Returns the block table, and
+    for each slot of all pages the token to copy; the last pages may be unused.
+    """
+    ends = ((lens + page_size - 1) // page_size).cumsum(0)
+    begins = ends - (lens + page_size - 1) // page_size
+    table = begins[:, None] + torch.arange(pages, device=lens.device)
+    count = num_tokens // page_size + len(lens)  # at least as many as all sequences need
+    slots = torch.arange(count * page_size, device=lens.device)
+    seqs = torch.searchsorted(ends, slots // page_size, right=True).clamp(max=len(lens) - 1)
+    inside = torch.minimum(slots - begins[seqs] * page_size, (lens[seqs] - 1).clamp(min=0))
+    tokens = (first[seqs] + inside).clamp(max=num_rows - 1)
+    return table.clamp(max=count - 1).to(torch.int32), tokens
 
 
 _packed: MutableMapping[Tensor, Sequences] = WeakTensorKeyDictionary()

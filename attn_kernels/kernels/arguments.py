@@ -1,10 +1,9 @@
 """Arguments and options of launches: those with which every kernel begins, ``const``, Triton's options."""
 
 import math
-from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,16 +66,6 @@ def one_program_grid(plan: Plan) -> tuple[int]:
 
 def of_workspace(index: int) -> OfPlan:
     return OfPlan(lambda plan: plan.workspace[index])
-
-
-class Specialisation(NamedTuple):
-    """One of the kernels that a config launches, and what it is compiled for beside the config."""
-
-    kernel: Any
-    suffix: str = ""  # of its name, where a config launches several of one kernel
-    constants: Mapping[str, Any] = {}  # further compile-time arguments; None for an absent pointer
-    options: Mapping[str, int | bool] | None = None  # Triton's, in place of the config's
-    const_of: Callable[[CompileParams], Any] | None = None  # what the kernel takes as ``const`` instead
 
 
 def head_padded(head_size: int) -> int:

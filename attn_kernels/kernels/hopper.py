@@ -5,7 +5,7 @@ launches the first, ``stream_k`` the second and ``pod`` both.
 """
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -311,8 +311,7 @@ def score_numbers(layer: Layer) -> tuple[float, float | None, int | None, int | 
     return factor, cap, layer.sliding_window, layer.ahead, v_scale
 
 
-@cache
 def serves(device: torch.device) -> bool:
     return (
-        device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) == (9, 0)
+        device.type != "cpu" and not torch.version.hip and torch.cuda.get_device_capability(device) == (9, 0)
     )

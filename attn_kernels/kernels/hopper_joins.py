@@ -15,7 +15,6 @@ from attn_kernels.kernels.arguments import (
     JIT_OPTIONS,
     NUM_SPLITS,
     VECTOR_BYTES,
-    Specialisation,
     head_padded,
     lse_arguments,
 )
@@ -25,7 +24,7 @@ from attn_kernels.kernels.schedule import BLOCK_M
 from attn_kernels.kernels.splits import join_states, tiles_per_split
 
 ROWS = 16  # of a program
-OPTIONS = {"num_warps": 4}
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 
 @triton.jit(**JIT_OPTIONS)
@@ -99,10 +98,6 @@ def constants(config: Config, head_size: int, heads: int) -> dict[str, int]:
         "ROWS": ROWS,
         "UNIT": VECTOR_BYTES // 2,
     }
-
-
-def specialise_joins(config: Config, head_size: int, heads: int) -> Specialisation:
-    return Specialisation(join_prompts_kernel, constants=constants(config, head_size, heads), options=OPTIONS)
 
 
 def bind_joins(plan: Plan, layer: Layer, partials: Sequence[OfPlan], schedule: OfPlan) -> Launch:

@@ -43,7 +43,7 @@ PARAMETERS: dict[str, dict[str, tuple[int, ...]]] = {
     "pod": {"block_m": (BLOCK_M,), "tile_size": (64,), "num_warps": (4,)},
 }
 LEAST_STAGES = 2
-# The options that each variant's roles compute, by their names in ``offline.sources.FEATURES``.
+# The options that each variant's roles compute, by their names in ``offline.compile.FEATURES``.
 ALL = frozenset({"window", "noncausal", "softcap", "alibi", "sinks", "scales", "lse"})
 OPTIONS: dict[str, frozenset[str]] = {"qblock": ALL | {"fp8"}, "stream_k": ALL | {"fp8"}, "pod": ALL}
 

@@ -28,7 +28,6 @@ from attn_kernels.kernels.arguments import (
     MAX_QUERY_LEN,
     NUM_SEQS,
     SEQUSED_K,
-    Specialisation,
     common_arguments,
     lse_arguments,
     of_workspace,
@@ -273,11 +272,6 @@ def _bind_num_splits(layer: Layer, block_q: int) -> Callable[[Plan], int]:
     return lambda plan: min(plan.num_splits, most)
 
 
-def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...]:
-    join = Specialisation(join_kernel, options=JOIN_OPTIONS, const_of=of_one_row)
-    return Specialisation(invariant_kernel), join
-
-
 VARIANT = Variant(
     name="invariant",
     kernels=(invariant_kernel, join_kernel),
@@ -285,7 +279,6 @@ VARIANT = Variant(
     batch_invariant=True,
     find_splits=find_invariant_splits,
     scratch=take_partials,
-    specialise=specialise,
     samples=(Config("invariant", block_m=64, tile_size=32),),
     grids=(
         ConfigGrid(M=(64,), T=(32, 64), W=(4, 8), S=(2, 3)),

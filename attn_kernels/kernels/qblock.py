@@ -18,7 +18,6 @@ from attn_kernels.kernels.arguments import (
     JIT_OPTIONS,
     MAX_QUERY_LEN,
     NUM_SPLITS,
-    Specialisation,
     common_arguments,
     of_workspace,
     ranges_of,
@@ -29,14 +28,12 @@ from attn_kernels.kernels.hopper_launch import bind_hopper, bind_schedules, laun
 from attn_kernels.kernels.query_tile import attend_cache, find_q_block, load_queries, load_scales
 from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, schedule_kernel
 from attn_kernels.kernels.splits import (
-    EAGER,
     SPLIT_KEYS,
     bind_reduce,
     bind_split_keys,
     find_split_keys,
     max_q_blocks,
     reduce_kernel,
-    specialise_splits,
     split_keys_kernel,
     split_range,
     store_state,
@@ -151,10 +148,6 @@ def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
     return group
 
 
-def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...]:
-    return (Specialisation(qblock_kernel, constants=EAGER), *specialise_splits())
-
-
 def take_scratch(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
     """The tensors of ``store_partial``, where the device writes the keys of each split, and the schedule."""
     partials, schedule = take_partials(scratch, plan), take_schedule(scratch, plan)
@@ -210,7 +203,6 @@ VARIANT = Variant(
     bind=bind,
     bind_once=bind_once,
     scratch=take_scratch,
-    specialise=specialise,
     parameters=frozenset({"tma"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),
     grids=(

@@ -16,7 +16,7 @@ lengths that the host knows are maxima. Then one program finds ``k`` once per pl
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise, starmap
 from typing import NamedTuple, Self
 
@@ -36,7 +36,6 @@ from attn_kernels.kernels.arguments import (
     NUM_SPLITS,
     ONE_PROGRAM_OPTIONS,
     SEQUSED_K,
-    Specialisation,
     head_padded,
     lse_arguments,
     multiprocessors,
@@ -416,7 +415,6 @@ def reduce_kernel(
 JOINED_AT_ONCE = (16, MAX_SPLITS, MAX_SPLITS_OF_FEW)
 # One warp: no sum has to cross warps, and there are programs for every token and head.
 REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
-EAGER = {"split_keys_ptr": None}  # the constants of kernels to which the host tells the keys of a split
 
 
 def take_partials(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
@@ -424,20 +422,6 @@ def take_partials(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
     model = plan.model
     rows = plan.lengths.num_query_tokens * model.num_query_heads
     return scratch.partials(rows, plan.num_splits, head_padded(model.head_size))
-
-
-def specialise_splits() -> tuple[Specialisation, ...]:
-    reduce = (
-        Specialisation(
-            reduce_kernel,
-            str(splits),
-            constants=EAGER,
-            options=REDUCE_OPTIONS,
-            const_of=partial(ReduceParams.of, splits=splits),
-        )
-        for splits in JOINED_AT_ONCE
-    )
-    return Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS), *reduce
 
 
 SPLIT_KEYS = OfPlan(lambda plan: plan.split_keys)

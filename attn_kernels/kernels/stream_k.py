@@ -41,7 +41,6 @@ VARIANT = Variant(
     kernels=qblock.VARIANT.kernels,
     bind=bind,
     bind_once=qblock.bind_once,
-    specialise=qblock.specialise,
     parameters=frozenset({"tma"}),
     scratch=take_scratch,
     fragment_rows=fragment_rows,

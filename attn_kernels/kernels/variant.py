@@ -13,7 +13,6 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Lengths
 from attn_kernels.core.model import Model
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import Specialisation
 
 Partials = tuple[Tensor, Tensor, Tensor]
 Fragments = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -99,8 +98,6 @@ class Variant:
     kernels: tuple[Any, ...]  # its Triton kernels
     bind: Callable[[Plan, Layer], tuple[Launch, ...]]  # launches for layers of one signature, checked before
     bind_once: Callable[[Plan], tuple[Launch, ...]] | None = None  # launches once per plan, before any layer
-    # The kernels that a config launches for this many query heads per KV head, and their constants.
-    specialise: Callable[[Config, int], tuple[Specialisation, ...]]
     parameters: frozenset[str] = frozenset()  # launch parameters that it has beside those of all variants
     mixed: bool = False  # computes both parts of a mixed batch in one launch, and no other batch
     batch_invariant: bool = False  # results for a sequence have the same bits in every batch

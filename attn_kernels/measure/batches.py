@@ -153,12 +153,13 @@ class Batch:
     @property
     def features(self) -> dict[str, int]:
         """The features that the host knows at launch: a generated `choose` takes them in this order."""
-        lengths = Lengths.of(self.query_lens, self.context_lens)
-        if self.scores.window is not None:
-            lengths = lengths.in_window(self.scores.window)
+        lengths = self.lengths if self.scores.window is None else self.lengths.in_window(self.scores.window)
         names = ("num_seqs", "num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
-        sizes = {"block_size": self.block_size, "kv_element_size": self.kv_element_size}
-        return {**{name: getattr(lengths, name) for name in names}, **vars(self.layout), **sizes}
+        return {name: getattr(lengths, name) for name in names} | self.model.features
+
+    @property
+    def lengths(self) -> Lengths:
+        return Lengths.of(self.query_lens, self.context_lens)
 
     @property
     def parts(self) -> Parts:

@@ -5,7 +5,6 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -31,25 +30,16 @@ class Timing:
         return cls(middle, (high - low) / 2)
 
 
-class Timed(Protocol):
-    """Launches that are ready to be timed."""
+class Timed:
+    """Launches that are ready to be timed; here by the host's clock, which says nothing about speed."""
 
-    @property
-    def replay_us(self) -> float:
-        """About the microseconds of one of `sample`'s replays."""
-
-    def sample(self, repeats: int) -> list[float]:
-        """Replay `repeats` times. Returns the microseconds per launch of each replay."""
-
-
-class WallClockTimed:
-    """Launches without a GPU, timed by the host's clock. The times say nothing about speed."""
+    replay_us = 0.0  # about the microseconds of one of `sample`'s replays
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._launches = launches
-        self.replay_us = 0.0
 
     def sample(self, repeats: int) -> list[float]:
+        """Replay `repeats` times. Returns the microseconds per launch of each replay."""
         samples = []
         for _ in range(repeats):
             start = time.perf_counter()
@@ -59,7 +49,7 @@ class WallClockTimed:
         return samples
 
 
-class GraphTimed(WallClockTimed):
+class GraphTimed(Timed):
     """Launches captured in order, repeatedly, into one CUDA graph whose replay lasts at least 2 ms.
 
     Every kernel must have been launched before, as nothing can be compiled during capture.
@@ -104,7 +94,7 @@ def replay_us(graph: torch.cuda.CUDAGraph, repeats: int, device: torch.device) -
 
 def prepare(launches: Sequence[Launch], device: torch.device) -> Timed:
     """Warm up and capture `launches`, one per KV set, so that consecutive launches touch different memory."""
-    return GraphTimed(launches, device) if device.type == "cuda" else WallClockTimed(launches)
+    return GraphTimed(launches, device) if device.type == "cuda" else Timed(launches)
 
 
 def time_together(candidates: dict[str, Timed], repeats: int) -> dict[str, Timing]:

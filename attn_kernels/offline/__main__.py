@@ -14,10 +14,17 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 
 from attn_kernels.core.config import Config
-from attn_kernels.kernels.registry import VARIANTS, check_config
-from attn_kernels.offline.compile import ENDED, KernelCase, attempt, compile_in_processes
-from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS, Resources
-from attn_kernels.offline.sources import DTYPE_NAMES, FEATURES, CompileShape, sources
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.offline.compile import (
+    DTYPE_NAMES,
+    FEATURES,
+    CompileCase,
+    CompileOutcome,
+    CompileShape,
+    compile_case,
+    compile_in_processes,
+)
+from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS
 from tuning_table.command_line import CommandParser
 
 ALL = tuple(config for variant in VARIANTS.values() for config in variant.samples)
@@ -63,7 +70,7 @@ def _configs(options: argparse.Namespace) -> Sequence[Config]:
     return ALL if options.config is None else [Config.parse(text) for text in options.config]
 
 
-def _cases(options: argparse.Namespace) -> list[KernelCase]:
+def _cases(options: argparse.Namespace) -> list[CompileCase]:
     """Everything to compile. Raises ValueError, or RuntimeError if TRITON_INTERPRET is set."""
     if options.jobs < 1:
         raise ValueError(f"--jobs is {options.jobs}, but at least 1 is needed")
@@ -72,37 +79,41 @@ def _cases(options: argparse.Namespace) -> list[KernelCase]:
         features.append(FEATURES)
     dtype = {name: dtype for dtype, name in DTYPE_NAMES.items()}[options.dtype]
     sizes = (options.block_size, options.gqa_group_size, dtype)
-    configs = list(dict.fromkeys(_configs(options)))
-    for config in configs:
-        check_config(config)
-    targets, head_sizes = dict.fromkeys(options.target), dict.fromkeys(options.head_sizes)
-    return [
-        KernelCase(config, kernel, shape)
-        for config, target, head_size, names in product(configs, targets, head_sizes, features)
-        for shape in [CompileShape(target, head_size, *sizes, names)]
-        for kernel in sources(config, shape)
+    places = product(
+        dict.fromkeys(_configs(options)),
+        dict.fromkeys(options.target),
+        dict.fromkeys(options.head_sizes),
+        features,
+    )
+    cases = [
+        CompileCase(config, CompileShape(target, head_size, *sizes, names))
+        for config, target, head_size, names in places
     ]
+    for case in cases:
+        case.check()
+    return cases
 
 
-def print_table(cases: Sequence[KernelCase], results: Iterable[Resources | str]) -> int:
-    """Print a line for each case; return how many do not fit or do not compile."""
-    wide = max(len(text) for text in ("variant/kernel", *(case.name for case in cases)))
-    narrow = max(len(text) for text in ("features", *(case.features for case in cases)))
+def print_table(cases: Sequence[CompileCase], outcomes: Iterable[CompileOutcome]) -> tuple[int, int]:
+    """Print a line for each kernel; return how many there are, and how many fit."""
+    wide = max(len(f"{case.config}/join_prompts") for case in cases)
+    named = ["all" if case.shape.features == FEATURES else ",".join(case.shape.features) for case in cases]
+    narrow = max(map(len, ("features", *named)))
     header = f"{'variant/kernel':{wide}}  target  head  {'features':{narrow}}"
     print(f"{header}  shared bytes  registers  spills  fits")
-    misfits = 0
-    for case, result in zip(cases, results, strict=True):
-        target = case.shape.target
-        line = f"{case.name:{wide}}  {target:6}  {case.shape.head_size:4}  {case.features:{narrow}}"
-        fits = not isinstance(result, str) and result.shared_memory <= SHARED_LIMITS[target]
-        misfits += not fits
-        if isinstance(result, str):
-            line += f"  {result}"
-        else:
-            registers, spills = ("-" if n is None else n for n in (result.registers, result.spills))
-            line += f"  {result.shared_memory:12}  {registers:>9}  {spills:>6}  {'yes' if fits else 'NO'}"
-        print(line, flush=True)
-    return misfits
+    count = fitting = 0
+    for (config, shape), features, outcome in zip(cases, named, outcomes, strict=True):
+        where = f"  {shape.target:6}  {shape.head_size:4}  {features or 'plain':{narrow}}  "
+        if outcome.error is not None:
+            count += 1
+            print(f"{config!s:{wide}}{where}{outcome.error}", flush=True)
+        for name, found in outcome.kernels.items():
+            fits = found.shared_memory <= SHARED_LIMITS[shape.target]
+            registers, spills = ("-" if n is None else n for n in (found.registers, found.spills))
+            line = f"{f'{config}/{name}':{wide}}{where}{found.shared_memory:12}  {registers:>9}  {spills:>6}"
+            print(f"{line}  {'yes' if fits else 'NO'}", flush=True)
+            count, fitting = count + 1, fitting + fits
+    return count, fitting
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,15 +124,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, RuntimeError) as error:
         print(f"attn_kernels.offline: {error}", file=sys.stderr)
         return 2
-    if options.jobs == 1:
-        misfits = print_table(cases, map(attempt, cases))
-    else:
-        results = compile_in_processes(attempt, cases, options.jobs)
-        misfits = print_table(cases, (result or ENDED for result in results))
+    count, fitting = print_table(cases, compile_in_processes(compile_case, cases, options.jobs))
     targets = dict.fromkeys(case.shape.target for case in cases)
     limits = ", ".join(f"{SHARED_LIMITS[target]} on {target}" for target in targets)
-    print(f"{len(cases) - misfits} of {len(cases)} fit (bytes of shared memory a block may have: {limits})")
-    return 1 if misfits else 0
+    print(f"{fitting} of {count} fit (bytes of shared memory a block may have: {limits})")
+    return 0 if fitting == count else 1
 
 
 if __name__ == "__main__":

@@ -12,16 +12,19 @@ import torch
 
 from attn_kernels.choose.mixed import WITHOUT_KERNEL, mixed_features, needs_parts
 from attn_kernels.core.config import Config
-from attn_kernels.core.errors import brief
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels.arguments import without_tma
 from attn_kernels.kernels.hopper_limits import HEAD_SIZES, OPTIONS, asked_by, unsupported_shape
-from attn_kernels.kernels.registry import VARIANTS, check_config
-from attn_kernels.kernels.schedule import divide_kernel
-from attn_kernels.offline.compile import ENDED, compile_config, compile_in_processes, compile_source
-from attn_kernels.offline.resources import Resources, measure
-from attn_kernels.offline.sources import CompileShape, index_source
+from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.offline.compile import (
+    CompileCase,
+    CompileOutcome,
+    CompileShape,
+    compile_case,
+    compile_in_processes,
+)
+from attn_kernels.offline.resources import Resources
 
 LARGEST_HEAD = 512
 UNBOUND_HEAD = 256  # for configs without a constraint on it; plans refuse wider heads that do not fit
@@ -40,13 +43,6 @@ ANY_MODEL = Model(1, 1, 16, PAGE_SIZE, torch.bfloat16)
 WAYS = tuple(way.variant for way in WITHOUT_KERNEL)
 
 
-class HookOutcome(NamedTuple):
-    """The resources of each kernel of a case, by name; or why one does not compile."""
-
-    kernels: dict[str, Resources]
-    error: str | None = None
-
-
 class RefusedLaunch(NamedTuple):
     """A launch that the code refuses, so that the spec's constraints must exclude it."""
 
@@ -54,18 +50,6 @@ class RefusedLaunch(NamedTuple):
     variant: str
     parameters: dict[str, int]
     features: dict[str, int]
-
-
-class HookJob(NamedTuple):
-    """All that the kernels of a case depend on."""
-
-    config: Config
-    shape: CompileShape
-
-    @property
-    def cost(self) -> int:
-        """A number that is larger for what compiles longer."""
-        return self.config.block_m * self.config.tile_size * self.shape.head_size
 
 
 class AttentionHook:
@@ -96,14 +80,14 @@ class AttentionHook:
                 variant, parameters = config.variant, dict(zip(config._fields[1:], config[1:], strict=True))
                 yield RefusedLaunch("sm_90", variant, parameters, features)
 
-    def compile(self, cases: Sequence[Any], jobs: int) -> Iterator[HookOutcome]:
+    def compile(self, cases: Sequence[Any], jobs: int) -> Iterator[CompileOutcome]:
         """Yield the outcome of each case, in order. Equal cases compile once, the longest first."""
         requested = [_job_of(case) for case in cases]
-        distinct = dict.fromkeys(job for job in requested if isinstance(job, HookJob))
+        distinct = dict.fromkeys(job for job in requested if isinstance(job, CompileCase))
         ordered = sorted(distinct, key=lambda job: -job.cost)
         outcomes = dict(zip(ordered, compile_in_processes(attempt, ordered, jobs), strict=True))
         for job in requested:
-            yield job if isinstance(job, HookOutcome) else outcomes[job] or HookOutcome({}, ENDED)
+            yield job if isinstance(job, CompileOutcome) else outcomes[job]
 
 
 class MixedHook(AttentionHook):
@@ -117,17 +101,19 @@ HOOK = AttentionHook()
 MIXED_HOOK = MixedHook()
 
 
-def _job_of(case: Any) -> HookJob | HookOutcome:
+def _job_of(case: Any) -> CompileCase | CompileOutcome:
     """The compilation at the largest sizes that kernels accept; an outcome if there is no such config."""
     try:
         config = Config(case.variant, **case.parameters)
     except TypeError as error:
-        return HookOutcome({}, str(error))
+        return CompileOutcome({}, str(error))
     element = _size(case, "kv_element_size", BF16_BYTES)
     head_size = _size(case, "head_size", LARGEST_HEAD, UNBOUND_HEAD)
     group = _size(case, "gqa_group_size", LARGEST_GROUP)
     features = ("fp8",) if element < BF16_BYTES else ()
-    return HookJob(config, CompileShape(case.target, head_size, PAGE_SIZE, group, torch.bfloat16, features))
+    return CompileCase(
+        config, CompileShape(case.target, head_size, PAGE_SIZE, group, torch.bfloat16, features)
+    )
 
 
 def _size(case: Any, name: str, most: int, unbound: int | None = None) -> int:
@@ -152,25 +138,21 @@ def shape_of_hopper(config: Config, shape: CompileShape) -> CompileShape | None:
     return None
 
 
-def attempt(job: HookJob) -> HookOutcome:
+def attempt(job: CompileCase) -> CompileOutcome:
     """Compile a job's kernels, and those to which its launches may fall back.
 
     What the Hopper kernel cannot compute falls back to pointers, or to the parts of a mixed batch. The
     configs of the parts, and of whole batches, are cases of ``unified_attention``.
     """
     config, shape = job
+    of_hopper = shape_of_hopper(config, shape)
+    cases = [] if of_hopper is None else [CompileCase(config, of_hopper)]
+    if of_hopper is None or not needs_parts(config):
+        cases.append(CompileCase(without_tma(config, shape.head_size), shape))
     kernels: dict[str, Resources] = {}
-    try:
-        if config.variant not in WAYS:
-            check_config(config)
-        if needs_parts(config):  # its batch is divided, by the same kernel for all
-            divide = index_source(divide_kernel, {}, shape.target)
-            kernels["divide"] = measure(compile_source(divide, shape.target))
-        of_hopper = shape_of_hopper(config, shape)
-        if of_hopper is not None:
-            kernels |= compile_config(config, of_hopper)
-        if not needs_parts(config):
-            kernels |= compile_config(without_tma(config, shape.head_size), shape)
-    except Exception as error:  # compilers raise any exception
-        return HookOutcome({}, brief(error))
-    return HookOutcome(kernels)
+    for case in cases:
+        outcome = compile_case(case)
+        if outcome.error is not None:
+            return outcome
+        kernels |= outcome.kernels
+    return CompileOutcome(kernels)

@@ -87,18 +87,6 @@ def plan(
     batch = checked_batch(
         index, model, *lengths, num_kv_tokens, parts=parts, for_capture=for_capture, contents=check
     )
-    return plan_batch(batch, model, config=config, device_key=device_key, workspace=workspace)
-
-
-def plan_batch(
-    batch: Batch,
-    model: Model,
-    *,
-    config: LaunchConfig | None = None,
-    device_key: str | None = None,
-    workspace: Workspace | None = None,
-) -> Plan:
-    """As ``plan``, of what ``checked_batch`` returns."""
     device = batch.device
     if workspace is not None and not isinstance(workspace, Workspace):
         raise TypeError(f"workspace is a {type(workspace).__name__}, but an attn_kernels.Workspace is needed")

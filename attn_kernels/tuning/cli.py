@@ -13,8 +13,8 @@ from tuning_table.command_line import CommandParser
 from tuning_table.files import os_errors_in_one_line
 
 if TYPE_CHECKING:
+    from attn_kernels.measure.batches import Batch
     from attn_kernels.tuning.kernels import TunedKernel
-    from attn_kernels.tuning.scenarios.scenario import Scenario
 
 
 def parser() -> CommandParser:
@@ -91,7 +91,7 @@ def _work(options: argparse.Namespace) -> int:
     return run(options, lambda device: workload)
 
 
-def _recorded(kernel: "TunedKernel", file: str) -> "dict[Scenario, int]":
+def _recorded(kernel: "TunedKernel", file: str) -> "dict[Batch, int]":
     """The batches of a file that the kernel serves, with how often each was planned."""
     from attn_kernels.tuning.scenarios.recorded import read_counted
 
@@ -102,7 +102,7 @@ def _recorded(kernel: "TunedKernel", file: str) -> "dict[Scenario, int]":
         sets = ", ".join(kernel.sets)
         raise TuningError(f"--scenarios {file!r:.120}: neither a file nor a named set ({sets})")
     recorded = read_counted(path, in_parts=kernel.in_parts)
-    counts = {scenario: count for scenario, count in recorded.items() if kernel.serves(scenario.batch)}
+    counts = {scenario: count for scenario, count in recorded.items() if kernel.serves(scenario)}
     if not counts:
         raise TuningError(f"{path}: {kernel.name} needs batches of decodes and prompts, but this has none")
     return counts

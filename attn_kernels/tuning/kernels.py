@@ -12,10 +12,9 @@ from attn_kernels.choose.choices import INVARIANT as OF_INVARIANT_MODELS
 from attn_kernels.choose.choices import KERNEL, Choices, choices_for
 from attn_kernels.choose.packages import kernel_package
 from attn_kernels.core.config import Config
-from attn_kernels.core.lengths import Lengths
 from attn_kernels.measure.batches import Batch
 from attn_kernels.tuning.measuring import TIMING, job_for, prepare
-from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
+from attn_kernels.tuning.scenarios.scenario import FEATURES, digest
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
 from attn_kernels.tuning.space.space import declared, declared_mixed, find_possible, gpu_of
@@ -51,16 +50,16 @@ class TunedKernel:
     parameters: tuple[str, ...]  # the launch parameters that tables have
     configs: Callable[[str], tuple[Config, ...]]  # of a vendor
     serves: Callable[[Batch], bool]  # whether a batch can be a scenario
-    sets: Mapping[str, Callable[[int], tuple[Scenario, ...]]]  # scenario sets; the first is the default
+    sets: Mapping[str, Callable[[int], tuple[Batch, ...]]]  # scenario sets; the first is the default
     strategy: str  # the default
     source_hash: Callable[[], str]  # of all code on which the times depend
     choose: Callable[[Choices, Batch], Config]  # by the generated module
     in_parts: bool = False  # whether it launches each part of a recorded batch that was planned with parts
 
-    def workload(self, scenarios: Sequence[Scenario], scenario_set: str, seed: int) -> Workload:
+    def workload(self, scenarios: Sequence[Batch], scenario_set: str, seed: int) -> Workload:
         """What a run measures of this kernel in these scenarios."""
         name = f"{scenario_set} (digest {digest(scenarios)})"
-        kinds = Counter(scenario.batch.kind for scenario in scenarios)
+        kinds = Counter(scenario.kind for scenario in scenarios)
 
         def space(facts: Mapping[str, str | int]) -> Space:
             gpu = gpu_of(facts)
@@ -77,14 +76,14 @@ class TunedKernel:
         return Workload(
             kernel=self.name,
             features=self.features,
-            subject=Subject({scenario.id: scenario for scenario in scenarios}, prepare, job_for),
+            subject=Subject({scenario.name: scenario for scenario in scenarios}, prepare, job_for),
             space=space,
             source_hash=self.source_hash,
             timing=TIMING,
             scenario_set=name,
             provenance={"seed": seed},
             chosen=lambda device: {
-                s.id: str(self.choose(choices_for(s.batch.model, device), s.batch)) for s in scenarios
+                s.name: str(self.choose(choices_for(s.model, device), s)) for s in scenarios
             },
         )
 
@@ -118,12 +117,12 @@ UNIFIED = TunedKernel(
     sets=SETS,
     strategy="race",
     source_hash=kernel_source_hash,
-    choose=lambda choices, batch: choices.config(Lengths.of(batch.query_lens, batch.context_lens)),
+    choose=lambda choices, batch: choices.config(batch.lengths),
     in_parts=True,
 )
 MIXED = TunedKernel(
     name=mixed.KERNEL,
-    features=tuple(STEP_SETS["tiny"](0)[0].batch.mixed_features),
+    features=tuple(STEP_SETS["tiny"](0)[0].mixed_features),
     features_of=lambda batch: batch.mixed_features,
     parameters=(*TILES, *OTHERS),
     configs=lambda vendor: declared_mixed(),

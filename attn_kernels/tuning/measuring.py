@@ -7,19 +7,18 @@ from dataclasses import dataclass
 import torch
 
 from attn_kernels.choose.choices import choices_for
-from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL, needs_parts
+from attn_kernels.choose.mixed import SEPARATE, WITHOUT_KERNEL
 from attn_kernels.core.config import Config
-from attn_kernels.core.lengths import MAX_DRAFT, Lengths
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import Limits, check, expect
 from attn_kernels.measure.roofline import work
-from attn_kernels.measure.tensors import launches_of, materialise, plan_for, rotation, stand_in
-from attn_kernels.measure.timing import WallClockTimed
+from attn_kernels.measure.tensors import launches_of, materialise, plan_for, rotation
+from attn_kernels.measure.timing import Timed
 from attn_kernels.testing.poisoned import poison_workspace
-from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, scenario_of, shape_of
-from attn_kernels.warmup.dummy_launch import LONG_CONTEXT
+from attn_kernels.warmup.dummy_launch import DummyLaunch
 from triton_tune.bench.timing import BYTES_PER_US, time_launches
 from triton_tune.bench.worker import DISAGREES
+from triton_tune.processes.compile_ahead import Job
 from tuning_table.table import Cell, Failure
 
 TIMING = (
@@ -35,10 +34,9 @@ FLOPS_PER_US = 5e8  # a large GPU's rate, to estimate how many launches make a g
 REFERENCE = Limits(cache_elements=1 << 26, scores=1 << 27, windows_per_seq=4)
 
 
-def prepare(scenario: Scenario, repeat: int, device: torch.device) -> Callable[[Config, float], Cell]:
-    """What checks and times a config in a scenario (``triton_tune.bench.worker.Prepare``)."""
-    batch = scenario.batch
-    seed = random.Random(f"{scenario.id}/{repeat}").getrandbits(31)
+def prepare(batch: Batch, repeat: int, device: torch.device) -> Callable[[Config, float], Cell]:
+    """What checks and times a config in a batch (``triton_tune.bench.worker.Prepare``)."""
+    seed = random.Random(f"{batch.name}/{repeat}").getrandbits(31)
     tensors = materialise(batch, device, num_sets=sets_for(batch, device), seed=seed)
     expected = expect(tensors, REFERENCE)
     floor = work(batch)
@@ -53,7 +51,7 @@ def prepare(scenario: Scenario, repeat: int, device: torch.device) -> Callable[[
         if not check(tensors.sets[0].out, expected).ok:
             return Failure(DISAGREES)
         if device.type != "cuda":
-            return WallClockTimed(launches[:1]).sample(1)[0]
+            return Timed(launches[:1]).sample(1)[0]
         return time_launches(launches, device, least_us=least_us, best_us=best_us)
 
     return measure
@@ -69,63 +67,41 @@ def sets_for(batch: Batch, device: torch.device) -> int:
     return min(MAX_SETS, rotation(batch, device, l2_multiple=L2_MULTIPLE))
 
 
-LENGTHS = ((1, 2), (LONG_CONTEXT, LONG_CONTEXT))
-LENGTHS_OF_PARTS = 2 * ((1, MAX_DRAFT + 1),)
-
-
 @dataclass(frozen=True)
-class CompileJob:
-    """Compiles one config at one shape, by a launch on a small batch."""
+class DummyLaunches:
+    """What is chosen for the parts of a mixed batch; a ``Job``."""
 
-    shape: Shape
-    config: Config
+    launches: tuple[DummyLaunch, ...]
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        return frozenset({_kernels(self.config, self.shape)})
+        return frozenset().union(*(launch.needs for launch in self.launches))
 
     @property
     def cost(self) -> int:
-        return self.config.block_m * self.config.tile_size * self.shape.layout.head_size
+        return sum(launch.cost for launch in self.launches)
 
     def run(self, device: torch.device) -> None:
-        shape, lengths = self.shape, LENGTHS_OF_PARTS if needs_parts(self.config) else LENGTHS
-        tensors = stand_in(scenario_of("small", *lengths, shape).batch, device)
-        launches_of(plan_for(tensors, self.config), tensors)[0]()
+        for launch in self.launches:
+            launch.run(device)
 
 
-@dataclass(frozen=True)
-class ChosenJob:
-    """A mixed batch that is launched with the choices of another kernel's tree, in series or as a whole."""
-
-    batch: Batch
-    way: Config  # of ``choose.mixed.WITHOUT_KERNEL``
-    configs: tuple[Config, ...]  # that are chosen
-
-    @property
-    def needs(self) -> frozenset[Hashable]:
-        shape = shape_of(self.batch)
-        return frozenset((self.way, _kernels(config, shape)) for config in self.configs)
-
-    @property
-    def cost(self) -> int:
-        return sum(CompileJob(shape_of(self.batch), config).cost for config in self.configs)
-
-    def run(self, device: torch.device) -> None:
-        tensors = stand_in(self.batch, device)
-        launches_of(plan_for(tensors, self.way), tensors)[0]()
-
-
-def job_for(scenario: Scenario, config: Config, device: torch.device) -> CompileJob | ChosenJob:
-    batch = scenario.batch
+def job_for(batch: Batch, config: Config, device: torch.device) -> Job:
+    """What compiles a config's kernels for a batch; those of the choices for a way without a kernel."""
     if config not in WITHOUT_KERNEL:
-        return CompileJob(shape_of(batch), config)
-    lengths = batch.parts if config == SEPARATE else (Lengths.of(batch.query_lens, batch.context_lens),)
+        return dummy_of(batch, config)
     choices = choices_for(batch.model, device)
-    return ChosenJob(batch, config, tuple(map(choices.config, lengths)))
+    chosen = map(choices.config, batch.parts if config == SEPARATE else (batch.lengths,))
+    return DummyLaunches(tuple(dummy_of(batch, config) for config in chosen))
 
 
-def _kernels(config: Config, shape: Shape) -> Hashable:
-    scores, sizes = shape.scores, (shape.gqa_group_size, shape.layout.head_size, shape.block_size)
-    options = (scores.window is not None, scores.softcap != 0.0, scores.sinks)
-    return config, sizes, shape.dtype, shape.cache_dtype or shape.dtype, options
+def dummy_of(batch: Batch, config: Config) -> DummyLaunch:
+    """A launch of all kernels that a config may need for batches like this one."""
+    scores = batch.scores
+    words = {
+        "window": scores.window is not None,
+        "noncausal": not scores.causal,
+        "softcap": scores.softcap != 0.0,
+        "sinks": scores.sinks,
+    }
+    return DummyLaunch(config, batch.model, frozenset(word for word, present in words.items() if present))

@@ -12,7 +12,7 @@ from attn_kernels import Plan
 from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
-from attn_kernels.measure.timing import replay_us
+from attn_kernels.measure.timing import Timed, replay_us
 from benchmarks.graphs.server_batches import CaptureServer, GraphMaxima
 from triton_tune.bench.timing import capture
 
@@ -87,7 +87,7 @@ class ServerBuffers:
         )
 
 
-class CapturedStep:
+class CapturedStep(Timed):
     """One step of every layer as a graph; on a CPU every replay launches it again.
 
     sizes: what the graph is captured for: maxima, or one batch exactly. in_parts: plan the decodes and the
@@ -117,7 +117,6 @@ class CapturedStep:
         if in_parts:
             self._options["parts"] = sizes.parts
         self._plan: Plan | None = None
-        self.replay_us = 0.0
         if self._device.type == "cuda":
             self._layers, every = self._layers[:1], self._layers
             self._go()  # compiles, and prepares direct launches

@@ -72,3 +72,14 @@ def recorder(monkeypatch):
 
     with recording(monkeypatch) as found:
         yield found
+
+
+@pytest.fixture(params=["default", "nvidia_h200"])
+def module(request, monkeypatch):
+    """Choose as on this GPU; its configs with descriptors launch the kernels with pointers here."""
+    from kernel_cases import forget_choices
+
+    monkeypatch.setenv("ATTN_KERNELS_DEVICE", request.param)
+    forget_choices()
+    yield request.param
+    forget_choices()

@@ -40,6 +40,20 @@ def test_every_launch_that_reads_hidden_keys_is_found(monkeypatch: pytest.Monkey
     assert len(case.failures(CPU)) == len(case.configs)
 
 
+def test_a_second_launch_with_other_bits_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, outs = attn_kernels.run, []
+
+    def flip(*args: Any, out: Any, **options: Any) -> None:
+        run(*args, out=out, **options)
+        outs.append(out)
+        if len(outs) % 2 == 0:
+            out.view(torch.int16)[-1, -1, -1] ^= 1
+
+    monkeypatch.setattr(attn_kernels, "run", flip)
+    case = LaunchCase(0, BATCH, CONFIGS, LaunchFeatures(strides="off"))
+    assert len(case.failures(CPU)) == len(CONFIGS)
+
+
 def test_a_launch_that_raises_is_a_failure() -> None:
     (line,) = LaunchCase(0, BATCH, (Config("qblock", 3, 16),)).failures(CPU)
     assert "block_m" in line

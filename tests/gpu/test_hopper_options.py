@@ -9,6 +9,7 @@ import dataclasses
 import os
 import random
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from attn_kernels.kernels import hopper_limits
 from attn_kernels.kernels.hopper_launch import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.splits import most_hopper_splits
-from attn_kernels.measure.batches import Batch, HeadLayout, chunked_prefill, varlen
+from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions, chunked_prefill, varlen
 
 pytestmark = pytest.mark.gpu
 ROUNDS = int(os.environ.get("ATTN_TEST_ROUNDS", "1"))
@@ -109,7 +110,33 @@ def is_taken(config: Config, batch: Batch, features: LaunchFeatures) -> bool:
     return not missing and unsupported_reason is None
 
 
-@pytest.mark.parametrize("case", list(cases()), ids=lambda case: f"{case.batch.layout} {case.features}")
+def lse_cases() -> Iterator[LaunchCase]:
+    """Log-sum-exps, also of a kernel that loads through pointers; queries of the last case see no key."""
+    features_of = (
+        LaunchFeatures(lse=True),
+        LaunchFeatures(lse=True, window=128, sinks="half", strides="fused"),
+        LaunchFeatures(lse=True, softcap=30.0, alibi=True),
+        LaunchFeatures(lse=True, causal=False, window=128, sinks="half"),
+        LaunchFeatures(lse=True, fp8=True, scales="tensor", window=1000, sinks="float32"),
+    )
+    layouts = (HeadLayout(32, 8, 128), HeadLayout(16, 4, 80), HeadLayout(8, 1, 256))
+    empty = Batch("empty", "decode", (1,) * 6, (0, 3, 40, 700, 0, 5000), scores=ScoreOptions(causal=False))
+    settings = [(place, *pair) for place, pair in enumerate(product(layouts, features_of))]
+    for number, layout, features in [*settings, (0, layouts[0], LaunchFeatures(lse=True, causal=False))]:
+        rng = random.Random(f"lse/{SEED}/{number}")
+        lengths = varlen(rng.randrange(2**20), max_seqs=12, max_context=4 * K, max_tokens=4 * K)
+        lengths = lengths if number or features.causal else empty
+        dtype = torch.float16 if number % 2 else torch.bfloat16
+        batch = lengths.at(layout, (16, 64)[number % 5 % 2], dtype)
+        taken = tuple(config for config in CONFIGS if is_taken(config, batch, features))
+        # Queries of the largest scale outgrow their first maximum (hopper_q_blocks).
+        scale = 1.0 if features.sinks or features.fp8 else (1.0, 64.0)[number // 5 % 2]
+        yield LaunchCase(SEED + number, batch, (Config("qblock", 16, 64), *taken), features, scale)
+
+
+@pytest.mark.parametrize(
+    "case", [*cases(), *lse_cases()], ids=lambda case: f"{case.batch.layout} {case.features}"
+)
 def test_options(case: LaunchCase, device: torch.device, compiled: None) -> None:
     if hopper_for(device) is None:
         pytest.skip("needs a Hopper GPU, and a Triton with the parts of Gluon that the kernel uses")

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from launch_cases import LaunchCase, LaunchFeatures, NoMemory
+from launch_cases import LaunchCase, LaunchFeatures, NoMemory, image_ranges, make_tensors
 
-from attn_kernels import Config
+from attn_kernels import Config, run
 from attn_kernels.choose.choices import configs_of
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import (
@@ -29,6 +29,9 @@ from attn_kernels.measure.batches import (
     speculative,
     varlen,
 )
+from attn_kernels.measure.checking import TOLERANCE, Expected, check
+from attn_kernels.tuning.space.rules import Gpu, reason_of_model
+from attn_kernels.tuning.space.space import declared
 from generated import unified_attention
 
 pytestmark = pytest.mark.gpu
@@ -170,6 +173,46 @@ def generated_cases() -> Iterator[LaunchCase]:
             yield LaunchCase(3 * i + j, batch.at(*setting), tuple(all_generated()))
 
 
+def wide_cases() -> Iterator[LaunchCase]:
+    """Heads of 320 and 512 with every config that tuning tries, and where the Hopper kernel stops."""
+    settings = (
+        (HeadLayout(16, 2, 512), 16, LaunchFeatures()),
+        (HeadLayout(8, 2, 512), 32, LaunchFeatures(window=1000, sinks="half", strides="fused")),
+        (HeadLayout(32, 4, 512), 64, LaunchFeatures(fp8=True, scales="tensor")),
+        (HeadLayout(16, 4, 320), 16, LaunchFeatures(window=128, softcap=30.0, alibi=True)),
+        (HeadLayout(16, 4, 320), 24, LaunchFeatures(fp8=True, scales="float", sinks="float32", window=17)),
+    )
+    # The Hopper kernel refuses these heads: the Q-Block kernel computes them with smaller tiles.
+    refused = map(Config.parse, ("qblock_M128_T128_W8_S3_D1", "stream_k_M16_T64_W4_S2_D1"))
+    gpu, always = Gpu("sm_90", "nvidia", 232448, 132), (None, *refused)
+    for i, (layout, page, features) in enumerate(settings):
+        dtype = DTYPES[i == 3]
+        batch = varlen(SEED + i, max_seqs=12, max_context=8 * K, max_tokens=24 * K).at(layout, page, dtype)
+        model = layout.model(page, dtype, torch.float8_e4m3fn if features.fp8 else None)
+        tried = [config for config in declared("nvidia") if reason_of_model(config, model, gpu) is None]
+        yield LaunchCase(i, batch, (*always, *tried), features, in_pairs=i == 0)
+
+
+def image_cases() -> Iterator[LaunchCase]:
+    """Tokens of images see each other. Half of the batches are planned for a graph."""
+    gemma_3 = HeadLayout(16, 8, 256)
+    settings = (
+        (GQA[0], 16, LaunchFeatures(images=4)),
+        (gemma_3, 16, LaunchFeatures(window=128, images=20)),
+        (gemma_3, 64, LaunchFeatures(images=40, softcap=30.0, sinks="half")),
+        (HeadLayout(28, 4, 80), 24, LaunchFeatures(window=1000, images=4, alibi=True, strides="fused")),
+        (GQA[0], 16, LaunchFeatures(window=128, images=4, fp8=True, scales="tensor")),
+    )
+    # The module's choice, tiles of decodes and of prompts, and one that the Hopper kernel leaves to another.
+    named = ("qblock_M16_T32_W4_S2", "qblock_M64_T32_W4_S2", "qblock_M128_T64_W8_S2_D1")
+    configs = (None, *map(Config.parse, named))
+    for number, (layout, page, features) in enumerate(settings):
+        for i in range(4):
+            longest = (2 * K, 16 * K)[i % 2]
+            lengths = varlen(100 * number + i, max_seqs=8, max_context=longest, max_tokens=16 * K)
+            yield LaunchCase(i, lengths.at(layout, page), configs, features, in_pairs=True)
+
+
 def huge_cases() -> Iterator[LaunchCase]:
     """Caches of more than 2^31 elements whose used pages lie at the end, in bf16 and fp8."""
     settings = ((GQA[0], 16, False), (GQA[1], 528, False), (GQA[0], 16, True), (SIZES[0], 1024, False))
@@ -186,6 +229,14 @@ def number(case: LaunchCase) -> str:
 @pytest.mark.parametrize("case", list(random_cases(BATCHES if torch.cuda.is_available() else 1)), ids=number)
 def test_random_batch(case: LaunchCase, device: torch.device, compiled: None) -> None:
     assert case.failures(device) == []
+
+
+def test_a_second_gpu_has_launches_of_its_own() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    for index in (0, 1, 0, 1):
+        case = LaunchCase(index, mixed(6, 0.5, 700, 90), (None, *hopper_configs(GQA[0])[0][:1]))
+        assert case.failures(torch.device("cuda", index)) == []
 
 
 @pytest.mark.parametrize(
@@ -205,6 +256,35 @@ def test_every_config_of_the_generated_modules(
     case: LaunchCase, device: torch.device, compiled: None
 ) -> None:
     assert case.failures(device) == []
+
+
+@pytest.mark.parametrize("case", [*wide_cases(), *image_cases()], ids=str)
+def test_wide_heads_and_images(case: LaunchCase, device: torch.device, compiled: None) -> None:
+    assert case.failures(device) == []
+
+
+def test_a_graph_reads_the_image_ranges_that_memory_holds_at_its_replay(device: torch.device) -> None:
+    batch = Batch("images", "prefill", (500, 300), (500, 4000), GQA[0])
+    tensors = make_tensors(batch, device, seed=0)
+    ranges = torch.zeros(2, 3, 2, dtype=torch.int32, device=device)
+    plan = tensors.plan(config=Config("qblock", 64, 32), for_capture=True)
+
+    def launch() -> torch.Tensor:
+        return run(plan, tensors.q, tensors.k_cache, tensors.v_cache, bidirectional_ranges=ranges)
+
+    launch()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = launch()
+    rows = torch.arange(batch.num_query_tokens, device=device)
+    for seed in range(3):
+        ranges.copy_(image_ranges(batch, 3, seed))
+        out.fill_(torch.nan)
+        graph.replay()
+        expected = tensors.reference(bidirectional_ranges=ranges)
+        verdict = check(out, Expected(rows, expected, TOLERANCE[batch.dtype]))
+        assert verdict.ok, f"{seed}: {verdict}"
 
 
 @pytest.mark.parametrize("case", list(huge_cases()), ids=number)

@@ -85,9 +85,8 @@ def allowed(configs: list[Config], on_hopper: bool) -> dict[str, int]:
                 for name in ("hopper_kernel", "schedule_kernel", *["divide_kernel"] * in_parts):
                     users[name].add((config, layout))
                 continue
-            group = layout.num_query_heads // layout.num_kv_heads
-            for part in VARIANTS[config.variant].specialise(config, group):
-                users[part.kernel.fn.__name__].add((config, layout))
+            for kernel in VARIANTS[config.variant].kernels:
+                users[kernel.fn.__name__].add((config, layout))
     return {name: len(pairs) for name, pairs in users.items()}
 
 

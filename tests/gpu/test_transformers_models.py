@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("transformers", minversion="5.17")
 
-from transformers_models import CONFIGS, MOST_ERROR, OURS, Models
+from transformers_models import CONFIGS, MOST_ERROR, OURS, Models, made
 
 pytestmark = pytest.mark.gpu
 LENGTHS, NEW = (1100, 700, 64, 1), 48  # tokens of the prompts, and to generate
@@ -18,7 +18,7 @@ BATCHING = {"block_size": 64, "num_blocks": 2048, "max_batch_tokens": 2048, "max
 
 @pytest.fixture(scope="module", params=CONFIGS)
 def models(request: pytest.FixtureRequest, device: torch.device) -> Iterator[Models]:
-    yield Models(request.param, device, LENGTHS, NEW)
+    yield Models(made(request.param, device), LENGTHS, NEW)
     torch.cuda.empty_cache()
 
 

@@ -20,7 +20,7 @@ importlib.import_module("attn_kernels.engines.transformers")  # registers itself
 
 OURS = "attn_kernels"
 MOST_ERROR = 1.5
-LAYER_TYPES = ("sliding_attention", "full_attention")
+KINDS = ["sliding_attention", "full_attention"]
 
 # The shapes of Llama-3.1-8B, Qwen3-8B, Gemma-2-9B, and of gpt-oss-20b with fewer layers and experts.
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -47,34 +47,64 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"sliding_window": 128, "num_local_experts": 8, "num_experts_per_tok": 4},
     ),
 }
-TINY = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1} | {
+
+
+def made(name: str, device: torch.device) -> Any:
+    """A model of CONFIGS in bfloat16."""
+    config_class, sizes = CONFIGS[name]
+    if "sliding_window" in sizes:
+        sizes = sizes | {"layer_types": [KINDS[i % 2] for i in range(sizes["num_hidden_layers"])]}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
+    config = getattr(transformers, config_class)(**sizes, **special, max_position_embeddings=16384)
+    torch.manual_seed(0)
+    with torch.device(device):
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+
+
+WINDOW = 20  # longer than a page, and shorter than prompts
+SIZES: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 16,
+    "max_position_embeddings": 128,
     "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
 }
+TINY: dict[str, Any] = {
+    "llama": lambda: transformers.LlamaConfig(**SIZES),
+    "qwen3": lambda: transformers.Qwen3Config(**SIZES),
+    "gemma2": lambda: transformers.Gemma2Config(
+        **SIZES, sliding_window=WINDOW, layer_types=KINDS, attn_logit_softcapping=3.0, query_pre_attn_scalar=8
+    ),
+    "gpt_oss": lambda: transformers.GptOssConfig(
+        **SIZES, sliding_window=WINDOW, layer_types=KINDS, num_local_experts=2, num_experts_per_tok=2
+    ),
+}
+
+
+def make(name: str, dtype: torch.dtype = torch.float16) -> Any:
+    torch.manual_seed(7)
+    model = transformers.AutoModelForCausalLM.from_config(
+        TINY[name](), attn_implementation="attn_kernels", dtype=dtype
+    ).eval()
+    assert model.config._attn_implementation == "attn_kernels"
+    return model
 
 
 class Models:
     """A model of random weights, the same one in float32, and prompts."""
 
-    def __init__(
-        self, name: str, device: torch.device, lengths: Sequence[int], new: int, *, tiny: bool = False
-    ) -> None:
-        config_class, sizes = CONFIGS[name]
-        sizes = sizes | TINY if tiny else sizes
-        if "sliding_window" in sizes:
-            sizes = sizes | {"layer_types": [LAYER_TYPES[i % 2] for i in range(sizes["num_hidden_layers"])]}
-        special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
-        config = getattr(transformers, config_class)(**sizes, **special, max_position_embeddings=16384)
-        torch.manual_seed(0)
-        with torch.device(device):
-            dtype = torch.float16 if tiny else torch.bfloat16
-            self.model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
-        self.reference = copy.deepcopy(self.model).float()
+    def __init__(self, model: Any, lengths: Sequence[int], new: int) -> None:
+        self.model = model
+        self.reference = copy.deepcopy(model).float()
         self.new = new  # tokens to generate
-        generator = torch.Generator().manual_seed(3)
-        most = config.vocab_size
+        generator, most = torch.Generator().manual_seed(3), model.config.vocab_size
         self.prompts = [torch.randint(2, most, (n,), generator=generator).tolist() for n in lengths]
 
     def logit_errors(self) -> dict[str, float]:
@@ -94,11 +124,11 @@ class Models:
             ids = self.model.generate(**batch, **options, disable_compile=True, cache_implementation=cache)
         return [row[batch["input_ids"].shape[1] :].tolist() for row in ids]
 
-    def generate_batch(self, **sizes: Any) -> list[list[int]]:
-        """Greedy tokens of continuous batching with our attention. Raises RuntimeError if a request fails."""
+    def generate_batch(self, attention: str = OURS, **sizes: Any) -> list[list[int]]:
+        """Greedy tokens of continuous batching. Raises RuntimeError if a request fails."""
         config = transformers.GenerationConfig(max_new_tokens=self.new, do_sample=False, pad_token_id=0)
         batching = transformers.ContinuousBatchingConfig(**sizes)
-        with attending(self.model, f"paged|{OURS}"):
+        with attending(self.model, attention):
             outputs = self.model.generate_batch(
                 self.prompts, generation_config=config, continuous_batching_config=batching
             ).values()

@@ -40,7 +40,7 @@ def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Con
             while True:
                 request = connection.recv()
                 if isinstance(request, Begin):
-                    scenario = request.scenario.id
+                    scenario = request.scenario.name
                     act(scenario, None)
                     connection.send(None)
                 else:

@@ -9,18 +9,10 @@ from typing import Any
 
 import torch
 
-from attn_kernels.core.checks import (
-    DTYPES,
-    FP8,
-    INT32_LIMIT,
-    check_cache_dtype,
-    check_dtype,
-    check_heads,
-    check_int,
-)
+from attn_kernels.core.checks import DTYPES, FP8, INT32_LIMIT, check_int
 from attn_kernels.core.layer_checks import MAX_SOFTCAP
 from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
-from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, scenario_of, shape_of
+from attn_kernels.tuning.scenarios.scenario import Shape, dtype_name, scenario_of, shape_of
 from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.errors import TuningError
 from tuning_table import read_run
@@ -36,7 +28,7 @@ MAX_FILE_BYTES = 64 << 20
 MOST_LINES = 20  # that `outside` lists
 
 
-def read_counted(path: Path, in_parts: bool = False) -> dict[Scenario, int]:
+def read_counted(path: Path, in_parts: bool = False) -> dict[Batch, int]:
     """The distinct batches of a file, in the order of their first lines, with how often each was planned.
 
     That is the sum of its lines' counts. Batches of captured graphs are left out: their lengths are maxima.
@@ -45,25 +37,24 @@ def read_counted(path: Path, in_parts: bool = False) -> dict[Scenario, int]:
     Args:
         in_parts: whether a mixed batch that was planned with `parts` counts as its decodes and its prompts.
     """
-    first: dict[object, Scenario] = {}
-    counts: dict[Scenario, int] = {}
+    first: dict[object, Batch] = {}
+    counts: dict[Batch, int] = {}
     lines: dict[str, int] = {}
     for number, raw in _lines(path):
         try:
             record = _parse(raw)
             scenario = _scenario(record, number)
-            if scenario.id in lines:
-                raise ValueError(f"id {scenario.id!r} is already in line {lines[scenario.id]}")
+            if scenario.name in lines:
+                raise ValueError(f"id {scenario.name!r} is already in line {lines[scenario.name]}")
         except RecursionError:
             raise TuningError(f"{path}:{number}: not JSON that holds a batch (nested too deeply)") from None
         except (TypeError, ValueError) as error:
             raise TuningError(f"{path}:{number}: {error}") from None
-        lines[scenario.id] = number
+        lines[scenario.name] = number
         if record.get("for_capture"):
             continue
         for one in _parts(scenario) if in_parts and record.get("parts") else (scenario,):
-            batch = one.batch
-            kept = first.setdefault((batch.query_lens, batch.context_lens, shape_of(batch)), one)
+            kept = first.setdefault((one.query_lens, one.context_lens, shape_of(one)), one)
             counts[kept] = counts.get(kept, 0) + record.get("count", 1)
     if not counts:
         only = " but those of captured graphs" if lines else ""
@@ -71,7 +62,7 @@ def read_counted(path: Path, in_parts: bool = False) -> dict[Scenario, int]:
     return counts
 
 
-def drawn(counts: Mapping[Scenario, int], most: int, seed: int) -> tuple[Scenario, ...]:
+def drawn(counts: Mapping[Batch, int], most: int, seed: int) -> tuple[Batch, ...]:
     """At most this many scenarios, drawn without replacement with their counts as weights, in the same order.
 
     Each draws a random number from an exponential distribution of its weight; the smallest are taken
@@ -84,7 +75,7 @@ def drawn(counts: Mapping[Scenario, int], most: int, seed: int) -> tuple[Scenari
 
 
 def outside(
-    counts: Mapping[Scenario, int], table: Path, features_of: Callable[[Batch], Mapping[str, int]]
+    counts: Mapping[Batch, int], table: Path, features_of: Callable[[Batch], Mapping[str, int]]
 ) -> list[str]:
     """Lines about the batches outside of a table, the most frequent first.
 
@@ -99,12 +90,12 @@ def outside(
         shapes.setdefault(_shape_key(row), []).append(row)
     beyond: list[tuple[int, str]] = []
     for scenario, count in counts.items():
-        features = features_of(scenario.batch)
+        features = features_of(scenario)
         if tuple(features) != tuple(run.header.features):
             raise TuningError(f"{table}: a table of another kernel than --kernel names")
         why = _why_outside(features, shapes.get(_shape_key(features), []))
         if why:
-            beyond.append((count, f"{scenario.id}: {why}"))
+            beyond.append((count, f"{scenario.name}: {why}"))
     beyond.sort(key=lambda entry: -entry[0])
     total, lost = sum(counts.values()), sum(count for count, _ in beyond)
     lines = [
@@ -183,7 +174,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _scenario(record: Mapping[str, Any], line: int) -> Scenario:
+def _scenario(record: Mapping[str, Any], line: int) -> Batch:
     queries, contexts = record["query_lens"], record["context_lens"]
     if len(queries) != len(contexts):
         raise ValueError(f"query_lens has {len(queries)} sequences, but context_lens {len(contexts)}")
@@ -193,16 +184,15 @@ def _scenario(record: Mapping[str, Any], line: int) -> Scenario:
     if not any(queries):
         raise ValueError("query_lens holds no query token; leave out batches without any")
     *heads, block_size = (record[name] for name in NUMBERS)
-    check_heads(*heads)
     dtype = record.get("dtype", torch.bfloat16)
     cache_dtype = record.get("cache_dtype", dtype)
-    check_dtype(dtype)
-    check_cache_dtype(cache_dtype, dtype)
-    different = None if cache_dtype == dtype else cache_dtype
     scores = ScoreOptions(
         record.get("sliding_window"), record.get("softcap", 0.0), record.get("sinks", False)
     )
-    shape = Shape(HeadLayout(*heads), block_size, dtype, different, scores)
+    different = None if cache_dtype == dtype else cache_dtype
+    layout = HeadLayout(*heads)
+    layout.model(block_size, dtype, different)  # checks them
+    shape = Shape(layout, block_size, dtype, different, scores)
     return scenario_of(record.get("id", f"line-{line}"), queries, contexts, shape)
 
 
@@ -265,13 +255,12 @@ KEYS: dict[str, Callable[[str, Any], Any]] = {
 }
 
 
-def _parts(scenario: Scenario) -> tuple[Scenario, ...]:
+def _parts(batch: Batch) -> tuple[Batch, ...]:
     """The decodes and the prompts of a batch; one scenario if it has no others."""
-    batch = scenario.batch
     count = batch.parts.decodes.num_seqs
     parts = []
     for name, part in (("decodes", slice(0, count)), ("prompts", slice(count, None))):
         queries, contexts = batch.query_lens[part], batch.context_lens[part]
         if any(queries):
-            parts.append(scenario_of(f"{scenario.id}.{name}", queries, contexts, shape_of(batch)))
-    return (scenario,) if len(parts) < 2 else tuple(parts)
+            parts.append(scenario_of(f"{batch.name}.{name}", queries, contexts, shape_of(batch)))
+    return (batch,) if len(parts) < 2 else tuple(parts)

@@ -1,4 +1,4 @@
-"""A scenario: a batch in which a tuning run times configs, with the id of its rows in the table."""
+"""Scenarios: batches in which a tuning run times configs. Their names are the ids of rows in the table."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,18 +16,6 @@ PLAIN = ScoreOptions()
 
 
 @dataclass(frozen=True)
-class Scenario:
-    """A batch with its id. Raises ValueError for an id that tables refuse."""
-
-    id: str
-    batch: Batch
-
-    def __post_init__(self) -> None:
-        if not is_id(self.id):
-            raise ValueError(f"scenario id {self.id!r}: 1 to 128 letters, digits and _ . = - are possible")
-
-
-@dataclass(frozen=True)
 class Shape:
     """The properties of a batch for which kernels are compiled."""
 
@@ -36,14 +24,6 @@ class Shape:
     dtype: torch.dtype = torch.bfloat16
     cache_dtype: torch.dtype | None = None  # None: as `dtype`
     scores: ScoreOptions = PLAIN
-
-    @property
-    def gqa_group_size(self) -> int:
-        return self.layout.num_query_heads // self.layout.num_kv_heads
-
-    @property
-    def kv_element_size(self) -> int:
-        return (self.cache_dtype or self.dtype).itemsize
 
     def __str__(self) -> str:
         """Text for ids: `h32.8.128-p16`, the element types that are not bfloat16, and the score options."""
@@ -78,19 +58,18 @@ def kind_of(query_lens: Sequence[int], context_lens: Sequence[int]) -> str:
     return "mixed" if shortest <= MAX_DRAFT else "chunk"
 
 
-def scenario_of(id: str, query_lens: Sequence[int], context_lens: Sequence[int], shape: Shape) -> Scenario:
-    """The scenario of these lengths, which determine the kind of its batch.
+def scenario_of(id: str, query_lens: Sequence[int], context_lens: Sequence[int], shape: Shape) -> Batch:
+    """The batch of these lengths, which determine its kind.
 
-    Raises ValueError for impossible lengths.
+    Raises ValueError for impossible lengths, and for an id that tables refuse.
     """
+    if not is_id(id):
+        raise ValueError(f"scenario id {id!r}: 1 to 128 letters, digits and _ . = - are possible")
     kind = kind_of(query_lens, context_lens) if any(query_lens) else ""
-    batch = Batch(id, kind, tuple(query_lens), tuple(context_lens), **vars(shape))
-    return Scenario(id, batch)
+    return Batch(id, kind, tuple(query_lens), tuple(context_lens), **vars(shape))
 
 
-def digest(scenarios: Sequence[Scenario]) -> str:
+def digest(scenarios: Sequence[Batch]) -> str:
     """12 hex digits of a hash of ids, lengths and shapes; the order of the scenarios does not matter."""
-    lines = sorted(
-        repr((s.id, s.batch.query_lens, s.batch.context_lens, str(shape_of(s.batch)))) for s in scenarios
-    )
+    lines = sorted(repr((s.name, s.query_lens, s.context_lens, str(shape_of(s)))) for s in scenarios)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

@@ -18,7 +18,7 @@ import torch
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
 from attn_kernels.measure.roofline import work
-from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, kind_of, scenario_of
+from attn_kernels.tuning.scenarios.scenario import Shape, kind_of, scenario_of
 
 K = 1024
 FP8 = torch.float8_e4m3fn
@@ -251,7 +251,7 @@ def _points(rng: random.Random) -> Iterator[tuple[float, float]]:
         u, v = (u + 0.7548776662466927) % 1, (v + 0.5698402909980532) % 1
 
 
-def scenario_from(id: str, lengths: Sequence[tuple[int, int]], shape: Shape) -> Scenario:
+def scenario_from(id: str, lengths: Sequence[tuple[int, int]], shape: Shape) -> Batch:
     return scenario_of(id, [query for query, _ in lengths], [context for _, context in lengths], shape)
 
 
@@ -262,13 +262,13 @@ def draw(
     weights: Mapping[Shape, int],
     shares: Mapping[str, float] = SHARES,
     kinds: Mapping[str, Kind] = _KINDS,
-) -> tuple[Scenario, ...]:
+) -> tuple[Batch, ...]:
     """Draw a set of `count` scenarios, with a fixed number for each shape and kind.
 
     A set whose name begins with `untuned` consists of batches that are reserved for judging. The longest
     context exceeds the window, if there is one.
     """
-    scenarios: list[Scenario] = []
+    scenarios: list[Batch] = []
     for (shape, kind), number in apportioned(count, weights, shares).items():
         rng = random.Random(f"{name}/{seed}/{shape}/{kind}")
         seen: set[tuple[tuple[int, int], ...]] = set()
@@ -276,9 +276,9 @@ def draw(
             lengths = tuple(kinds[kind](u, v, rng))
             in_id = f"{kind_of(*zip(*lengths, strict=True))}-part" if kind.endswith("_part") else kind
             scenario = scenario_from(f"{name}{seed}-{in_id}-{len(seen):02}-{shape}", lengths, shape)
-            belongs = is_held_out(scenario.batch) == name.startswith("untuned")
-            belongs = belongs and scenario.batch.max_seq_len > (shape.scores.window or 0)
-            if belongs and lengths not in seen and affordable(scenario.batch):
+            belongs = is_held_out(scenario) == name.startswith("untuned")
+            belongs = belongs and scenario.max_seq_len > (shape.scores.window or 0)
+            if belongs and lengths not in seen and affordable(scenario):
                 seen.add(lengths)
                 scenarios.append(scenario)
             if len(seen) == number:
@@ -286,17 +286,17 @@ def draw(
     return tuple(scenarios)
 
 
-def drawn_from(name: str, *groups: Mapping[Shape, int]) -> Callable[[int], tuple[Scenario, ...]]:
+def drawn_from(name: str, *groups: Mapping[Shape, int]) -> Callable[[int], tuple[Batch, ...]]:
     """A function that draws each shape's number of scenarios from a seed. Groups are drawn separately."""
 
-    def drawn(seed: int) -> tuple[Scenario, ...]:
+    def drawn(seed: int) -> tuple[Batch, ...]:
         sets = (draw(name, seed, sum(shapes.values()), shapes) for shapes in groups)
         return tuple(itertools.chain.from_iterable(sets))
 
     return drawn
 
 
-def tiny(seed: int) -> tuple[Scenario, ...]:
+def tiny(seed: int) -> tuple[Batch, ...]:
     lengths: dict[str, Lengths] = {
         "decode": [(1, 40), (1, 7), (1, 33)],
         "decode_even": [(1, 24)] * 2,
@@ -312,7 +312,7 @@ def tiny(seed: int) -> tuple[Scenario, ...]:
 
 QUICK_SHAPES = {Shape(HeadLayout(32, 8, 128)): 16, Shape(HeadLayout(28, 4, 128)): 8}
 # By name, from a seed (docs/scenarios.md).
-SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {
+SETS: dict[str, Callable[[int], tuple[Batch, ...]]] = {
     "serving": drawn_from("serving", SHAPES, WIDE_SHAPES),
     "quick": drawn_from("quick", QUICK_SHAPES),
     "tiny": tiny,

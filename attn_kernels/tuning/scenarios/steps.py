@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable, Mapping
 
-from attn_kernels.measure.batches import HeadLayout
-from attn_kernels.tuning.scenarios.scenario import Scenario, Shape
+from attn_kernels.measure.batches import Batch, HeadLayout
+from attn_kernels.tuning.scenarios.scenario import Shape
 from attn_kernels.tuning.scenarios.serving import (
     CONTEXTS,
     TOKEN_BUDGETS,
@@ -65,7 +65,7 @@ def _prompts(u: float, v: float, rng: random.Random) -> Lengths:
 _KINDS: Mapping[str, Kind] = {"chunks": _chunks, "prompts": _prompts}
 
 
-def tiny_steps(seed: int) -> tuple[Scenario, ...]:
+def tiny_steps(seed: int) -> tuple[Batch, ...]:
     grouped, multi_head = Shape(HeadLayout(4, 2, 32)), Shape(HeadLayout(2, 2, 32))
     return (
         scenario_from(f"tiny-chunks-{grouped}", [(1, 30), (1, 9), (12, 40)], grouped),
@@ -75,7 +75,7 @@ def tiny_steps(seed: int) -> tuple[Scenario, ...]:
 
 
 # By name, from a seed (docs/scenarios.md).
-STEP_SETS: dict[str, Callable[[int], tuple[Scenario, ...]]] = {
+STEP_SETS: dict[str, Callable[[int], tuple[Batch, ...]]] = {
     "steps": lambda seed: draw("steps", seed, 240, STEP_SHAPES, STEP_SHARES, _KINDS),
     "tiny": tiny_steps,
     "untuned_steps": lambda seed: draw("untuned_steps", seed, 48, STEP_SHAPES, STEP_SHARES, _KINDS),

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.config import Config
+from attn_kernels.core.model import Model
 from attn_kernels.kernels.arguments import WIDE_HEAD, head_padded, output_columns
 from attn_kernels.kernels.hopper_launch import hopper_module
 from attn_kernels.kernels.hopper_limits import asked_by, unsupported_shape
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.splits import heads_of_tile, rows_of_q_block
 from attn_kernels.measure.batches import Batch
-from attn_kernels.tuning.scenarios.scenario import Shape
 
 SHARED = "needs more shared memory than a block has"
 ROWS = "rows of a tile fewer than the query heads of a KV head"
@@ -55,22 +55,22 @@ def power_above(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
-    """Return why a config cannot work at a shape, or is a duplicate there; None if it may be measured."""
-    served = not asked_by(config) or hopper_serves(config, shape, gpu)
+def reason_of_model(config: Config, model: Model, gpu: Gpu) -> str | None:
+    """Return why a config cannot work for a model, or is a duplicate there; None if it may be measured."""
+    served = not asked_by(config) or hopper_serves(config, model, gpu)
     if needs_parts(config):
         return None if served else HOPPER
-    if config.block_m < min(shape.gqa_group_size, ENOUGH_ROWS):
+    if config.block_m < min(model.gqa_group_size, ENOUGH_ROWS):
         return ROWS
     if gpu.vendor == "amd" and config.num_stages > AMD_STAGES:
         return STAGES
     if not served:
         return DESCRIPTORS
-    head_size = shape.layout.head_size
+    head_size = model.head_size
     wide = head_padded(head_size) >= WIDE_HEAD
     if gpu.vendor == "nvidia" and config in OF_WIDE_HEADS and not wide:
         return WIDE
-    if gpu.vendor != "cpu" and not config.tma and shared_bytes(config, shape, gpu) > gpu.shared_bytes:
+    if gpu.vendor != "cpu" and not config.tma and shared_bytes(config, model, gpu) > gpu.shared_bytes:
         return SHARED
     if gpu.vendor == "nvidia" and not config.tma:
         columns = output_columns(config.block_m, head_size)
@@ -81,18 +81,18 @@ def reason_at_shape(config: Config, shape: Shape, gpu: Gpu) -> str | None:
     return None
 
 
-def hopper_serves(config: Config, shape: Shape, gpu: Gpu) -> bool:
+def hopper_serves(config: Config, model: Model, gpu: Gpu) -> bool:
     """Return whether a config that asks for the Hopper kernel launches it."""
-    layout, element = shape.layout, shape.kv_element_size
-    sizes = (layout.head_size, shape.block_size, shape.gqa_group_size, element, layout.num_kv_heads)
+    element, kv_heads = model.kv_element_size, model.num_kv_heads
+    sizes = (model.head_size, model.block_size, model.gqa_group_size, element, kv_heads)
     on_hopper = gpu.arch == "sm_90" and hopper_module() is not None
     return on_hopper and unsupported_shape(config, *sizes, gpu.multiprocessors) is None
 
 
-def shared_bytes(config: Config, shape: Shape, gpu: Gpu) -> int:
+def shared_bytes(config: Config, model: Model, gpu: Gpu) -> int:
     """Bytes of shared memory that a block needs at least, as Triton 3.9 allocates (docs/space.md)."""
-    block_m, tile, head_size = config.block_m, config.tile_size, shape.layout.head_size
-    head, item, element = head_padded(head_size), shape.dtype.itemsize, shape.kv_element_size
+    block_m, tile, head_size = config.block_m, config.tile_size, model.head_size
+    head, item, element = head_padded(head_size), model.dtype.itemsize, model.kv_element_size
     # Copies of less than 4 bytes are not asynchronous, so loops of them have no stages.
     columns = head + output_columns(block_m, head_size) if head_size * element % 4 == 0 else 0  # of K and V
     stages = tile * columns * element * (config.num_stages - 1)  # as cached

@@ -10,8 +10,7 @@ from attn_kernels.kernels.arguments import head_padded
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import Batch
 from attn_kernels.offline.resources import SHARED_LIMITS
-from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, shape_of
-from attn_kernels.tuning.space.rules import Gpu, reason_against, reason_at_shape
+from attn_kernels.tuning.space.rules import Gpu, reason_against, reason_of_model
 from triton_tune.core.problem import Likeness, SearchProblem
 
 VENDORS = ("nvidia", "amd", "cpu")
@@ -84,34 +83,31 @@ ATTENTION = Likeness(
 )
 
 
-def reasons_at(shape: Shape, gpu: Gpu, configs: Sequence[Config]) -> dict[Config, str | None]:
-    """Each config, with the reason why it cannot work at a shape; None if it may be measured there."""
-    return {config: reason_at_shape(config, shape, gpu) for config in configs}
-
-
 def find_possible(
-    scenarios: Sequence[Scenario],
+    scenarios: Sequence[Batch],
     configs: Sequence[Config],
     gpu: Gpu,
     seed: int = 0,
     features_of: Callable[[Batch], Mapping[str, int]] = lambda batch: batch.features,
 ) -> tuple[SearchProblem, dict[str, int]]:
     """Apply all rules to all cells. Returns what strategies search, and the dropped cells by reason."""
-    shapes = dict.fromkeys(shape_of(scenario.batch) for scenario in scenarios)
-    at_shapes = {shape: reasons_at(shape, gpu, configs) for shape in shapes}
+    of_models = {
+        model: {config: reason_of_model(config, model, gpu) for config in configs}
+        for model in {scenario.model for scenario in scenarios}
+    }
     dropped: Counter[str] = Counter()
     candidates: dict[str, tuple[str, ...]] = {}
     for scenario in scenarios:
-        batch, kept = scenario.batch, []
-        for config, at_shape in at_shapes[shape_of(batch)].items():
-            reason = at_shape or reason_against(config, batch, gpu)
+        kept = []
+        for config, of_model in of_models[scenario.model].items():
+            reason = of_model or reason_against(config, scenario, gpu)
             if reason is None:
                 kept.append(str(config))
             else:
                 dropped[reason] += 1
-        candidates[scenario.id] = tuple(kept)
+        candidates[scenario.name] = tuple(kept)
     problem = SearchProblem(
-        features={scenario.id: features_of(scenario.batch) for scenario in scenarios},
+        features={scenario.name: features_of(scenario) for scenario in scenarios},
         candidates=candidates,
         variants={str(config): config.variant for config in configs},
         seed=seed,

@@ -216,7 +216,7 @@ def test_every_process_writes_its_own_file_which_survives_a_kill(tmp_path: Path)
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
     ((scenario, count),) = read_counted(path).items()
-    assert scenario.batch.context_lens == (5,) and count >= 1
+    assert scenario.context_lens == (5,) and count >= 1
     (of_child,) = [other for other in tmp_path.glob("batches.*.jsonl") if other != path]
     record = json.loads(of_child.read_text())
     assert (record["num_query_heads"], record["count"]) == (4, 1)

@@ -82,8 +82,8 @@ def test_a_recorded_batch_keeps_its_window(tmp_path) -> None:
         assert json.loads(line).get("sliding_window") == window
         (tmp_path / "batches.jsonl").write_text(line)
         (scenario,) = read_counted(tmp_path / "batches.jsonl")
-        assert scenario.batch.scores == ScoreOptions(window)
-        assert scenario.batch.model == windowed(window)
+        assert scenario.scores == ScoreOptions(window)
+        assert scenario.model == windowed(window)
 
 
 @pytest.mark.parametrize(

@@ -142,24 +142,11 @@ def test_more_sequences_than_the_scheduler_has(module: str) -> None:
     assert relative_error(run_poisoned(batch, plan), batch.reference()) <= 2e-2
 
 
-def test_words_of_caches_and_sizes_of_heads() -> None:
+def test_words_of_caches() -> None:
     fits = vllm_supported.cache_dtype_fits
     assert all(map(fits, (None, "auto", "bfloat16", "float16", "fp8", "fp8_e4m3")))
     assert not any(map(fits, ("fp8_e5m2", "fp8_inc", "int8", "nvfp4")))
     assert not fits("fp8", torch.float8_e4m3fnuz)
-    sizes = [size for size in range(-8, 600) if vllm_supported.head_size_fits(size)]
-    assert sizes == list(range(8, 513, 8))
-
-
-def test_refusals_name_the_value_and_what_is_needed() -> None:
-    reasons = ["head_size not supported", "MLA not supported", "compute capability not supported"]
-    given = {"head_size": 576, "device_capability": SimpleNamespace(major=7, minor=5)}
-    assert vllm_supported.refusals(reasons, given) == [
-        "attn_kernels: head_size is 576, but a multiple of 8 up to 512 is needed",
-        "attn_kernels: MLA not supported",
-        "attn_kernels: device_capability is 7.5, but 8.0 or newer is needed",
-    ]
-    assert vllm_supported.refusals([], given) == []
 
 
 @pytest.mark.parametrize(

@@ -272,22 +272,10 @@ def test_a_captured_batch_is_filled_before_each_replay(host: bool, two_caches: b
         assert_close(backend.forward(q, k, v, layer, batch), server.expected(layer, q, queries))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"page_size": 8}, "page_size is 8, but 1 or a multiple of 16 is needed"),
-        ({"use_mla_backend": True}, "MLA is not supported"),
-        ({"dtype": torch.float32}, "dtype is torch.float32"),
-        ({"spec_algorithm": SimpleNamespace(is_speculative=lambda: True)}, "speculative decoding"),
-        ({"model_config": SimpleNamespace(is_encoder_decoder=True)}, "encoders"),
-    ],
-)
-def test_what_is_refused_at_the_start(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"attn_kernels: .*{message}"):
-        AttnKernelsBackend(Server(attention(), **changes).runner)
-
-
-def test_layers_and_options_that_are_refused() -> None:
+def test_what_is_refused() -> None:
+    """Of runners and layers, one line of each; ``test_supported`` has all."""
+    with pytest.raises(ValueError, match="attn_kernels: MLA is not supported"):
+        AttnKernelsBackend(Server(attention(), use_mla_backend=True).runner)
     with pytest.raises(ValueError, match="v_head_dim is 16"):
         AttnKernelsBackend(Server(attention(v_head_dim=16)).runner)
     layer = attention()

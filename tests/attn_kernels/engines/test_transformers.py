@@ -12,10 +12,11 @@ from torch import Tensor
 
 transformers = pytest.importorskip("transformers", minversion="5")
 
-from tiny_models import CONFIGS, KINDS, SIZES, make  # noqa: E402
 from transformers import masking_utils as masking  # noqa: E402
+from transformers_models import KINDS, SIZES, TINY, make  # noqa: E402
 
 from attn_kernels.engines import transformers as engine  # noqa: E402
+from attn_kernels.engines import transformers_sequences  # noqa: E402
 from attn_kernels.engines.transformers_masks import image_ranges, read_rule  # noqa: E402
 
 PROMPT, NEW = 27, 6
@@ -49,7 +50,7 @@ def assert_close(got: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", TINY)
 def test_generate_returns_the_tokens_and_logits_of_eager_attention(
     name: str, padding: tuple[int, ...], cache: str
 ) -> None:
@@ -74,7 +75,7 @@ def test_generate_returns_the_tokens_and_logits_of_eager_attention(
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", TINY)
 def test_a_forward_pass_without_a_cache(name: str, dtype: torch.dtype) -> None:
     model = make(name, dtype)
     ids, mask = prompts((5, 0, 0))
@@ -127,13 +128,14 @@ def test_a_compiled_model_breaks_its_graph_at_the_attention() -> None:
 
 
 def test_layers_of_one_kind_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = []
-    plan = engine.plan
-    monkeypatch.setattr(engine, "plan", lambda *args, **kwargs: plans.append(1) or plan(*args, **kwargs))
+    plans, plan = [], engine.plan
+    for module in (engine, transformers_sequences):
+        monkeypatch.setattr(module, "plan", lambda *args, **kwargs: plans.append(1) or plan(*args, **kwargs))
     ids, mask = prompts((3, 0))
     with torch.no_grad():
         make("llama")(ids, attention_mask=mask)
-    assert len(plans) == 1
+        make("llama")(ids)
+    assert len(plans) == 2
 
 
 @pytest.mark.parametrize("num_seqs", [1, 3])

@@ -17,7 +17,7 @@ from torch import Tensor
 pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed", exc_type=ImportError)
 
 from kernel_cases import forget_choices
-from key_shards import shard
+from shared_keys import shard
 from vllm.model_executor.layers.attention.cross_attention import create_cross_attention_backend
 from vllm.model_executor.layers.attention.encoder_only_attention import create_encoder_only_attention_backend
 
@@ -556,16 +556,8 @@ def slot_on_rank(pages: Tensor, position: int, rank: int, ranks: int, interleave
 def test_what_ranks_cannot_share_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = Ranks(monkeypatch, 2, 1)
     (engine, _), heads = ranks.engines, (4, 1, 32)
-    options: tuple[dict[str, Any], ...] = (
-        {"sliding_window": 11},
-        {"alibi_slopes": [0.5, 0.25, 0.125, 0.06]},
-        {"kv_sharing_target_layer_name": "another"},
-    )
-    for extra in options:
-        with pytest.raises(ValueError, match=f"^attn_kernels: {next(iter(extra))} is given"):
-            engine.builder(plain(engine, heads, **extra))
-    with pytest.raises(ValueError, match=r"^attn_kernels: head_size is 80"):
-        engine.builder(plain(engine, (4, 1, 80)))
+    with pytest.raises(ValueError, match=r"^attn_kernels: sliding_window is given"):
+        engine.builder(plain(engine, heads, sliding_window=11))
     engine.config.parallel_config.dcp_comm_backend = "a2a"
     with pytest.raises(ValueError, match=r"^attn_kernels: dcp_comm_backend is a2a"):
         engine.builder(plain(engine, heads))

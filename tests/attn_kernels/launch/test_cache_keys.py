@@ -5,9 +5,8 @@ calls it was hashed before. Then nothing that one process compiled ahead is foun
 """
 
 import json
-import os
-import subprocess
-import sys
+
+from compiling import printed
 
 KEYS = """
 import json, sys
@@ -27,16 +26,8 @@ print(json.dumps([keys, late]))
 """
 
 
-def keys(order: str) -> list[dict[str, object]]:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", KEYS, order]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def test_the_order_of_compilation_does_not_change_cache_keys():
-    forward, reverse = keys("forward"), keys("reverse")
+    forward, reverse = (json.loads(printed(KEYS, order)) for order in ("forward", "reverse"))
     assert forward[0] == reverse[0]
     assert len(forward[0]) == 7
     assert all(not names for names in forward[1].values()), "constexpr globals change keys in Triton 3.6"

@@ -122,12 +122,6 @@ def test_a_device_is_looked_up_once_a_model(generated):
     assert [features["kv_element_size"] for features in generated.features] == [1, 1, 2]
 
 
-def test_a_device_key_names_another_module(generated):
-    batch = make_batch((3, 1), (20, 50), **HEADS)
-    assert batch.plan(device_key="nvidia_h100").config.block_m == 64
-    assert generated.devices == []
-
-
 def test_contexts_of_unknown_length_count_as_half_the_longest(generated):
     make_batch((3, 1), (20, 50), **HEADS).plan(num_kv_tokens=None)
     assert generated.features[0]["num_kv_tokens"] == 50 + 25

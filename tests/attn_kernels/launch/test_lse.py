@@ -9,8 +9,7 @@ import torch
 from captured_server import HEADS, MAX_TOKENS, Server, batch_of, random_lens
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kernel_cases import FP8, TOLERANCE, assert_close, make_config, random_batch, scores
-from key_shards import shard
+from kernel_cases import FP8, TOLERANCE, make_config, random_batch, scores
 
 from attn_kernels import merge_attention_states
 from attn_kernels.kernels import splits
@@ -125,27 +124,6 @@ def test_a_query_without_keys_has_zeros_and_minus_infinity():
     out = run_poisoned(batch, batch.plan(config=make_config(), check=False), lse=lse)
     assert not out[::2].any() and (lse[:, ::2] == -math.inf).all()
     assert_lse(lse, expected(batch)[1])
-
-
-@pytest.mark.parametrize(
-    "ranks, interleave, names, fp8",
-    [(2, 1, "", False), (2, 16, "softcap", False), (3, 1, "sinks", False), (2, 4, "scales", True)],
-)
-def test_decode_context_parallelism(ranks, interleave, names, fp8, whole_and_split):
-    """Ranks that hold shards of the keys, merged, are attention over all keys; a shard may be empty."""
-    batch = random_batch(
-        ((1,) * 5, (1, 3, 40, 150, 20)), ratio=3, kv_heads=2, dtype=BF16, cache_dtype=FP8 if fp8 else None
-    )
-    options = scores(6, names)
-    merged = None
-    for rank in range(ranks):
-        part, lse = shard(batch, rank, ranks, interleave), unwritten(batch)
-        out = run_poisoned(part, part.plan(config=make_config(), check=False), lse=lse, **options)
-        options.pop("sinks", None)  # one rank alone has them
-        merged = (out, lse) if merged is None else merge_attention_states(*merged, out, lse)
-    values, logarithms = expected(batch, **scores(6, names))
-    assert_close(merged[0], values)
-    assert_lse(merged[1], logarithms)
 
 
 def states(tokens, heads, size, seed, dtype=torch.float16):

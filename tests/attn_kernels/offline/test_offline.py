@@ -1,38 +1,24 @@
 """Compilation for absent GPUs, in other processes: this one runs the interpreter."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from compiling import compiling, printed
 
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.offline import __main__ as command
-from attn_kernels.offline import compile as compiling
+from attn_kernels.offline import compile as module
 from attn_kernels.offline.__main__ import ALL, main
-from attn_kernels.offline.compile import ENDED
-from attn_kernels.offline.resources import SHARED_LIMITS
-from attn_kernels.offline.sources import FEATURES
+from attn_kernels.offline.compile import FEATURES, CompileOutcome
+from attn_kernels.offline.resources import SHARED_LIMITS, Resources
 
-ROOT = Path(__file__).parents[3]
 TARGETS = ("sm_80", "gfx942")  # the fixture ``compiled`` has sm_90
 
 
-def python(folder, *arguments):
-    """Run Python, without the interpreter's variable, where a folder comes before the repository."""
-    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    search = os.pathsep.join([str(folder), str(ROOT)])
-    command = [sys.executable, *arguments]
-    environment = kept | {"PYTHONPATH": search}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
-def offline(folder, *arguments):
-    result = python(folder, "-m", "attn_kernels.offline", *arguments)
+def offline(*arguments):
+    result = compiling("-m", "attn_kernels.offline", *arguments)
     assert result.stderr == "", "neither errors nor warnings"
     header, *lines, summary = result.stdout.splitlines()
     titles = "variant/kernel target head features shared bytes registers spills fits"
@@ -47,12 +33,12 @@ def small(config):
     return config._replace(block_m=16, tile_size=16, num_warps=1, num_stages=1)
 
 
-def test_every_kernel_of_every_variant_compiles_with_all_features(tmp_path):
+def test_every_kernel_of_every_variant_compiles_with_all_features():
     """For one GPU of each vendor."""
     chosen = {config.variant: small(config) for config in ALL}
     configs = [word for config in chosen.values() for word in ("--config", str(config))]
     code, lines, summary = offline(
-        tmp_path, *configs, "--target", *TARGETS, "--features", "all", "--head-sizes", "16", "--jobs", "2"
+        *configs, "--target", *TARGETS, "--features", "all", "--head-sizes", "16", "--jobs", "2"
     )
     assert code == 0, lines
     assert summary.startswith(f"{len(lines)} of {len(lines)} fit")
@@ -62,7 +48,7 @@ def test_every_kernel_of_every_variant_compiles_with_all_features(tmp_path):
         for name, variant in VARIANTS.items()
         for kernel in variant.kernels
         if kernel is not schedule_kernel  # which the Hopper kernel alone needs
-    }
+    } | {"pod/divide_kernel"}
     names = [line[0].split("/")[1].rstrip("0123456789") for line in lines]  # reduce16, reduce64, reduce256
     found = {
         (f"{line[0].split('_M')[0]}/{name}_kernel", line[1]) for line, name in zip(lines, names, strict=True)
@@ -75,51 +61,41 @@ import json, re, sys
 from concurrent.futures import ProcessPoolExecutor
 import torch
 from attn_kernels.offline.__main__ import ALL
-from attn_kernels.offline.compile import compile_source
+from attn_kernels.offline.compile import CompileShape, compile_kernel, needed_kernels
 from attn_kernels.offline.resources import measure
-from attn_kernels.offline.sources import CompileShape, sources
 
 INSTRUCTIONS = r"^\\s+(?:@\\S+ )?([a-z_]+[.a-z0-9_:]*)"
 COPIES = r"cp\\.async\\.c[ag]\\.shared\\.global .*?(0x\\w+)"
 
-def compile_one(job):
-    config, target, kernel = job
-    shape = CompileShape(target, 128, 16, 4, torch.bfloat16, ())
-    source = sources(config, shape)[kernel]
-    compiled = compile_source(source, target)
-    text = compiled.asm["ptx"] if target.startswith("sm") else compiled.asm["amdgcn"]
-    return {
-        "kernel": kernel,
-        "target": target,
-        "rows": getattr(source.constants.get("const"), "block_m", 0),
-        "spills": measure(compiled).spills,
-        "instructions": sorted(set(re.findall(INSTRUCTIONS, text, re.M))),
-        "copies": sorted(set(re.findall(COPIES, text))),
-    }
+def compile_all(job):
+    config, target = job
+    found = []
+    kernels = needed_kernels(config, CompileShape(target, 128, 16, 4, torch.bfloat16, ()))
+    for name, kernel in kernels.items():
+        compiled = compile_kernel(kernel)
+        text = compiled.asm["ptx"] if target.startswith("sm") else compiled.asm["amdgcn"]
+        found.append({
+            "kernel": name,
+            "target": target,
+            "rows": max((getattr(value, "block_m", 0) for value in kernel.constants.values()), default=0),
+            "spills": measure(compiled).spills,
+            "instructions": sorted(set(re.findall(INSTRUCTIONS, text, re.M))),
+            "copies": sorted(set(re.findall(COPIES, text))),
+        })
+    return found
 
-if __name__ == "__main__":
-    places = [(config, "sm_90") for config in ALL if config.variant == "qblock"]  # see HOPPER
-    qblock = next(config for config in ALL if config.variant == "qblock")
-    places += [(qblock, target) for target in ("sm_80", "gfx90a", "gfx942")]
-    jobs = [
-        (config, target, kernel)
-        for config, target in places
-        for kernel in sources(config, CompileShape(target, 128, 16, 4, torch.bfloat16, ()))
-    ]
-    with ProcessPoolExecutor(2) as pool:
-        print(json.dumps(list(pool.map(compile_one, jobs))))
+jobs = [(config, "sm_90") for config in ALL if config.variant == "qblock"]  # see HOPPER
+qblock = next(config for config in ALL if config.variant == "qblock")
+jobs += [(qblock, target) for target in ("sm_80", "gfx90a", "gfx942")]
+with ProcessPoolExecutor(2) as pool:
+    print(json.dumps(sum(pool.map(compile_all, jobs), [])))
 """
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
+def compiled():
     """What --all compiles without features for sm_90, and qblock for the other targets."""
-    folder = tmp_path_factory.mktemp("compiled")
-    script = folder / "compile.py"
-    script.write_text(COMPILE)
-    result = python(folder, str(script))
-    assert result.returncode == 0, result.stderr[-4000:]
-    return [SimpleNamespace(**one) for one in json.loads(result.stdout)]
+    return [SimpleNamespace(**one) for one in json.loads(printed(COMPILE))]
 
 
 def test_hardly_a_register_spills_at_the_default_configs(compiled):
@@ -155,33 +131,38 @@ import json
 from concurrent.futures import ProcessPoolExecutor
 import torch
 from attn_kernels import Config
-from attn_kernels.offline.compile import compile_source
+from attn_kernels.offline.compile import CompileShape, compile_kernel, needed_kernels
 from attn_kernels.offline.resources import measure
-from attn_kernels.offline.sources import CompileShape, sources
 
 CONFIGS = ("qblock_M128_T128_W8_S2_D1", "stream_k_M16_T128_W4_S2_D1", "pod_M128_T64_W4_S3")
-PLACES = ("sm_90",), ("sm_90", 80, ("window", "sinks")), ("sm_80",), ("sm_90", 72)
+PLACES = ("sm_90",), ("sm_90", 80, ("softcap", "sinks")), ("sm_80",), ("sm_90", 72)
 NAMES = ("cp.async.bulk.tensor", "wgmma.mma_async", "setmaxnreg")
 
 def kernels(name, target, head_size=128, features=()):
-    return sources(Config.parse(name), CompileShape(target, head_size, 16, 4, torch.bfloat16, features))
+    shape = CompileShape(target, head_size, 16, 4, torch.bfloat16, features)
+    return needed_kernels(Config.parse(name), shape)
 
-def compile_one(name):
-    measured, asm = {}, {}
-    for kernel, source in kernels(name, "sm_90").items():
-        compiled = compile_source(source, "sm_90")
-        measured[kernel], asm[kernel] = measure(compiled), compiled.asm["ptx"]
+def compile_all(name):
+    compiled = {found: compile_kernel(kernel) for found, kernel in kernels(name, "sm_90").items()}
+    measured = {found: measure(kernel) for found, kernel in compiled.items()}
+    ptx = compiled["hopper"].asm["ptx"]
     return {
         "names": [list(kernels(name, *place)) for place in PLACES],
-        "instructions": {instruction: instruction in asm["hopper"] for instruction in NAMES},
+        "instructions": {instruction: instruction in ptx for instruction in NAMES},
         "spills": {kernel: found.spills for kernel, found in measured.items()},
         "shared": max(found.shared_memory for found in measured.values()),
     }
 
-if __name__ == "__main__":
-    with ProcessPoolExecutor(2) as pool:
-        print(json.dumps(dict(zip(CONFIGS, pool.map(compile_one, CONFIGS)))))
+with ProcessPoolExecutor(2) as pool:
+    print(json.dumps(dict(zip(CONFIGS, pool.map(compile_all, CONFIGS)))))
 """
+JOINS = ["reduce16", "reduce64", "reduce256"]
+# Of each variant: by the Hopper kernel, on another GPU, and where the Hopper kernel refuses the head size.
+KERNELS = {
+    "qblock": (["schedule", "hopper", "join_prompts"], ["qblock", *JOINS, "split_keys"], ["qblock", *JOINS]),
+    "stream_k": (["schedule", "hopper"], ["qblock", *JOINS, "split_keys"], ["qblock"]),
+    "pod": (["divide", "schedule", "hopper"], ["divide"], ["divide"]),
+}
 # A thread's spilled registers with Triton 3.9 at a head size of 128; those of 3.6 are fewer.
 MOST_SPILLS = {
     "qblock_M128_T128_W8_S2_D1": 88,
@@ -191,34 +172,26 @@ MOST_SPILLS = {
 
 
 @pytest.fixture(scope="module")
-def compiled_for_hopper(tmp_path_factory):
+def compiled_for_hopper():
     """What each config of the Hopper kernel compiles."""
-    folder = tmp_path_factory.mktemp("hopper")
-    script = folder / "compile.py"
-    script.write_text(HOPPER)
-    result = python(folder, str(script))  # Triton 3.9 reports leaks on stderr after Gluon has compiled
-    assert result.returncode == 0, result.stderr[-4000:]
-    return json.loads(result.stdout)
+    return json.loads(printed(HOPPER))
 
 
 @pytest.mark.parametrize("name", MOST_SPILLS)
 def test_the_hopper_kernel_compiles_where_it_can(name, compiled_for_hopper):
     found = compiled_for_hopper[name]
-    variant = name.split("_M")[0]
-    # Without it, the parts are launched.
-    elsewhere = [] if variant == "pod" else ["qblock", "split_keys", "reduce16", "reduce64", "reduce256"]
-    by_hopper = ["schedule", "hopper", *(["join_prompts"] if variant == "qblock" else [])]
-    assert found["names"] == [by_hopper, by_hopper, elsewhere, elsewhere]
+    by_hopper, on_ampere, by_pointers = KERNELS[name.split("_M")[0]]
+    assert found["names"] == [by_hopper, by_hopper, on_ampere, by_pointers]
     assert all(found["instructions"].values()), found
     assert found["spills"]["schedule"] == 0
     assert found["spills"]["hopper"] <= MOST_SPILLS[name]
     assert found["shared"] <= SHARED_LIMITS["sm_90"]
 
 
-def test_the_table_shows_what_each_kernel_needs(tmp_path):
+def test_the_table_shows_what_each_kernel_needs():
     targets = ("--target", "sm_90", "gfx942")
     shape = ("--config", "qblock_M16_T32_W4_S3", "--head-sizes", "32", "--features", "sinks,window")
-    code, lines, summary = offline(tmp_path, *targets, *shape, "--jobs", "1")
+    code, lines, summary = offline(*targets, *shape, "--jobs", "1")
     assert code == 0
     assert [line[1] for line in lines] == ["sm_90"] * 5 + ["gfx942"] * 5
     for name, target, head_size, features, shared, registers, spills, fits in lines[::5]:
@@ -229,31 +202,29 @@ def test_the_table_shows_what_each_kernel_needs(tmp_path):
     assert summary.startswith("10 of 10 fit") and "232448 on sm_90, 65536 on gfx942" in summary
 
 
-def test_a_failed_compilation_is_a_line_of_the_table(monkeypatch, capsys):
-    for module in (command, compiling):
-        monkeypatch.setattr(module, "sources", lambda config, shape: {"qblock": None})
-    assert main(["--target", "sm_80", "--variant", "qblock", "--jobs", "1"]) == 1
-    _, line, summary = capsys.readouterr().out.splitlines()
-    assert "AttributeError" in line
-    assert summary.startswith("0 of 1 fit")
-
-
-def test_a_compiler_that_ends_its_process_is_a_line_of_the_table(monkeypatch, capsys):
-    monkeypatch.setattr(command, "sources", lambda config, shape: {"qblock": None})
-    monkeypatch.setattr(command, "compile_in_processes", lambda attempt, cases, jobs: iter([None]))
-    assert main(["--target", "sm_80", "--variant", "qblock", "--jobs", "2"]) == 1
-    assert ENDED in capsys.readouterr().out
+def test_what_does_not_compile_is_a_line_of_the_table(monkeypatch, capsys):
+    outcomes = [CompileOutcome({}, "TypeError: no"), CompileOutcome({"qblock": Resources(1 << 20, None, 9)})]
+    monkeypatch.setattr(module.knobs.runtime, "interpret", False)
+    monkeypatch.setattr(command, "compile_in_processes", lambda compile_one, cases, jobs: iter(outcomes))
+    assert main(["--target", "sm_80", "sm_90", "--variant", "qblock"]) == 1
+    _, failed, too_large, summary = capsys.readouterr().out.splitlines()
+    assert failed.endswith("TypeError: no")
+    assert too_large.split()[4:] == ["1048576", "-", "9", "NO"]
+    assert summary.startswith("0 of 2 fit")
 
 
 def test_features_are_compiled_in_their_order(monkeypatch, capsys):
     found = []
-    monkeypatch.setattr(command, "sources", lambda config, shape: found.append(shape.features) or {"k": None})
-    monkeypatch.setattr(command, "attempt", lambda case: "not compiled")
-    common = ["--target", "sm_80", "--jobs", "1"]
-    assert main([*common, "--variant", "qblock", "--features", "fp8,window,fp8"]) == 1
-    assert main([*common, "--all"]) == 1
+    monkeypatch.setattr(module.knobs.runtime, "interpret", False)
+    monkeypatch.setattr(command, "compile_in_processes", lambda compile_one, cases, jobs: map(note, cases))
+
+    def note(case):
+        found.append(case.shape.features)
+        return CompileOutcome({})
+
+    assert main(["--target", "sm_80", "--variant", "qblock", "--features", "fp8,window,fp8"]) == 0
+    assert main(["--target", "sm_80", "--all"]) == 0
     assert found == [("window", "fp8"), *((), FEATURES) * len(ALL)]
-    assert f"0 of {2 * len(ALL)} fit" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,7 @@ def test_mixed_attention_is_measured_in_series_and_as_a_whole_where_no_kernel_wo
     assert recorded.header.kernel == "mixed_attention" and recorded.header.features == MIXED.features
     assert [config.id for config in recorded.header.configs] == [str(way) for way in WITHOUT_KERNEL]
     assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
-    tiny = {s.id: tuple(s.batch.mixed_features.values()) for s in MIXED.sets["tiny"](0)}
+    tiny = {s.name: tuple(s.mixed_features.values()) for s in MIXED.sets["tiny"](0)}
     assert dict(recorded.scenarios) == tiny
 
 
@@ -337,5 +337,5 @@ def test_what_the_modules_choose_can_be_checked_again(kernel: TunedKernel) -> No
     scenarios = kernel.sets["tiny"](0)
     workload = kernel.workload(scenarios, "tiny", 0)
     chosen = workload.chosen(torch.device("cpu"))
-    assert list(chosen) == [scenario.id for scenario in scenarios]
+    assert list(chosen) == [scenario.name for scenario in scenarios]
     assert set(chosen.values()) <= set(map(str, kernel.configs("cpu")))

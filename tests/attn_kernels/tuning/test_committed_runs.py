@@ -7,8 +7,9 @@ import pytest
 
 from attn_kernels.choose.mixed import SEPARATE
 from attn_kernels.core.config import Config
+from attn_kernels.measure.batches import Batch
 from attn_kernels.tuning.kernels import MIXED, UNIFIED
-from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
+from attn_kernels.tuning.scenarios.scenario import FEATURES, digest
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.space import find_possible, gpu_of
 from triton_tune.core.problem import Times
@@ -25,7 +26,7 @@ def recorded(request: pytest.FixtureRequest) -> RecordedRun:
     return read_run(FOLDER / request.param)
 
 
-def drawn_again(recorded: RecordedRun) -> tuple[Scenario, ...]:
+def drawn_again(recorded: RecordedRun) -> tuple[Batch, ...]:
     """The scenarios of the set that the table says it was measured on."""
     run = recorded.header.provenance
     name = run["scenario_set"].split()[0]
@@ -35,7 +36,7 @@ def drawn_again(recorded: RecordedRun) -> tuple[Scenario, ...]:
 
 
 def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedRun) -> None:
-    expected = {s.id: tuple(s.batch.features[name] for name in FEATURES) for s in drawn_again(recorded)}
+    expected = {s.name: tuple(s.features[name] for name in FEATURES) for s in drawn_again(recorded)}
     assert dict(recorded.scenarios) == expected
 
 
@@ -87,7 +88,7 @@ def test_tables_of_mixed_batches_are_whole_runs(folder: Path) -> None:
     else:
         scenarios = MIXED.sets[name](run["seed"])
         assert run["scenario_set"] == f"{name} (digest {digest(scenarios)})"
-        assert dict(recorded.scenarios) == {s.id: tuple(s.batch.mixed_features.values()) for s in scenarios}
+        assert dict(recorded.scenarios) == {s.name: tuple(s.mixed_features.values()) for s in scenarios}
     assert recorded.header.features == MIXED.features
     measured = Times(recorded.visits)
     everything = {config.id for config in recorded.header.configs}

@@ -12,11 +12,11 @@ from attn_kernels.choose.mixed import SEPARATE, SINGLE
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.measure import tensors
-from attn_kernels.measure.batches import HeadLayout
-from attn_kernels.tuning import measuring
-from attn_kernels.tuning.measuring import ChosenJob, CompileJob, job_for, prepare
-from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, scenario_of, shape_of
+from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
+from attn_kernels.tuning.measuring import DummyLaunches, dummy_of, job_for, prepare
+from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
+from attn_kernels.warmup.dummy_launch import DummyLaunch
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.processes.compile_ahead import minimal
 from tuning_table.table import Cell, Failure
@@ -27,7 +27,7 @@ QBLOCK = Config.parse("qblock_M16_T32_W1_S1")
 STEP = STEP_SETS["tiny"](0)[0]
 
 
-def measured(config: Config, scenario: Scenario = SCENARIO) -> Cell:
+def measured(config: Config, scenario: Batch = SCENARIO) -> Cell:
     return prepare(scenario, 1, CPU)(config, math.inf)
 
 
@@ -56,7 +56,7 @@ def one_unwritten(out: torch.Tensor) -> None:
 @pytest.mark.parametrize("harm", [one_element, one_unwritten, torch.Tensor.zero_])
 @pytest.mark.parametrize(("scenario", "config"), [(SCENARIO, QBLOCK), (STEP, SEPARATE)])
 def test_a_wrong_result_has_no_time(
-    monkeypatch: pytest.MonkeyPatch, harm: Callable[[torch.Tensor], None], scenario: Scenario, config: Config
+    monkeypatch: pytest.MonkeyPatch, harm: Callable[[torch.Tensor], None], scenario: Batch, config: Config
 ) -> None:
     run = tensors.run
 
@@ -87,14 +87,16 @@ def test_tensors_are_drawn_anew_each_repeat_but_the_same_for_the_same(
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
-def test_a_config_of_whole_batches_compiles_at_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        measuring, "LENGTHS", ((1, 2), (60, 40))
-    )  # the interpreter takes long for long contexts
-    job = job_for(STEP, QBLOCK, CPU)
-    assert job == CompileJob(shape_of(STEP.batch), QBLOCK)
+def test_a_config_compiles_for_its_model_and_options() -> None:
+    scores = ScoreOptions(window=7, softcap=2.0, sinks=True, causal=False)
+    job = job_for(STEP.at(scores=scores), QBLOCK, CPU)
+    assert job == DummyLaunch(
+        QBLOCK,
+        STEP.at(scores=scores).model,
+        frozenset(("window", "softcap", "sinks", "noncausal")),
+    )
     job.run(CPU)
-    assert not job.needs & CompileJob(shape_of(SCENARIO.batch), QBLOCK).needs
+    assert not job.needs & job_for(STEP, QBLOCK, CPU).needs
 
 
 @pytest.mark.parametrize(("way", "tokens"), [(SEPARATE, (3, 12)), (SINGLE, (15,))])
@@ -105,24 +107,9 @@ def test_ways_without_a_kernel_compile_what_is_chosen(
     monkeypatch.setattr(Choices, "config", lambda self, lengths: by_tokens[lengths.num_query_tokens])
     step = scenario_of("a", (1, 2, MAX_DRAFT + 4), (30, 9, 40), Shape(HeadLayout(2, 1, 16)))
     job = job_for(step, way, CPU)
-    assert job == ChosenJob(step.batch, way, tuple(by_tokens[count] for count in tokens))
+    assert job == DummyLaunches(tuple(dummy_of(step, by_tokens[count]) for count in tokens))
     assert pickle.loads(pickle.dumps(job)) == job
-    # Its launches take other arguments.
-    assert not job.needs & CompileJob(shape_of(step.batch), by_tokens[tokens[0]]).needs
-
-
-@pytest.mark.parametrize("way", [SEPARATE, SINGLE])
-def test_ways_without_a_kernel_launch_the_shipped_choices(
-    way: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launched = []
-    monkeypatch.setattr(
-        tensors, "run", lambda plan, *others, **keywords: launched.append(plan.parts or (plan,))
-    )
-    job = job_for(STEP, way, CPU)
-    assert isinstance(job, ChosenJob)
     job.run(CPU)
-    assert [tuple(part.config for part in parts) for parts in launched] == [job.configs]
 
 
 def test_equal_choices_compile_once() -> None:

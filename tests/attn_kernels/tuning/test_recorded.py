@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_kernels.measure.batches import HeadLayout, ScoreOptions
+from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
 from attn_kernels.tuning.scenarios import recorded
 from attn_kernels.tuning.scenarios.recorded import drawn, outside, read_counted
-from attn_kernels.tuning.scenarios.scenario import Scenario, Shape, dtype_name, scenario_of, shape_of
+from attn_kernels.tuning.scenarios.scenario import Shape, dtype_name, scenario_of, shape_of
 from triton_tune.core.errors import TuningError
 from tuning_table import create
 
@@ -40,7 +40,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "batches.jsonl"
 
 
-def read(path: Path, *lines: str) -> tuple[Scenario, ...]:
+def read(path: Path, *lines: str) -> tuple[Batch, ...]:
     path.write_text("\n".join(lines))
     return tuple(read_counted(path))
 
@@ -48,22 +48,22 @@ def read(path: Path, *lines: str) -> tuple[Scenario, ...]:
 def test_a_line_is_a_batch_with_defaults_for_what_it_leaves_out(path: Path) -> None:
     first, second = read(path, "", line(id="a.1", dtype="float16", cache_dtype="float8_e4m3fn"), " ", line())
     shape = Shape(HeadLayout(32, 8, 128), 16, torch.float16, FP8)
-    assert first == scenario_of("a.1", (1, 1, 512), (900, 77, 512), shape) and first.batch.kind == "mixed"
-    assert second.id == "line-4"
-    assert shape_of(second.batch) == Shape(HeadLayout(32, 8, 128), 16, torch.bfloat16, None)
+    assert first == scenario_of("a.1", (1, 1, 512), (900, 77, 512), shape) and first.kind == "mixed"
+    assert second.name == "line-4"
+    assert shape_of(second) == Shape(HeadLayout(32, 8, 128), 16, torch.bfloat16, None)
 
 
 def test_the_example_of_the_docs(path: Path) -> None:
     docs = Path(__file__).parents[3] / "docs" / "scenarios.md"
     _, example, _ = re.split(r"```(?:json)?\n", docs.read_text())
     (scenario,) = read(path, example)
-    assert scenario.batch.num_seqs == 63 and scenario.batch.kind == "mixed"
+    assert scenario.num_seqs == 63 and scenario.kind == "mixed"
 
 
 def test_runs_and_padding(path: Path) -> None:
     (scenario,) = read(path, line(query_lens=[[3, 1], 7, [1, 2], 0], context_lens=[[2, 5], [4, 9]]))
-    assert scenario.batch.query_lens == (1, 1, 1, 7, 2, 0)
-    assert scenario.batch.context_lens == (5, 5, 9, 9, 9, 9)
+    assert scenario.query_lens == (1, 1, 1, 7, 2, 0)
+    assert scenario.context_lens == (5, 5, 9, 9, 9, 9)
 
 
 def test_equal_batches_are_merged_and_their_counts_add_up(path: Path) -> None:
@@ -71,7 +71,7 @@ def test_equal_batches_are_merged_and_their_counts_add_up(path: Path) -> None:
     captured = line(for_capture=True)
     read(path, line(id="first"), line(context_lens=[77, 900, 512]), again, captured, line())
     counts = read_counted(path)
-    assert [(scenario.id, count) for scenario, count in counts.items()] == [("first", 7), ("line-2", 1)]
+    assert [(scenario.name, count) for scenario, count in counts.items()] == [("first", 7), ("line-2", 1)]
 
 
 @pytest.mark.parametrize("other", [
@@ -199,7 +199,7 @@ def test_no_content_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, 
 
 def test_a_batch_in_parts_counts_as_both(path: Path) -> None:
     path.write_text("\n".join([line(parts=True, count=4), line(parts=True, query_lens=[1, 1, 1]), line()]))
-    found = {s.id: (s.batch.query_lens, count) for s, count in read_counted(path, in_parts=True).items()}
+    found = {s.name: (s.query_lens, count) for s, count in read_counted(path, in_parts=True).items()}
     assert found == {
         "line-1.decodes": ((1, 1), 4),
         "line-1.prompts": ((512,), 4),
@@ -227,9 +227,9 @@ def test_what_lies_outside_of_a_table_is_listed_by_count(tmp_path: Path, path: P
         device={"name": "a GPU"},
         timing="none",
         origin={"tool": "none"},
-        features=tuple(measured[0].batch.features),
+        features=tuple(measured[0].features),
         configs=[{"id": "M16", "variant": "qblock", "block_m": 16}],
-        scenarios={s.id: list(s.batch.features.values()) for s in measured},
+        scenarios={s.name: list(s.features.values()) for s in measured},
     ).close()
     inside = line(query_lens=[[4, 1]], context_lens=[[4, 500]], count=10)
     longer = line(query_lens=[[4, 1]], context_lens=[[3, 500], 901], count=3)

@@ -12,7 +12,6 @@ from attn_kernels.measure.roofline import work
 from attn_kernels.tuning.scenarios.scenario import (
     FEATURES,
     KINDS,
-    Scenario,
     Shape,
     digest,
     kind_of,
@@ -42,7 +41,7 @@ def lengths(batch: Batch) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("wrong", ["", "a b", "a,b", "-a", "a\n", "ä", "a" * 129])
 def test_ids_that_tables_refuse_are_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="scenario id"):
-        Scenario(wrong, Batch("", "decode", (1,), (1,)))
+        scenario_of(wrong, (1,), (1,), Shape(HeadLayout(1, 1, 16)))
 
 
 @pytest.mark.parametrize(("queries", "contexts", "kind"), [
@@ -70,11 +69,10 @@ def test_sets_stay_as_tables_know_them(sets: dict, name: str, golden: str) -> No
 def test_a_digest_tells_ids_lengths_and_shapes_but_not_the_order() -> None:
     first, second = SETS["tiny"](0)[:2]
     assert digest([first, second]) == digest([second, first]) != digest([first])
-    batch = first.batch
     others = [
-        Scenario("other", batch),
-        scenario_of(first.id, (*batch.query_lens, 1), (*batch.context_lens, 1), shape_of(batch)),
-        Scenario(first.id, batch.at(block_size=32)),
+        first.at(name="other"),
+        scenario_of(first.name, (*first.query_lens, 1), (*first.context_lens, 1), shape_of(first)),
+        first.at(block_size=32),
     ]
     assert len({digest([other]) for other in (first, *others)}) == 4
 
@@ -83,7 +81,7 @@ def test_a_digest_tells_ids_lengths_and_shapes_but_not_the_order() -> None:
 @few_seeds
 def test_seeds_draw_other_batches_but_for_tiny(seed: int) -> None:
     for name in SETS:
-        one, other = ({tuple(lengths(s.batch)) for s in SETS[name](n)} for n in (seed, seed + 1))
+        one, other = ({tuple(lengths(s)) for s in SETS[name](n)} for n in (seed, seed + 1))
         assert (one == other) == (name == "tiny")
         assert name == "tiny" or len(one & other) < len(one) / 10
 
@@ -92,10 +90,10 @@ def test_seeds_draw_other_batches_but_for_tiny(seed: int) -> None:
 @few_seeds
 def test_ids_and_batches_are_distinct(seed: int) -> None:
     drawn = [draw(seed) for sets in (SETS, STEP_SETS) for draw in sets.values()]
-    assert len({s.id for scenarios in drawn for s in scenarios}) == sum(map(len, drawn))
+    assert len({s.name for scenarios in drawn for s in scenarios}) == sum(map(len, drawn))
     for scenarios in drawn:
-        assert len({(*lengths(s.batch), shape_of(s.batch)) for s in scenarios}) == len(scenarios)
-        assert all(tuple(s.batch.features) == FEATURES for s in scenarios)
+        assert len({(*lengths(s), shape_of(s)) for s in scenarios}) == len(scenarios)
+        assert all(tuple(s.features) == FEATURES for s in scenarios)
 
 
 @given(seed=seeds)
@@ -104,7 +102,7 @@ def test_untuned_batches_are_in_no_other_set_at_any_seed(seed: int) -> None:
     """The sets are kept apart by a batch's lengths alone, so that two seeds need not be compared."""
     for name, draw in (*SETS.items(), *STEP_SETS.items()):
         if name != "tiny":
-            assert {is_held_out(s.batch) for s in draw(seed)} == {name.startswith("untuned")}
+            assert {is_held_out(s) for s in draw(seed)} == {name.startswith("untuned")}
 
 
 @given(seed=seeds)
@@ -112,15 +110,15 @@ def test_untuned_batches_are_in_no_other_set_at_any_seed(seed: int) -> None:
 def test_batches_keep_the_bounds_of_their_kind(seed: int) -> None:
     """What docs/scenarios.md says."""
     for scenario in (*SETS["serving"](seed), *SETS["untuned"](seed), *SETS["quick"](seed)):
-        batch, kind = scenario.batch, scenario.batch.kind
+        batch, kind = scenario, scenario.kind
         queries, seqs = batch.query_lens, batch.num_seqs
         assert affordable(batch) and batch.kv_bytes <= 4 << 30 and work(batch).flops <= 4e12
         assert batch.scores.window is None or batch.max_seq_len > batch.scores.window
         assert batch.max_seq_len <= 131072 and seqs <= 256 and batch.num_query_tokens <= 16384
-        assert kind == scenario.id.split("-")[1].removesuffix("_even")
+        assert kind == scenario.name.split("-")[1].removesuffix("_even")
         if kind == "decode":
             assert min(batch.context_lens) >= 64
-        elif "part" in scenario.id.split("-"):
+        elif "part" in scenario.name.split("-"):
             assert seqs <= 16 and min(queries) >= 16 and batch.num_query_tokens <= 8192
         elif kind == "prefill":
             assert seqs <= 16 and min(queries) >= 64
@@ -139,50 +137,50 @@ def test_wide_heads_leave_the_other_scenarios_as_they_were() -> None:
     """So tables grow by them; their draws, each by itself, share no id."""
     for name, shapes in (("serving", SHAPES), ("other_models", OTHER_SHAPES)):
         scenarios = SETS[name](0)
-        assert digest([s for s in scenarios if shape_of(s.batch) in shapes]) == WITHOUT_WIDE[name]
-        assert len({s.id for s in scenarios}) == len(scenarios)
+        assert digest([s for s in scenarios if shape_of(s) in shapes]) == WITHOUT_WIDE[name]
+        assert len({s.name for s in scenarios}) == len(scenarios)
 
 
 @given(seed=seeds)
 @few_seeds
 def test_serving_covers_every_kind_in_every_shape(seed: int) -> None:
     scenarios = SETS["serving"](seed)
-    assert Counter(shape_of(scenario.batch) for scenario in scenarios) == SHAPES | WIDE_SHAPES
-    cells = Counter((shape_of(scenario.batch), scenario.batch.kind) for scenario in scenarios)
+    assert Counter(shape_of(scenario) for scenario in scenarios) == SHAPES | WIDE_SHAPES
+    cells = Counter((shape_of(scenario), scenario.kind) for scenario in scenarios)
     least = {kind: min(cells[shape, kind] for shape in SHAPES) for kind in KINDS}
     assert least.pop("mixed") >= 1 and min(least.values()) >= 2
     assert {kind for shape, kind in cells if shape in WIDE_SHAPES} == set(KINDS)
     total = len(scenarios)
-    parts = Counter(s.batch.kind == "decode" for s in scenarios if "part" in s.id.split("-"))
-    kinds = Counter(s.batch.kind for s in scenarios if "part" not in s.id.split("-"))
+    parts = Counter(s.kind == "decode" for s in scenarios if "part" in s.name.split("-"))
+    kinds = Counter(s.kind for s in scenarios if "part" not in s.name.split("-"))
     expected = {"decode": 0.42, "mixed": 0.05, "prefill": 0.14, "chunk": 0.12, "spec": 0.12}
     assert all(abs(kinds[kind] - share * total) <= 2 for kind, share in expected.items())
     assert all(abs(parts[decodes] - 0.075 * total) <= 2 for decodes in (True, False))
 
 
 def test_judging_sets_and_quick_and_tiny_have_their_shapes() -> None:
-    shapes = {name: Counter(shape_of(s.batch) for s in draw(0)) for name, draw in SETS.items()}
+    shapes = {name: Counter(shape_of(s) for s in draw(0)) for name, draw in SETS.items()}
     assert shapes["untuned"].keys() <= SHAPES.keys() and shapes["untuned"].total() == 48
     assert (
         shapes["other_models"] == OTHER_SHAPES | OTHER_WIDE_SHAPES and not OTHER_SHAPES.keys() & SHAPES.keys()
     )
     assert (len(shapes["quick"]), shapes["quick"].total(), shapes["tiny"].total()) == (2, 24, 8)
-    assert all({s.batch.kind for s in SETS[name](0)} == set(KINDS) for name in ("untuned", "quick", "tiny"))
+    assert all({s.kind for s in SETS[name](0)} == set(KINDS) for name in ("untuned", "quick", "tiny"))
 
 
 @given(seed=seeds)
 @few_seeds
 def test_steps_have_both_parts_within_their_bounds(seed: int) -> None:
     steps = STEP_SETS["steps"](seed)
-    assert Counter(shape_of(s.batch) for s in steps) == {s: 20 * weight for s, weight in STEP_SHAPES.items()}
-    assert abs(sum("-prompts-" in s.id for s in steps) - 80) <= 1 and len(steps) == 240
+    assert Counter(shape_of(s) for s in steps) == {s: 20 * weight for s, weight in STEP_SHAPES.items()}
+    assert abs(sum("-prompts-" in s.name for s in steps) - 80) <= 1 and len(steps) == 240
     for scenario in (*steps, *STEP_SETS["untuned_steps"](seed)):
-        batch = scenario.batch
+        batch = scenario
         decodes, prompts = batch.parts
         queries, contexts = (lens[decodes.num_seqs :] for lens in (batch.query_lens, batch.context_lens))
         assert 1 <= decodes.num_seqs <= 256 and decodes.max_query_len == 1
         assert min(batch.context_lens[: decodes.num_seqs]) >= 64 and batch.max_seq_len <= 131072
-        if "-chunks-" in scenario.id:
+        if "-chunks-" in scenario.name:
             assert 1 <= prompts.num_seqs <= 4 and min(queries) >= 256 and prompts.max_query_len <= 4096
         else:
             assert 2 <= prompts.num_seqs <= 16 and min(queries) >= 64 and queries == contexts
@@ -193,7 +191,7 @@ def test_bounds_refuse_one_too_many() -> None:
     multi_head = Shape(HeadLayout(32, 32, 128))  # 16 KiB a token
 
     def fits(queries: list[int], contexts: list[int], shape: Shape = multi_head) -> bool:
-        return affordable(scenario_of("a", queries, contexts, shape).batch)
+        return affordable(scenario_of("a", queries, contexts, shape))
 
     assert fits([1] * 4, [65536] * 4) and not fits([1] * 4, [65536] * 3 + [65537])
     small = Shape(HeadLayout(1, 1, 16))

@@ -1,15 +1,13 @@
 """The declared config space, the rules that drop configs from it, and vLLM's fixed choice."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
+from compiling import printed
+from treegen_builders import REPOSITORY
 
 from attn_kernels import Config
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
@@ -17,11 +15,10 @@ from attn_kernels.kernels.arguments import without_tma
 from attn_kernels.kernels.registry import VARIANTS, check_config
 from attn_kernels.measure.batches import HeadLayout, chunked_prefill, decode, mixed, prefill, speculative
 from attn_kernels.tuning.kernels import MIXED
-from attn_kernels.tuning.scenarios.scenario import Shape, shape_of
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space import rules
-from attn_kernels.tuning.space.rules import Gpu, reason_against, shared_bytes
-from attn_kernels.tuning.space.space import declared, declared_mixed, find_possible, gpu_of, reasons_at
+from attn_kernels.tuning.space.rules import Gpu, reason_against, reason_of_model, shared_bytes
+from attn_kernels.tuning.space.space import declared, declared_mixed, find_possible, gpu_of
 
 TUNED = {
     name
@@ -29,7 +26,6 @@ TUNED = {
     if variant.grids and not variant.mixed and not variant.batch_invariant
 }
 ON_HOPPER = {name for name in TUNED if all(all(grid.D) for grid in VARIANTS[name].grids)}
-ROOT = Path(__file__).parents[3]
 H100 = Gpu("sm_90", "nvidia", 232448, 132)
 A100 = Gpu("sm_80", "nvidia", 166912, 108)
 MI300X = Gpu("gfx942", "amd", 65536, 304)
@@ -50,18 +46,17 @@ LAYOUTS = [
 QUICK = SETS["quick"](0)
 
 
-def shape(layout="32/8/128", **other):
-    return Shape(HeadLayout.parse(layout), **{"block_size": 16, "dtype": torch.bfloat16, **other})
+def model_of(layout="32/8/128", block_size=16, dtype=torch.bfloat16, **other):
+    return HeadLayout.parse(layout).model(block_size, dtype, **other)
 
 
 def reason_of(name, gpu=H100, **where):
-    """Why a config is dropped at a shape; None if it is not."""
-    (reason,) = reasons_at(shape(**where), gpu, [Config.parse(name)]).values()
-    return reason
+    """Why a config is dropped for a model; None if it is not."""
+    return reason_of_model(Config.parse(name), model_of(**where), gpu)
 
 
-def kept_at(where, gpu, configs):
-    return tuple(config for config, reason in reasons_at(where, gpu, configs).items() if reason is None)
+def kept_at(model, gpu, configs):
+    return tuple(config for config in configs if reason_of_model(config, model, gpu) is None)
 
 
 @pytest.mark.parametrize("vendor", ["nvidia", "amd", "cpu"])
@@ -76,13 +71,13 @@ def test_every_declared_config_is_possible_and_declared_once(vendor):
 def test_the_space_is_as_large_as_docs_say():
     counts = Counter(config.variant for config in declared("nvidia"))
     in_docs = re.findall(
-        r"([0-9]+)\s+`(\w+)`", (ROOT / "docs/space.md").read_text().split("## At a shape")[0]
+        r"([0-9]+)\s+`(\w+)`", (REPOSITORY / "docs/space.md").read_text().split("## At a shape")[0]
     )
     assert counts == {variant: int(count) for count, variant in in_docs}
 
 
 def test_every_declared_config_is_of_use_at_some_shape():
-    useful = {config for layout in LAYOUTS for config in kept_at(shape(layout), H100, declared("nvidia"))}
+    useful = {config for layout in LAYOUTS for config in kept_at(model_of(layout), H100, declared("nvidia"))}
     assert not set(declared("nvidia")) - useful
 
 
@@ -90,7 +85,7 @@ def test_every_declared_config_is_of_use_at_some_shape():
 @pytest.mark.parametrize("cache_dtype", [None, FP8])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_shape_keeps_configs_of_every_variant(layout, cache_dtype, gpu):
-    kept = kept_at(shape(layout, cache_dtype=cache_dtype), gpu, declared(gpu.vendor))
+    kept = kept_at(model_of(layout, cache_dtype=cache_dtype), gpu, declared(gpu.vendor))
     if "256" not in layout or gpu is not MI300X:
         assert TUNED - ON_HOPPER <= {config.variant for config in kept} <= TUNED
 
@@ -140,8 +135,7 @@ COMPILE = """
 import json, sys
 import torch
 from attn_kernels import Config
-from attn_kernels.offline.compile import compile_config
-from attn_kernels.offline.sources import CompileShape
+from attn_kernels.offline.compile import CompileShape, compile_config
 for name, head_size, features in json.loads(sys.argv[1]):
     shape = CompileShape("sm_90", head_size, 16, 4, torch.bfloat16, tuple(features))
     found = compile_config(Config.parse(name), shape)
@@ -158,13 +152,9 @@ NEAR_THE_LIMIT = [
 
 
 def test_shared_memory_is_what_the_compiler_allocates():
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", COMPILE, json.dumps(NEAR_THE_LIMIT)]
-    printed = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    for (name, head_size, features), line in zip(NEAR_THE_LIMIT, printed.splitlines(), strict=True):
-        where = shape(f"32/8/{head_size}", cache_dtype=FP8 if features else None)
+    lines = printed(COMPILE, json.dumps(NEAR_THE_LIMIT)).splitlines()
+    for (name, head_size, features), line in zip(NEAR_THE_LIMIT, lines, strict=True):
+        where = model_of(f"32/8/{head_size}", cache_dtype=FP8 if features else None)
         assert shared_bytes(Config.parse(name), where, H100) == int(line), name
 
 
@@ -173,9 +163,9 @@ def test_configs_for_mixed_batches_are_a_space_of_their_own():
     of_kernels = configs[len(WITHOUT_KERNEL) :]
     assert configs == (*WITHOUT_KERNEL, *of_kernels) and len(set(configs)) == len(configs)
     assert of_kernels and all(VARIANTS[config.variant].mixed for config in of_kernels)
-    assert kept_at(shape(), H100, configs) == configs
+    assert kept_at(model_of(), H100, configs) == configs
     for gpu in (A100, MI300X, CPU):
-        reasons = reasons_at(shape(), gpu, configs)
+        reasons = {config: reason_of_model(config, model_of(), gpu) for config in configs}
         assert reasons == dict.fromkeys(WITHOUT_KERNEL) | dict.fromkeys(of_kernels, rules.HOPPER)
 
 
@@ -187,7 +177,7 @@ def test_what_descriptors_fall_back_to_fits_a_hopper_gpu(head_size):
     for config in configs:
         plain = without_tma(config, head_size)
         assert not plain.tma and plain.tile_size <= config.tile_size
-        assert shared_bytes(plain, shape(f"32/8/{head_size}"), H100) <= H100.shared_bytes
+        assert shared_bytes(plain, model_of(f"32/8/{head_size}"), H100) <= H100.shared_bytes
 
 
 @pytest.mark.parametrize("name, batch, reason", [
@@ -212,20 +202,21 @@ def test_every_cell_is_a_candidate_or_dropped_for_one_reason(gpu, num_reasons):
     problem, dropped = find_possible(QUICK, configs, gpu, seed=7)
     expected = Counter()
     for scenario in QUICK:
-        at_shape = reasons_at(shape_of(scenario.batch), gpu, configs)
-        reasons = {c: at_shape[c] or reason_against(c, scenario.batch, gpu) for c in configs}
+        reasons = {
+            c: reason_of_model(c, scenario.model, gpu) or reason_against(c, scenario, gpu) for c in configs
+        }
         expected.update(filter(None, reasons.values()))
-        assert problem.candidates[scenario.id] == tuple(str(c) for c in configs if reasons[c] is None)
+        assert problem.candidates[scenario.name] == tuple(str(c) for c in configs if reasons[c] is None)
     assert dropped == expected and len(expected) == num_reasons
-    assert problem.seed == 7 and problem.features == {s.id: s.batch.features for s in QUICK}
+    assert problem.seed == 7 and problem.features == {s.name: s.features for s in QUICK}
 
 
 def test_of_mixed_attention_all_configs_are_candidates():
     steps, configs = MIXED.sets["steps"](0), MIXED.configs("nvidia")
     problem, _ = find_possible(steps, configs, H100, features_of=MIXED.features_of)
     for scenario in steps:
-        assert problem.candidates[scenario.id] == tuple(map(str, configs))
-        assert tuple(problem.features[scenario.id]) == MIXED.features
+        assert problem.candidates[scenario.name] == tuple(map(str, configs))
+        assert tuple(problem.features[scenario.name]) == MIXED.features
 
 
 def test_facts_of_a_device_for_the_rules():

@@ -1,18 +1,14 @@
 """The kernels that launches need are found without a GPU; in another process, as this one interprets."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from compiling import printed
 
-ROOT = Path(__file__).parents[3]
 # Finds what launches need, compiles it in a process of its own, and looks again.
 LOOK = """
 import torch
-from absent_gpu import absent_h100
 from attn_kernels import Model
+from attn_kernels.offline.compile import absent_gpu
 from attn_kernels.warmup import compile_ahead
-with absent_h100() as device:
+with absent_gpu("sm_90") as device:
     model = Model(2, 1, 16, 16, torch.bfloat16)
     launch, *_ = compile_ahead.launches_of(device, model, device_key="default")
     found = compile_ahead._needed([launch], device)[launch]
@@ -24,12 +20,7 @@ with absent_h100() as device:
 
 
 def test_what_a_launch_needs_is_found_compiled_and_then_in_the_cache(tmp_path):
-    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])
-    environment = kept | {"PYTHONPATH": paths, "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-W", "ignore", "-c", LOOK]
     for compiled in (5, 0):  # the second process finds them in the cache
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        counts, names = done.stdout.splitlines()
-        assert counts == f"5 {compiled} 0 5", done.stderr
+        counts, names = printed(LOOK, TRITON_CACHE_DIR=str(tmp_path)).splitlines()
+        assert counts == f"5 {compiled} 0 5"
         assert names == str(["divide_kernel", "qblock_kernel", *["reduce_kernel"] * 3])
