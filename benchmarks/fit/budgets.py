@@ -26,11 +26,9 @@ from treegen.crossval.score import Score, penalised
 from treegen.fit.fit import fit
 from treegen.read.problem import as_table, build_problem, read_table
 from treegen.read.spec import read_spec
-from triton_tune.core.bench import Advance
-from triton_tune.core.problem import ANY_FEATURES, PlannedVisit, SearchProblem, Times
-from triton_tune.search.check import CheckFirst
+from triton_tune.core.problem import ANY_FEATURES, Advance, PlannedVisit, SearchProblem, Times
 from triton_tune.search.loop import tune
-from triton_tune.search.strategies import STRATEGIES
+from triton_tune.search.race import Race
 from tuning_table import read_run
 from tuning_table.table import Cell, RecordedRun, RecordedTable, TimesRow, Visit
 
@@ -85,7 +83,7 @@ def early(recorded: RecordedRun, scenarios: Sequence[str], share: float, seed: i
         likeness=ATTENTION if set(ATTENTION.shape) <= set(names) else ANY_FEATURES,
     )
     visits: list[Visit] = []
-    search, bench = CheckFirst(STRATEGIES["race"](problem), problem), Replay(all_times)
+    search, bench = Race(problem), Replay(all_times)
     tune(search, bench, Times(), visits.append, Silent(), budget=share * problem.possible)
     early_times = Times(visits)
     rows = [

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attn_kernels.tuning.space.space import ATTENTION
-from triton_tune.core.bench import Advance
-from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
-from triton_tune.search.rounds import Round, Strategy
+from triton_tune.core.problem import Advance, PlannedVisit, Round, SearchProblem, Strategy, Times
+from triton_tune.search.race import STRATEGIES, Race
 from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
 
 VARIANTS = ("qblock", "stream_k", "pod")
@@ -135,6 +134,10 @@ class SurfaceBench:
             self.on_visit(len(self.begun))
             self.now += self.visit_s + self.cell_s * len(task.configs)
             yield self.surface.visit(task)
+
+
+def full(problem: SearchProblem) -> Race:
+    return Race(problem, STRATEGIES["full"])
 
 
 class Silent:

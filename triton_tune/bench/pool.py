@@ -14,10 +14,9 @@ from typing import Any, Final, Self
 
 import torch
 
-from triton_tune.bench.worker import Begin, Note, Prepare, Try, serve
-from triton_tune.core.bench import Advance
+from triton_tune.bench.worker import Begin, Prepare, Try, serve
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import PlannedVisit
+from triton_tune.core.problem import Advance, PlannedVisit
 from triton_tune.processes.compile_ahead import CompileAhead, Job, without_interrupts
 from tuning_table.table import Cell, Failure, Visit
 
@@ -33,7 +32,10 @@ HUNG = "took longer than 120 s"
 
 @dataclass(frozen=True)
 class Subject:
+    """What a bench measures."""
+
     scenarios: Mapping[str, Any]  # by id; pickled for the processes
+    configs: Mapping[str, Hashable]  # by id
     prepare: Prepare  # pickled as well
     job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
     launches: Callable[[Any], Sequence[Hashable]] = lambda scenario: ()  # configs that `prepare` launches
@@ -66,23 +68,18 @@ class _Worker:
         context = multiprocessing.get_context(START_METHOD)
         self.connection: Connection
         self.connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(
-            target=serve,
-            args=(theirs, str(self.device), self._load),
-            daemon=True,
-        )
+        given = theirs, str(self.device), self._load
+        self.process: BaseProcess = context.Process(target=serve, args=given, daemon=True)
         with without_interrupts():
             self.process.start()
         theirs.close()
 
-    def await_ready(self) -> dict[str, str | int]:
-        """The device's facts. Raises TuningError if the process does not start."""
-        try:
+    def await_ready(self) -> None:
+        """Raises TuningError if the process does not start."""
+        with contextlib.suppress(EOFError):
             if self.connection.poll(START_S):
-                facts: dict[str, str | int] = self.connection.recv()
-                return facts
-        except EOFError:
-            pass
+                self.connection.recv()
+                return
         raise TuningError(f"{self.device}: its process did not start; its message, if any, is above")
 
     def ask(self, request: Begin | Try) -> None:
@@ -101,10 +98,7 @@ class GpuBench:
 
     Its processes start at once, and `begin` waits for them, so the caller can prepare its workload in the
     meantime. load: imports what measuring and compiling need; each process calls it as it starts.
-    facts: the device, known once `begin` returns. configs: by id; set it before compiling and measuring.
     """
-
-    facts: dict[str, str | int]
 
     def __init__(
         self,
@@ -112,7 +106,6 @@ class GpuBench:
         compile_workers: int | None = None,
         load: Callable[[], object] = bool,
     ) -> None:
-        self.configs: Mapping[str, Hashable] = {}
         self._broken = 0
         self._told: set[str] = set()
         self._compiler = CompileAhead(devices[0], compile_workers)
@@ -122,15 +115,9 @@ class GpuBench:
     def begin(self, subject: Subject) -> None:
         """Wait until all processes have started, so that no budget pays for it. Raises TuningError."""
         self._subject = subject
-        facts = [worker.await_ready() for worker in self._workers]
-        names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
-        if len(names) > 1:
-            raise TuningError(
-                f"the GPUs are of different models ({', '.join(names)}), and a table is of one model: "
-                "choose with --gpus"
-            )
+        for worker in self._workers:
+            worker.await_ready()
         self._compiler.await_loaded()
-        self.facts = facts[0]
 
     def __enter__(self) -> Self:
         return self
@@ -150,22 +137,20 @@ class GpuBench:
     def compile(
         self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
     ) -> tuple[PlannedVisit, ...]:
-        jobs = {(task, config): self._job(task, config) for task in tasks for config in task.configs}
-        first = [
-            self._subject.job_for(scenario, config, self._workers[0].device)
-            for scenario in (self._subject.scenarios[task.scenario] for task in tasks)
-            for config in self._subject.launches(scenario)
-        ]
+        subject, device = self._subject, self._workers[0].device
+        jobs: dict[tuple[PlannedVisit, str], Job] = {}
+        first: list[Job] = []
+        for task in tasks:
+            scenario = subject.scenarios[task.scenario]
+            first += [subject.job_for(scenario, config, device) for config in subject.launches(scenario)]
+            for config in task.configs:
+                jobs[task, config] = subject.job_for(scenario, subject.configs[config], device)
         self._compiler.compile(dict.fromkeys([*first, *jobs.values()]), deadline=until, progress=advance)
         kept = (
             replace(task, configs=tuple(c for c in task.configs if self._compiler.has(jobs[task, c])))
             for task in tasks
         )
         return tuple(task for task in kept if task.configs)
-
-    def _job(self, task: PlannedVisit, config: str) -> Job:
-        scenario = self._subject.scenarios[task.scenario]
-        return self._subject.job_for(scenario, self.configs[config], self._workers[0].device)
 
     def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
         """Hand out visits until `until`, and listen until nothing is under way."""
@@ -205,10 +190,10 @@ class GpuBench:
         except (EOFError, OSError):
             self._restart(worker, visiting, CRASHED)
             return
-        if isinstance(answer, Note):
-            if answer.text not in self._told:
-                self._told.add(answer.text)
-                print(f"note: {answer.text}", flush=True)
+        if isinstance(answer, str):
+            if answer not in self._told:
+                self._told.add(answer)
+                print(f"note: {answer}", flush=True)
             return
         if visiting.trying is not None:
             visiting.cells[visiting.trying] = answer
@@ -219,7 +204,7 @@ class GpuBench:
             return
         visiting.trying = visiting.left.pop()
         times = [cell for cell in visiting.cells.values() if not isinstance(cell, Failure)]
-        worker.ask(Try(self.configs[visiting.trying], min(times, default=math.inf)))
+        worker.ask(Try(self._subject.configs[visiting.trying], min(times, default=math.inf)))
 
     def _restart(self, worker: _Worker, visiting: _Visiting, reason: str) -> None:
         """Replace a process that crashed or hangs; the config that it was asked for has failed."""

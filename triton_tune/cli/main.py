@@ -125,11 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return run_record(options)
         from triton_tune.cli.command import run
+        from triton_tune.kernel.measuring import loaded
         from triton_tune.kernel.workload import file_of, workload_on
 
         file = file_of(options.file, options.kernel, untuned=options.untuned)
-        recheck, without_tensors = options.recheck is not None, options.dry_run or options.empty
-        of_file = partial(workload_on, file, ask_module=recheck, without_tensors=without_tensors)
-        return run(options, of_file, file.load)
+        options_of = {
+            "ask_module": options.recheck is not None,
+            "without_tensors": options.dry_run or options.empty,
+        }
+        return run(options, lambda device, _: workload_on(file, device, **options_of), partial(loaded, file))
 
     return tuning_command("triton-tune").run(work)

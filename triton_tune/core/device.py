@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from typing import TypeGuard
 
 import torch
@@ -52,6 +53,16 @@ def device_facts(device: torch.device) -> dict[str, str | int]:
         "memory_bytes": memory_bytes(device),
         "cache_bytes": cache_bytes(device),
     }
+
+
+def facts_of(devices: Sequence[torch.device]) -> dict[str, str | int]:
+    """`device_facts` of GPUs that measure together. Raises TuningError if they are of different models."""
+    facts = [device_facts(device) for device in devices]
+    names = dict.fromkeys(str(fact["name"]) for fact in facts)
+    if len(names) > 1:
+        what = f"the GPUs are of different models ({', '.join(names)}), and a table is of one model"
+        raise TuningError(f"{what}: choose with --gpus")
+    return facts[0]
 
 
 def cache_bytes(device: torch.device) -> int:

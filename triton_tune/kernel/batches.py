@@ -132,14 +132,12 @@ def launches_of(
 
 
 def result_of(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any) -> Any:
-    """What a call returns with `config`. Unwritten memory holds NaN, or the largest integer."""
-    with kernel.launched_by(lambda launch: kernel.run(launch, config)), _poisoned_memory():
-        return arguments.pass_to(tuning.call)
+    """What a call returns with `config`, or if its launches do nothing (None).
 
-
-def untouched_result(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) -> Any:
-    """What a call returns if its launches do nothing."""
-    with kernel.launched_by(lambda launch: None), _poisoned_memory():
+    Unwritten memory holds NaN, or the largest integer.
+    """
+    run = (lambda launch: None) if config is None else (lambda launch: kernel.run(launch, config))
+    with kernel.launched_by(run), _poisoned_memory():
         return arguments.pass_to(tuning.call)
 
 

@@ -6,7 +6,7 @@ import pickle
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,19 +17,11 @@ from triton_tune.bench.timing import BYTES_PER_US, elapsed_us, first_time, time_
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes, memory_bytes
 from triton_tune.core.errors import TuningError, TuningWarning, place_of
-from triton_tune.core.identity import source_hash
+from triton_tune.core.source import source_hash
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
-from triton_tune.kernel.batches import (
-    agreed_result,
-    disagreement,
-    first_launch,
-    launches_of,
-    make,
-    result_of,
-    untouched_result,
-)
+from triton_tune.kernel.batches import agreed_result, disagreement, first_launch, launches_of, make, result_of
 from triton_tune.kernel.ranges import constant_names, draw
-from triton_tune.kernel.recorded import OUTSIDE, Replay, tunings_in
+from triton_tune.kernel.recorded import OUTSIDE, RecordedTuning, tunings_in
 from triton_tune.kernel.tuning import Tuning
 from triton_tune.record.recorder import changed_share, sampled
 from tuning_table.table import Cell, Failure
@@ -54,15 +46,21 @@ EXCLUDED = "left out by early_config_prune"
 
 @dataclass(frozen=True)
 class Shape:
-    """A scenario's shape, named by its position in its file's list, so that it can be pickled."""
+    """A scenario's shape, and what the first launch of its call shows.
+
+    It is named by its position in its file's list, so that it can be pickled.
+    """
 
     id: str
     file: "KernelFile"
     position: int
-    key: Hashable = None  # what kernels are compiled for
-    launch: bytes | None = None  # by which they are compiled; as of ``without_memory``
-    excluded: frozenset[str] = frozenset()  # configs that `early_config_prune` leaves out
-    judges: tuple[str, ...] = ()  # configs of which two say what is right, where there is no reference
+    values: Mapping[str, Any] = field(compare=False)  # of the features
+    kept: tuple[str, ...]  # the configs to time
+    excluded: frozenset[str]  # configs that `early_config_prune` leaves out
+    judges: tuple[str, ...]  # configs of which two say what is right, where there is no reference
+    chosen: str | None  # by the generated module, if that is asked for
+    key: Hashable  # what kernels are compiled for
+    launch: bytes | None  # by which they are compiled; as of ``without_memory``
 
 
 @dataclass(frozen=True)
@@ -73,14 +71,6 @@ class KernelFile:
     name: str
     untuned: bool = False  # the shapes that were kept aside when shapes were drawn, instead of the others
 
-    def load(self) -> None:
-        """Import the file, and all that it imports."""
-        loaded(self)
-
-    def source_hash(self) -> str:
-        """The hash of all source on which times and checks depend, as this process has it."""
-        return loaded(self).source_hash
-
     def prepare(self, shape: Shape, device: torch.device) -> Callable[[str, float], Cell]:
         tuning, kernel, _ = loaded(self)
         values = tuning.shapes[shape.position]
@@ -89,7 +79,7 @@ class KernelFile:
             if tuning.reference is not None:
                 expected = arguments.pass_to(tuning.reference)
             else:
-                untouched = untouched_result(kernel, tuning, arguments)
+                untouched = result_of(kernel, tuning, arguments, None)
                 expected = agreed_result(kernel, tuning, arguments, shape.judges, untouched)
                 self._look_where_it_writes(shape, expected, untouched)
         sets = Sets(
@@ -128,11 +118,11 @@ class KernelFile:
         Raises RuntimeError if they write outside of their arguments.
         """
         tuning = loaded(self).tuning
-        if not isinstance(replay := getattr(tuning.call, "__self__", None), Replay):
+        if not isinstance(tuning, RecordedTuning):
             return
         if OUTSIDE in expected and bool(expected[OUTSIDE].any()):
             raise RuntimeError(f"it writes into {OUTSIDE}")
-        for name, share in replay.wrote(tuning.shapes[shape.position]["launch"]).items():
+        for name, share in tuning.wrote(tuning.shapes[shape.position]["launch"]).items():
             ours = changed_share(expected[name], sampled(untouched[name]))
             if ours < LEAST_WRITTEN * share:
                 what = f"launches write {ours:.0%} of {name}, and the recorded one wrote {share:.0%}"
@@ -155,10 +145,6 @@ def prepare(shape: Shape, repeat: int, device: torch.device) -> Callable[[str, f
     return shape.file.prepare(shape, device)
 
 
-def job_for(shape: Shape, config: str, device: torch.device) -> "CompileJob":
-    return CompileJob(shape, config)
-
-
 def judges_of(shape: Shape) -> tuple[str, ...]:
     """The configs that `KernelFile.prepare` launches unless they disagree."""
     return shape.judges[:2]
@@ -168,6 +154,7 @@ def judges_of(shape: Shape) -> tuple[str, ...]:
 class CompileJob:
     shape: Shape
     config: str
+    device: torch.device = field(compare=False)
 
     @property
     def needs(self) -> frozenset[Hashable]:

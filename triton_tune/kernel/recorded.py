@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import TuningError, in_one_line
-from triton_tune.core.identity import source_hash
+from triton_tune.core.source import source_hash
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from triton_tune.launch.every_autotuner import function_name, function_of
 from triton_tune.launch.features import known_feature
@@ -31,14 +31,21 @@ class Unusable(Exception):
     """Why a kernel of a record cannot be launched again, in words."""
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecordedTuning(Tuning):
+    """A kernel of a record."""
+
+    function: str  # `module:function`
+    weight: float  # its share of all launches' time
+    least_bytes: int  # of all tensors of the smallest launch
+    wrote: Callable[[int], Mapping[str, float]]  # the share of each tensor that a launch has changed
+
+
 @dataclass(frozen=True)
 class Recorded:
     """A record's kernels that can be tuned, by the names of their tables, and why others cannot."""
 
-    tunings: Mapping[str, Tuning]
-    weights: Mapping[str, float]  # the share of all launches' time
-    functions: Mapping[str, str]  # `module:function`
-    least_bytes: Mapping[str, int]  # of all tensors of the smallest launch
+    tunings: Mapping[str, RecordedTuning]
     refused: Mapping[str, str]  # by `module:function`, in words
 
 
@@ -47,35 +54,23 @@ def tunings_in(path: Path) -> Mapping[str, Tuning]:
     return load_recorded(path).tunings if path.is_dir() else load_tunings(path)
 
 
-def function_in(path: Path, name: str) -> str | None:
-    """`module:function` of a record's kernel."""
-    return load_recorded(path).functions[name] if path.is_dir() else None
-
-
 @cache
 def load_recorded(folder: Path) -> Recorded:
     """Import the kernels of a record. Raises TuningError if none can be used, or the record is damaged."""
     record = read_record(folder)
-    names = _names(record.kernels)
-    tunings: dict[str, Tuning] = {}
+    names, total = _names(record.kernels), sum(kernel.us for kernel in record.kernels.values())
+    tunings: dict[str, RecordedTuning] = {}
     refused: dict[str, str] = {}
     for function, kernel in record.kernels.items():
+        name, weight = names[function], kernel.us / total
         try:
-            tunings[names[function]] = Replay(record, kernel).tuning(names[function])
+            tunings[name] = Replay(record, kernel).tuning(name, weight)
         except (Unusable, TuningError) as error:
             refused[function] = str(error)
     if not tunings:
         function, why = next(iter(refused.items()))
         raise TuningError(f"{folder}: none of its {len(refused)} kernels can be launched: {function}: {why}")
-    times = {name: kernel.us for name, kernel in zip(names.values(), record.kernels.values(), strict=True)}
-    total = sum(times.values())
-    weights = {name: times[name] / total for name in tunings}
-    functions = {name: function for function, name in names.items() if name in tunings}
-    least = {
-        name: min(sum(launch.storages) for launch in record.kernels[function].launches)
-        for name, function in functions.items()
-    }
-    return Recorded(tunings, weights, functions, least, refused)
+    return Recorded(tunings, refused)
 
 
 def _names(functions: Mapping[str, Any]) -> dict[str, str]:
@@ -107,11 +102,11 @@ class Replay:
                 if isinstance(value, dict) and "other" in value:
                     raise Unusable(f"its argument {name} is a {value['other']}, which no record holds")
 
-    def tuning(self, name: str) -> Tuning:
+    def tuning(self, name: str, weight: float) -> RecordedTuning:
         features, rows = self._features
         changing = [f for f in features if len({row[f] for row in rows}) > 1]
         shapes = [{"launch": number, **{f: row[f] for f in changing}} for number, row in enumerate(rows)]
-        return Tuning(
+        return RecordedTuning(
             kernel=self.tuner,
             name=name,
             call=self.call,
@@ -120,6 +115,10 @@ class Replay:
             reference=None,
             features=features,
             constants=[f for f in changing if self._is_constant(f)] or None,
+            function=self._recorded.function,
+            weight=weight,
+            least_bytes=min(sum(launch.storages) for launch in self._recorded.launches),
+            wrote=lambda launch: self._recorded.launches[launch].wrote,
         )
 
     def arguments(self, launch: int, **_: Any) -> dict[str, Any]:
@@ -146,9 +145,6 @@ class Replay:
         guards = [part for memory in buffers for part in (memory[:GUARD], memory[-GUARD:])]
         tensors = {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
         return tensors | ({OUTSIDE: torch.cat(guards)} if guards else {})
-
-    def wrote(self, launch: int) -> Mapping[str, float]:
-        return self._recorded.launches[launch].wrote
 
     def _fill(self, tensor: torch.Tensor, described: Mapping[str, Any]) -> None:
         if described.get("zeros") or not tensor.numel():

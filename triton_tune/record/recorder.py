@@ -23,7 +23,7 @@ import torch
 from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import in_one_line
-from triton_tune.core.identity import source_hash
+from triton_tune.core.source import source_hash
 from triton_tune.launch.every_autotuner import (
     apply_rules,
     capturing,

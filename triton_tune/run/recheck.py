@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean, median
 
-from triton_tune.core.bench import Bench
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.core.problem import Bench, PlannedVisit, SearchProblem, Times
 from triton_tune.run.progress import Progress
 from triton_tune.search.loop import COMPILE_SHARE
 from triton_tune.search.neighbours import Distances

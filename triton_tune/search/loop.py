@@ -4,10 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from triton_tune.core.bench import Bench
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import Times
-from triton_tune.search.rounds import Strategy
+from triton_tune.core.problem import Bench, Strategy, Times
 from tuning_table.table import Visit
 
 COMPILE_SHARE = 0.6  # compiling gets at most this share of a round's time; the rest is for measuring

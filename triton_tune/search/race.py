@@ -1,4 +1,4 @@
-"""The race: sweeps a few scenarios that stand for all, and times the best configs of these everywhere."""
+"""The search: a check, a sweep of a few scenarios that stand for all, and the best configs everywhere."""
 
 import math
 import random
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey, Times
+from triton_tune.core.problem import PlannedVisit, Round, SearchProblem, ShapeKey, Times
 from triton_tune.search.neighbours import Distances
-from triton_tune.search.rounds import CHECKED_CONFIGS, Round
 
 REPEATS = 2
-FIRST_ROUND = 2  # scenarios that are swept; few, as all their configs are compiled first
+FIRST_ROUND = 2  # scenarios that are checked, and swept; few, as all their configs are compiled first
+CHECKED_CONFIGS = 2  # that the check times in each of these
+CHECK_SHARE = 0.25  # checking ends at this share of the budget
 ASKED_AT_ONCE = 16  # neighbours
 # The slowdown of a config without a time in a scenario (it failed, cannot run or was not tried). Greater
 # slowdowns count as this one.
@@ -42,21 +43,28 @@ class RaceRules:
     refine: int = 64  # the number of scenarios to sweep in each further round
 
 
-# Every config in every scenario.
 FULL = RaceRules(explore=(sys.maxsize, sys.maxsize), hopeless=math.inf, again=1.15)
+STRATEGIES = {
+    "race": RaceRules(),  # promising configs in more and more scenarios
+    "full": FULL,  # every config in every scenario, and those near the best a second time
+}
 
 
 class Race:
     """Sweeps a few scenarios that stand for all, and times a portfolio of configs chosen there everywhere.
+
+    First it checks two configs in two scenarios, so that a mistake ends a run in seconds. These configs are
+    from the middle of the list, as those at the ends of a space are seldom good. Once every config has failed
+    in more than half of these scenarios, nothing further is planned (`gave_up`: why).
 
     With the remaining time, it sweeps the other scenarios that represent most of the rest, and the portfolio
     grows. It ends early if no config is left that might win. Whenever the budget ends, the table compares
     configs: each scenario has times of all configs that are not hopeless, of the portfolio, or none at all.
     """
 
-    def __init__(self, problem: SearchProblem, rules: RaceRules | None = None) -> None:
-        self._problem = problem
-        self._rules = rules or RaceRules()
+    def __init__(self, problem: SearchProblem, rules: RaceRules = STRATEGIES["race"]) -> None:
+        self.gave_up = ""
+        self._problem, self._rules = problem, rules
         self._seen = Seen(problem)
         self._scenarios = self._seen.scenarios
         self._numbers = {scenario: number for number, scenario in enumerate(self._scenarios)}
@@ -70,6 +78,16 @@ class Race:
         rules, seen = self._rules, self._seen
         seen.update(times)
         untried = seen.candidates & (seen.repeats == 0)
+        checked = self._first[:FIRST_ROUND]
+        unchecked = [row for row in checked if not seen.repeats[row].any()]
+        if unchecked and spent < CHECK_SHARE:
+            middle = tuple(PlannedVisit(self._scenarios[row], 1, self._middle(row)) for row in unchecked)
+            return Round("a first check", middle, CHECK_SHARE)
+        failing = [row for row in checked if not untried[row].any() and not seen.has_time[row]]
+        if 2 * len(failing) > len(checked):
+            where = f"{len(failing)} of {len(checked)} scenarios, as in {self._scenarios[failing[0]]}"
+            self.gave_up = f"no config works in {where}"
+            return None
         promising = untried & ~self._hopeless(untried)
         fresh = promising & ((seen.repeats > 0).sum(axis=1, keepdims=True) <= CHECKED_CONFIGS)
         begin, end = 0, FIRST_ROUND
@@ -94,6 +112,11 @@ class Race:
         )
         tasks = self._visits(times, left, f"refine/{len(swept)}", [self._numbers[s] for s in chosen])
         return Round("refine", tasks) if tasks else None
+
+    def _middle(self, row: int) -> tuple[str, ...]:
+        configs = self._problem.candidates[self._scenarios[row]]
+        begin = max(0, (len(configs) - CHECKED_CONFIGS) // 2)
+        return configs[begin : begin + CHECKED_CONFIGS]
 
     def _visits(
         self, times: Times, due: Mask, shuffle: str, among: Iterable[int] | None = None

@@ -25,6 +25,7 @@ CPU = torch.device("cpu")
 NAMES = ("c0", "c1", "c2", "c3")
 SUBJECT = Subject(
     {name: SimpleNamespace(id=name) for name in "abc"},
+    {name: name for name in NAMES},
     print,  # any function, as `stub` takes its place
     lambda scenario, config, device: config,
 )
@@ -43,7 +44,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GpuBench]]:
         found = GpuBench(devices, 0)
         made.append(found)
         found.begin(SUBJECT)
-        found.configs = {name: name for name in NAMES}
         return found
 
     yield make
@@ -136,25 +136,14 @@ def test_the_order_of_configs_depends_on_the_repeat(bench: Callable[..., GpuBenc
     assert len({tuple(visit.cells) for visit in found}) > 2
 
 
-def test_gpus_of_different_models_are_refused(
-    bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[pool._Worker] = []
-    start = pool._Worker.start
-    monkeypatch.setattr(pool._Worker, "start", lambda worker: (made.append(worker), start(worker)))
-    with pytest.raises(TuningError, match="--gpus"):
-        bench(idle, [CPU, torch.device("meta"), CPU], facts=lambda name: {"name": name})
-    assert len(made) == 3
-
-
 def test_a_process_that_does_not_start_is_reported(
     bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TuningError, match=r"^cpu: "):
-        bench(idle, facts=die)
+        bench(idle, load=die)
     monkeypatch.setattr(pool, "START_S", 0.1)
     with pytest.raises(TuningError, match=r"^cpu: "):
-        bench(idle, facts=lambda device: {"name": str(time.sleep(600))})
+        bench(idle, load=lambda: time.sleep(600))
 
 
 def test_configs_that_were_not_compiled_are_left_out(bench: Callable[..., GpuBench]) -> None:
@@ -196,8 +185,7 @@ def prepare(scenario, repeat, device):
 
 if __name__ == "__main__":
     bench = GpuBench([torch.device("cpu")], 0, load)
-    bench.begin(Subject({"a": "a", "bad": "bad"}, prepare, None))
-    bench.configs = {"c": "c", "r": "raises"}
+    bench.begin(Subject({"a": "a", "bad": "bad"}, {"c": "c", "r": "raises"}, prepare, None))
     for visit in bench.measure([PlannedVisit("bad", 1, ("c", "r")), PlannedVisit("a", 1, ("r", "c"))], 1e18):
         print(visit.cells["r"].reason, flush=True)
     print(int(visit.cells["c"]), flush=True)

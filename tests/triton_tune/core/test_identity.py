@@ -82,7 +82,7 @@ def hash_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HashWith:
         sys.modules.pop("helpers_of_identity", None)
         for compiled in tmp_path.glob("__pycache__/*"):  # of the same second and size
             compiled.unlink()
-        return KernelFile(tmp_path / "tune.py", "kernel").source_hash()
+        return loaded(KernelFile(tmp_path / "tune.py", "kernel")).source_hash
 
     return identity
 

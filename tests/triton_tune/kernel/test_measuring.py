@@ -84,5 +84,5 @@ def test_processes_that_compile_make_no_arguments(monkeypatch: pytest.MonkeyPatc
     made: list[object] = []
     monkeypatch.setattr(measuring, "make", lambda *given: made.append(given))
     for shape in workload.subject.scenarios.values():
-        CompileJob(shape, next(iter(loaded(file).kernel.configs))).run(CPU)
+        CompileJob(shape, next(iter(loaded(file).kernel.configs)), CPU).run(CPU)
     assert not made

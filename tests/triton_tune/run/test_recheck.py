@@ -9,16 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tuning_builders import Silent, SurfaceBench, recorded_of, surface
+from tuning_builders import Silent, SurfaceBench, full, recorded_of, surface
 
 from attn_kernels.tuning.space.space import ATTENTION
-from triton_tune.core.bench import Advance
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.core.problem import Advance, PlannedVisit, SearchProblem, Times
 from triton_tune.run.recheck import SECONDS, recheck
 from triton_tune.run.shards import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.search.loop import tune
-from triton_tune.search.strategies import full
 from tuning_table import read_run
 from tuning_table.table import Cell, Failure, RecordedRun, Visit
 

@@ -1,18 +1,18 @@
 """The check before a search: what it tries, and when it gives up."""
 
 import pytest
-from tuning_builders import Silent, Surface, SurfaceBench, surface
+from tuning_builders import Silent, Surface, SurfaceBench, full, surface
 
 from triton_tune.core.problem import Times
-from triton_tune.search.check import CHECK_SHARE, CHECKED, CheckFirst
 from triton_tune.search.loop import tune
-from triton_tune.search.strategies import full
+from triton_tune.search.race import CHECK_SHARE, Race
+from triton_tune.search.race import FIRST_ROUND as CHECKED
 from tuning_table.table import Visit
 
 
-def checked(there: Surface, visits: list[Visit]) -> CheckFirst:
+def checked(there: Surface, visits: list[Visit]) -> Race:
     """Run a sweep to its end, which adds to `visits`."""
-    strategy = CheckFirst(full(there.problem), there.problem)
+    strategy = full(there.problem)
     tune(strategy, SurfaceBench(there), Times(visits), visits.append, Silent(), budget=1e6)
     return strategy
 
@@ -39,11 +39,11 @@ def test_it_gives_up_once_no_config_works_in_most_of_these_scenarios(works: int)
     strategy = checked(there, visits)
     assert bool(strategy.gave_up) is (works < 1)
     assert len({visit.scenario for visit in visits}) == (CHECKED if works < 1 else 24)
-    again = CheckFirst(full(there.problem), there.problem)  # a later run, from the table
+    again = full(there.problem)  # a later run, from the table
     assert again.next_round(Times(visits), 0.0) is None and bool(again.gave_up) is (works < 1)
 
 
 def test_the_check_ends_by_its_share() -> None:
     there = surface(configs=4)
-    later = CheckFirst(full(there.problem), there.problem).next_round(Times(), CHECK_SHARE)
+    later = full(there.problem).next_round(Times(), CHECK_SHARE)
     assert later is not None and later.share == 1.0

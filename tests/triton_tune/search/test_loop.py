@@ -1,14 +1,12 @@
 """The loop of a run: its budget, rounds that do not get anywhere, and what an interrupt leaves."""
 
 import pytest
-from tuning_builders import Listed, Silent, SurfaceBench, surface
+from tuning_builders import Listed, Silent, SurfaceBench, full, surface
 
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import PlannedVisit, Times
+from triton_tune.core.problem import PlannedVisit, Round, Strategy, Times
 from triton_tune.search.loop import COMPILE_SHARE, tune
 from triton_tune.search.race import Race
-from triton_tune.search.rounds import Round, Strategy
-from triton_tune.search.strategies import full
 from tuning_table.table import Visit
 
 THERE = surface(noise=0.05)
