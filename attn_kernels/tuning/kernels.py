@@ -21,10 +21,9 @@ from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
 from attn_kernels.tuning.space.space import declared, declared_mixed, find_possible, gpu_of
-from triton_tune.bench.pool import Subject
+from triton_tune.bench.pool import Subject, Workload
 from triton_tune.core.problem import SearchProblem
 from triton_tune.core.source import hash_of
-from triton_tune.run.workload import Workload
 
 # The files that determine a kernel's machine code, grid and arguments. Others only cost CPU time.
 KERNEL_SOURCES = ("kernels/**/*.py", "core/config.py")

@@ -16,7 +16,7 @@ import torch
 
 from triton_tune.bench.worker import Begin, Prepare, Try, serve
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import Advance, PlannedVisit
+from triton_tune.core.problem import Advance, PlannedVisit, SearchProblem
 from triton_tune.processes.compile_ahead import CompileAhead, Job, without_interrupts
 from tuning_table.table import Cell, Failure, Visit
 
@@ -39,6 +39,24 @@ class Subject:
     prepare: Prepare  # pickled as well
     job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
     launches: Callable[[Any], Sequence[Hashable]] = lambda scenario: ()  # configs that `prepare` launches
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a command measures of one kernel on one GPU model."""
+
+    kernel: str  # its name in run.yaml
+    features: tuple[str, ...]
+    subject: Subject
+    problem: SearchProblem
+    rows: Sequence[Mapping[str, str | int]]  # `configs` of run.yaml
+    lines: Sequence[str]  # describe it
+    source_hash: str  # of all code on which the times depend
+    timing: str  # on a GPU
+    scenario_set: str
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.yaml
+    # By scenario, the id of the config that the generated module launches; empty without one.
+    chosen: Callable[[], Mapping[str, str]] = dict
 
 
 @dataclass

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import triton
 
-from triton_tune.bench.pool import GpuBench
+from triton_tune.bench.pool import GpuBench, Workload
 from triton_tune.core.device import ASSUMED, device_facts, devices_from, driver_version, facts_of
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Bench
@@ -21,7 +21,6 @@ from triton_tune.processes.compile_ahead import default_workers
 from triton_tune.run.fill import fill
 from triton_tune.run.recheck import recheck
 from triton_tune.run.shards import CELL_S, COMPILE_S, VISIT_S, problem_of_shard
-from triton_tune.run.workload import Workload
 from tuning_table import TableWriter, create, read_run
 from tuning_table.names import device_key
 from tuning_table.table import RUN

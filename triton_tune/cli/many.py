@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from triton_tune.bench.pool import GpuBench, Subject
+from triton_tune.bench.pool import GpuBench, Subject, Workload
 from triton_tune.cli.command import create_table, table_folder
 from triton_tune.core.device import devices_from, facts_of, memory_bytes
 from triton_tune.core.errors import TuningError
@@ -24,7 +24,6 @@ from triton_tune.kernel.workload import workload_on
 from triton_tune.launch.install import packages_in, tuned_kernel
 from triton_tune.processes.compile_ahead import CompileAhead
 from triton_tune.run.fill import GO_ON, Filling, Run, fails, without_time
-from triton_tune.run.workload import Workload
 from triton_tune.search.worth import worth
 from tuning_table import TableWriter
 from tuning_table.command_line import INTERRUPTED

@@ -19,7 +19,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.tuning import Tuning
-from triton_tune.launch.environment import DOES_NOT_FIT
+from triton_tune.launch.choosing import DOES_NOT_FIT
 from triton_tune.record.recorder import changed, is_narrow
 
 # The largest error of a result, as a part of the reference's largest magnitude.

@@ -16,8 +16,7 @@ from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.source import source_hash
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from triton_tune.launch.every_autotuner import function_name, function_of
-from triton_tune.launch.features import known_feature
-from triton_tune.launch.words import OF_SIZE, NotAFeature, word_of
+from triton_tune.launch.features import OF_SIZE, NotAFeature, known_feature, word_of
 from triton_tune.record.lines import Record, RecordedKernel, read_record, values_of
 from triton_tune.record.recorder import extent, is_narrow, is_wide
 from tuning_table.names import kernel_name, problem_with_name

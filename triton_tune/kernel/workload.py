@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from triton_tune.bench.pool import Subject
+from triton_tune.bench.pool import Subject, Workload
 from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
@@ -18,10 +18,8 @@ from triton_tune.kernel.batches import described_alone, first_launch, make, with
 from triton_tune.kernel.measuring import TIMING, CompileJob, KernelFile, Shape, judges_of, loaded, prepare
 from triton_tune.kernel.recorded import RecordedTuning, tunings_in
 from triton_tune.kernel.tuning import Tuning
-from triton_tune.launch.features import value_of
+from triton_tune.launch.features import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, value_of, word_of
 from triton_tune.launch.own_configs import OWN
-from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
-from triton_tune.run.workload import Workload
 
 META = torch.device("meta")
 _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word

@@ -12,12 +12,18 @@ from typing import Any, NamedTuple
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
 
-from triton_tune.launch.choosing import Choosing, choosing_here
-from triton_tune.launch.environment import AUTOTUNE, CONFIG, DOES_NOT_FIT, device_number, read_overrides
+from triton_tune.launch.choosing import (
+    AUTOTUNE,
+    CONFIG,
+    DOES_NOT_FIT,
+    Choosing,
+    choosing_here,
+    device_number,
+    read_overrides,
+)
 from triton_tune.launch.every_autotuner import capturing, defaults_of, function_of
-from triton_tune.launch.features import Feature, Missing, Read, parse_feature, reader
+from triton_tune.launch.features import Feature, Missing, Read, integer_of, parse_feature, plain, reader
 from triton_tune.launch.own_configs import ConfigLaunch, OwnConfigs
-from triton_tune.launch.words import integer_of, plain
 
 _MOST_KEPT = 4096  # launches with different features that a kernel remembers
 _MOST_TRIED = 64  # configs, where one does not fit the device

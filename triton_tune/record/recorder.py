@@ -34,8 +34,8 @@ from triton_tune.launch.every_autotuner import (
     run_first,
     wrap_every,
 )
+from triton_tune.launch.features import plain
 from triton_tune.launch.own_configs import OWN
-from triton_tune.launch.words import plain
 from triton_tune.record.lines import FORMAT, SUFFIX
 
 VALUES_BYTES = 1 << 20  # integer tensors up to this size are kept whole: kernels use them as indices

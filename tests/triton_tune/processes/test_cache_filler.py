@@ -15,8 +15,7 @@ import pytest
 import torch
 from fake_kernels import FakeKernel
 
-from triton_tune.processes.cache_filler import CacheFiller
-from triton_tune.processes.host_lock import compile_lock
+from triton_tune.processes.cache_filler import CacheFiller, compile_lock
 
 CALLER = """
 import sys, time

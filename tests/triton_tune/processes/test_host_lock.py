@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from triton_tune.processes.host_lock import compile_lock
+from triton_tune.processes.cache_filler import compile_lock
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
 import os, subprocess, sys, time
-from triton_tune.processes.host_lock import compile_lock
+from triton_tune.processes.cache_filler import compile_lock
 with compile_lock():
     child = os.fork()  # it keeps the file open, as a process may that another thread starts
     if child == 0:
