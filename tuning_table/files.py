@@ -34,10 +34,7 @@ def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, most: int = MAX_BYTES, *, whole_lines: bool = False) -> str:
-    """The UTF-8 text of such a file, without the byte-order mark that spreadsheets write.
-
-    whole_lines: leave out what follows the last line end.
-    """
+    """Its UTF-8 text, without a byte-order mark. whole_lines: without what follows the last line end."""
     content = read_bytes(path, most)
     if whole_lines:
         content = content[: content.rfind(b"\n") + 1]
@@ -119,10 +116,7 @@ def append_to(path: Path, head: str, text: str) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put `text` at `path` atomically; a kill may leave a staged file beside it.
-
-    Only one process may do so at a time.
-    """
+    """Put `text` at `path` atomically, one process at a time; a kill may leave a staged file beside it."""
     stage(path, text)
     put_staged(path)
 

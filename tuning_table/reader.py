@@ -59,10 +59,7 @@ def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
 
 
 def read_run(folder: Path | str) -> RecordedRun:
-    """The table in `folder` as visits, with the reasons of failures.csv; a run may still be writing it.
-
-    Raises TableError as `read` does.
-    """
+    """The table as visits, with the reasons of failures.csv; it may be running. Raises as `read` does."""
     folder = Path(folder)
     table = read(folder, running=True)
     reasons, without_time = _read_failures(folder / FAILURES)
@@ -136,10 +133,7 @@ def _time(path: Path, line: int, config: str, cell: str) -> float:
 
 
 def _read_failures(path: Path) -> tuple[dict[tuple[str, int], dict[str, Failure]], list[tuple[str, int]]]:
-    """Failures by visit and config, the last of equal ones; and the visits that ended without any time.
-
-    Failures of a visit that a kill cut short are among them.
-    """
+    """Failures by visit and config, also of visits that were cut short; and the visits without any time."""
     reasons: dict[tuple[str, int], dict[str, Failure]] = {}
     without_time: dict[tuple[str, int], None] = {}
     text = read_text(path, whole_lines=True) if try_path(path, Path.exists) else ""

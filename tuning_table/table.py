@@ -91,10 +91,7 @@ class Visit:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A table as the visits of a run.
-
-    Visits are in the order of times.csv. Those in which every config failed have no row there and come last.
-    """
+    """A table as visits, in the order of times.csv; last those that have no row, as every config failed."""
 
     header: TableHeader
     scenarios: Mapping[str, tuple[int, ...]]

@@ -319,10 +319,7 @@ def _refuse_other_configs(
 def _put_other_configs(
     folder: Path, run: Mapping[str, Any], visits: Sequence[Visit], descriptor: int
 ) -> None:
-    """Rewrite the table with the configs of `run`. times.csv, put first, decides whether that is done.
-
-    descriptor: locks times.csv; afterwards the new one.
-    """
+    """Rewrite a table with the configs of `run`. descriptor: its lock, then that of the new times.csv."""
     ids = [config["id"] for config in run["configs"]]
     cells = [{c: cell for c, cell in visit.cells.items() if c in ids} for visit in visits]
     kept = [replace(visit, cells=of_kept) for visit, of_kept in zip(visits, cells, strict=True) if of_kept]

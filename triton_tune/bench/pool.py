@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import torch
 
@@ -136,12 +136,6 @@ class GpuBench:
         for worker in self._workers:
             worker.await_ready()
         self._compiler.await_loaded()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all processes; the current visits are lost."""

@@ -1,8 +1,4 @@
-"""The process of one GPU: it prepares a scenario, and then measures one config after the other.
-
-A launch that ends its process costs one cell: the parent knows which config it asked for, and starts another
-process.
-"""
+"""The process of one GPU: it prepares a scenario, and then measures one config after the other."""
 
 import warnings
 from collections.abc import Callable, Hashable

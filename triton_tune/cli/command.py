@@ -1,13 +1,11 @@
-"""A tuning run from a command's arguments to a table, whatever it measures.
-
-`triton-tune` measures a user's kernel, `attn-tune` attention; each describes it as a `Workload`.
-"""
+"""A tuning run from a command's arguments to a table, of `triton-tune` and of `attn-tune`."""
 
 import argparse
 import datetime
 import os
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -51,7 +49,7 @@ def run(
             commands = _next_commands(table.folder, has_times=False)
             print(f"{table.folder}: a table without times; next: {commands}")
         return 0
-    with GpuBench(devices, options.compile_workers, load) as bench:
+    with closing(GpuBench(devices, options.compile_workers, load)) as bench:
         workload = workload_on(devices[0], facts)
         bench.begin(workload.subject)
         if options.recheck is not None:

@@ -5,6 +5,7 @@ import contextlib
 import pickle
 import shutil
 from collections.abc import Hashable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,10 +34,7 @@ BETWEEN = ":"  # a kernel's name and a scenario's id, neither of which has one
 
 
 def workloads_of(folder: Path, device: torch.device) -> tuple[dict[str, Workload], dict[str, str]]:
-    """What to measure of each kernel of a record, and why others are left out, by `module:function`.
-
-    Prints a line for each of the latter. Raises TuningError if nothing is left.
-    """
+    """What to measure of a record's kernels, and why not of others, which it prints. Raises TuningError."""
     recorded = load_recorded(folder)
     found, refused = {}, dict(recorded.refused)
     limit = memory_bytes(device)
@@ -70,7 +68,8 @@ def run_record(options: argparse.Namespace) -> int:
             print(f"{tunings[name].weight:6.1%}  {workload.lines[0]}")
         return 0
     facts, load = facts_of(devices), partial(load_recorded, folder)
-    with GpuBench(devices, options.compile_workers, load) as bench, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        bench = stack.enter_context(closing(GpuBench(devices, options.compile_workers, load)))
         workloads, refused = workloads_of(folder, devices[0])
         bench.begin(_subject(workloads))
         fillings, weights = {}, {name: tunings[name].weight for name in workloads}
@@ -165,6 +164,6 @@ def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) ->
             chosen = ours.chosen(pickle.loads(shape.launch)) if shape.launch is not None else None
             if chosen is not None:
                 jobs.append(CompileJob(shape, chosen, device))
-    with CompileAhead(device, workers) as processes:
+    with closing(CompileAhead(device, workers)) as processes:
         done = processes.compile(dict.fromkeys(jobs))
     return f"{done.jobs} kernels compiled ahead, {done.failed} failed, {len(refused)} left out"

@@ -137,10 +137,7 @@ def code_text(node: Any) -> str:
 
 
 def hash_of(root: Path, files: list[Path]) -> str:
-    """Twelve hex digits of a hash of the files' paths below `root` and their code.
-
-    Comments, docstrings and layout do not count.
-    """
+    """Twelve hex digits of a hash of files' paths below `root` and their code, without docs and layout."""
     digest = hashlib.sha256()
     for path in sorted(files):
         code = code_text(parse_code(path.read_bytes()))

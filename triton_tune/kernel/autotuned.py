@@ -114,10 +114,7 @@ class AutotunedKernel:
         self.tuner.post_hook(arguments, exception=None)
 
     def pruned(self, launch: Launch) -> tuple[tuple[str, ...], frozenset[str]]:
-        """The ids of the configs to time for a launch, and of those that `early_config_prune` excludes.
-
-        A performance model excludes nothing: it only leaves configs untimed.
-        """
+        """The configs to time, and those that `early_config_prune`, but no performance model, excludes."""
         tuner, kwargs = self.tuner, dict(launch.kwargs)
         configs, tuner.configs = tuner.configs, list(tuner.configs)  # a rule may change its list
         tuner.nargs = dict(zip(tuner.arg_names, launch.args, strict=False))
@@ -182,10 +179,7 @@ def _special(value: Any, *, plain: bool) -> object:
 
 
 def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -> dict[str, KernelConfig]:
-    """The different configs by id. What a config leaves out has the kernel's default.
-
-    Raises TuningError for values that are no integers.
-    """
+    """The different configs by id, with the kernel's defaults. Raises TuningError for what is no integer."""
     own = ["num_warps", "num_stages"]
     if any(getattr(config, "num_ctas", 1) not in (1, None) for config in configs):
         own.append("num_ctas")

@@ -57,10 +57,7 @@ def make(tuning: Tuning, shape: Mapping[str, Any], device: torch.device, seed: i
 
 @contextlib.contextmanager
 def described_alone(kernel: AutotunedKernel) -> Iterator[None]:
-    """Let tensors have a shape and a type but no memory in this context, and let launches do nothing.
-
-    What reads a value or an address of a tensor raises an error.
-    """
+    """Let tensors have no memory, so that reading a value or an address fails, and launches do nothing."""
     mode, log = FakeTensorMode(allow_non_fake_inputs=True), logging.getLogger(fake_tensor.__name__)
     mode._allow_unsafe_data_ptr_access = False
     disabled, log.disabled = log.disabled, True  # it would log errors that are raised anyway
@@ -89,10 +86,7 @@ def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) 
 
 
 class _WithoutMemory(pickle.Pickler):
-    """Pickles tensors of any device as meta tensors of the same shape.
-
-    Raises ValueError for an unaligned address, for which Triton compiles another kernel.
-    """
+    """Pickles tensors as meta tensors, unless they are unaligned, for which Triton compiles otherwise."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -104,10 +98,7 @@ class _WithoutMemory(pickle.Pickler):
 
 
 def without_memory(launch: Launch) -> bytes | None:
-    """A pickled launch with which another process can compile the kernel; None if it cannot be pickled.
-
-    It has no grid, which is often a function and is not needed.
-    """
+    """A pickled launch, without its grid, by which another process can compile the kernel; else None."""
     pickled = io.BytesIO()
     try:
         _WithoutMemory(pickled).dump(replace(launch, grid=None))

@@ -46,10 +46,7 @@ EXCLUDED = "left out by early_config_prune"
 
 @dataclass(frozen=True)
 class Shape:
-    """A scenario's shape, and what the first launch of its call shows.
-
-    It is named by its position in its file's list, so that it can be pickled.
-    """
+    """A shape, named by its position in its file's list to be pickled, and what its first launch shows."""
 
     id: str
     file: "KernelFile"
@@ -113,10 +110,7 @@ class KernelFile:
         return measure
 
     def _look_where_it_writes(self, shape: Shape, expected: Any, untouched: Any) -> None:
-        """Warn if launches write far less than the recorded one did, which makes their times misleading.
-
-        Raises RuntimeError if they write outside of their arguments.
-        """
+        """Warn if launches write far less than the recorded one. Raises RuntimeError if elsewhere."""
         tuning = loaded(self).tuning
         if not isinstance(tuning, RecordedTuning):
             return

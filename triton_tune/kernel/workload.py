@@ -101,10 +101,7 @@ def workload_on(
 def _look_at_shapes(
     file: KernelFile, device: torch.device, *, ask_module: bool, without_tensors: bool
 ) -> list[Shape]:
-    """Look at the first launch of each shape, whose arguments are made once.
-
-    Raises TuningError, which names the shape, for whatever the user's functions raise.
-    """
+    """Look at each shape's first launch. Raises TuningError with the shape for whatever functions raise."""
     tuning, kernel, _ = loaded(file)
     looks: dict[str, Shape] = {}
     for position, shape in enumerate(tuning.shapes):
@@ -230,10 +227,7 @@ def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> l
 def _values(
     kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any], *, recorded: bool
 ) -> dict[str, Any]:
-    """The features of a launch: the autotuner's key, the user's own, and element types.
-
-    recorded: nobody can mend the key, so that its floats are left out.
-    """
+    """A launch's features. recorded: nobody can mend the key, so that its floats are left out."""
     keys = [name for name in kernel.tuner.keys if name in arguments]
     if recorded:
         keys = [name for name in keys if not isinstance(arguments[name], float)]

@@ -26,10 +26,7 @@ _FORM = "expected kernel:BLOCK_M=64,num_warps=4 or kernel:autotune; several are 
 
 
 def current_device() -> tuple[str, str, str]:
-    """`(name, arch, vendor)` as `for_device` of a generated package takes them.
-
-    The name is empty where torch is not loaded. In Triton's interpreter: `("cpu",) * 3`.
-    """
+    """`(name, arch, vendor)` as `key_for` of a generated package takes them; without torch, no name."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         return "cpu", "cpu", "cpu"
     target = driver.active.get_current_target()
@@ -56,10 +53,7 @@ class Overrides:
 
 
 def read_overrides(kernel: str) -> Overrides:
-    """Read the variables; an empty one counts as unset. Raises ValueError.
-
-    kernel: the name of the generated package.
-    """
+    """Read the variables for a generated package; an empty one counts as unset. Raises ValueError."""
     log = os.environ.get(LOG, "")
     if log not in ("", "0", "1"):
         raise ValueError(f"{LOG} is {log!r}, but 0 or 1 is needed")

@@ -1,8 +1,4 @@
-"""Parallel processes that compile Triton kernels ahead and share Triton's cache on disk.
-
-A kernel compiles at its first launch, for a second or more. A run over many shapes and configs would spend
-most of its time there.
-"""
+"""Parallel processes that compile kernels, each for a second or more, ahead into Triton's cache on disk."""
 
 import contextlib
 import multiprocessing
@@ -19,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import forkserver
 from types import ModuleType
-from typing import Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from triton.backends.compiler import GPUTarget
@@ -54,8 +50,7 @@ class Job(Protocol):
 AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-@dataclass(frozen=True)
-class JobFailure:
+class JobFailure(NamedTuple):
     """A job and the error that it raised."""
 
     job: Job
@@ -105,12 +100,8 @@ def _failures(job: Job, device: torch.device) -> int:
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Shield processes that are started in this context from a terminal's interrupts.
-
-    Does nothing outside the main thread, nor where the handler of interrupts is not Python's: Python cannot
-    restore such a handler.
-    """
-    before = signal.getsignal(signal.SIGINT)
+    """Shield processes that are started in this context from a terminal's interrupts."""
+    before = signal.getsignal(signal.SIGINT)  # None: a handler that is not Python's, which it cannot restore
     if before is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -178,15 +169,13 @@ def compile_environment(device: torch.device) -> dict[str, str]:
 
 @dataclass
 class CompileCounts:
-    """The outcome of ``CompileAhead.compile``."""
-
     jobs: int = 0  # that ran
     failed: int = 0  # of these
     broken: list[Job] = field(default_factory=list)  # jobs that killed their process
 
 
 class CompileAhead:
-    """Processes that compile. They are kept from call to call.
+    """Processes that compile, and are kept from call to call until `close`.
 
     Importing torch takes seconds, so one process does it, a fork server, which has no GPU context, and the
     others are its forks. Does nothing on the CPU, or with no workers.
@@ -199,17 +188,8 @@ class CompileAhead:
         self._pool: ProcessPoolExecutor | None = None
         self._loading: list[Future[None]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def load(self, load: Callable[[], object]) -> None:
-        """Start all processes, each of which calls `load`, and do not wait for them.
-
-        Imports of a large package take seconds, also where few jobs come first.
-        """
+        """Start all processes, each of which calls `load`, such as slow imports; do not wait for them."""
         if not self._idle:
             with without_interrupts(), without_main():
                 pool = self._start()
@@ -309,7 +289,7 @@ class CompileAhead:
 def compile_in_parallel(jobs: Iterable[Job], device: torch.device, workers: int | None = None) -> str:
     """Compile what ``jobs`` need and return a line about it. Does nothing without a GPU."""
     start = time.monotonic()
-    with CompileAhead(device, workers) as processes:
+    with contextlib.closing(CompileAhead(device, workers)) as processes:
         done = processes.compile(jobs)
     if not done.jobs:
         return "compiled nothing ahead"

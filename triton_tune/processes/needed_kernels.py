@@ -105,10 +105,7 @@ def collect_needed() -> Iterator[dict[str, NeededKernel]]:
 
 
 def launch(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Mapping[str, Any]) -> Any:
-    """Launch by Triton's dispatch; return the compiled kernel.
-
-    None from the interpreter, and where ``collect_needed`` notes a kernel.
-    """
+    """Launch by Triton's dispatch; return the compiled kernel, None if it is interpreted or only noted."""
     if _needed_here.get() is None:
         return kernel[grid](*arguments, **options)
     return kernel.warmup(*arguments, grid=grid, **options)

@@ -1,7 +1,4 @@
-"""Note every launch of a program's autotuned kernels in a folder, so that they can be made again without it.
-
-Each process appends lines to a file of its own (`record.lines`). A launch that was noted before is counted.
-"""
+"""Note all launches of a program's autotuned kernels in a folder (`lines.py`), to make them again."""
 
 import atexit
 import base64

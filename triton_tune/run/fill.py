@@ -165,10 +165,7 @@ def fill(table: TableWriter, bench: Bench, problem: SearchProblem, strategy: str
 
 
 def summarise(problem: SearchProblem, times: Times, seconds: float, finished: bool) -> dict[str, Any]:
-    """run.yaml's `summary`.
-
-    Noise is the relative difference between two repeats of a cell; median and percentiles over these cells.
-    """
+    """run.yaml's `summary`. Noise is the relative difference between two repeats of a cell."""
     failures = times.failures()
     summary: dict[str, Any] = {
         "seconds": max(0.1, round(seconds, 1)),  # a table needs a number above 0

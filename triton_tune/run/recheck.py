@@ -80,10 +80,7 @@ def _visits(
     rows: Mapping[str, list[str]],
     carried: Mapping[str, float],
 ) -> list[PlannedVisit]:
-    """The visits to make: more for choices that carry more time, in scenarios near other choices.
-
-    The first config of a visit is the choice; the others were its fastest rivals.
-    """
+    """Visits of a choice and its rivals, more for choices that carry more time, near other choices."""
     counts = dict.fromkeys(rows, 0)
     for _ in range(SCENARIOS):
         left = [c for c in rows if counts[c] < len(rows[c])]

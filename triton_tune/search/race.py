@@ -27,10 +27,7 @@ Rows = npt.NDArray[np.intp]  # numbers of scenarios
 
 @dataclass(frozen=True)
 class RaceRules:
-    """The limits of a race's exploration.
-
-    A config is hopeless in a scenario if it was slow in all of the nearest scenarios that tried it.
-    """
+    """Limits of a race. A config is hopeless if it was slow in all the nearest scenarios that tried it."""
 
     # The number of scenarios to sweep first, in rounds of 2, 2, 4, 8, and so on: at least, and at most.
     explore: tuple[int, int] = (4, 64)

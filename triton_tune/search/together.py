@@ -63,10 +63,7 @@ class Together:
         return sum(len(times.measured(scenario)) for scenario in self._problems[name].scenarios)
 
     def _affordable(self, times: Times, spent: float) -> float:
-        """How many cells can be measured in the rest of the budget, at this run's pace so far.
-
-        A round is compiled as a whole, so what does not end in time would take the time of what does.
-        """
+        """How many cells the rest of the budget suffices for, as a round is compiled as a whole."""
         cells = times.num_measured() - self._cells
         if not cells:
             return CELLS_PER_ROUND

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -64,7 +65,7 @@ def test_one_deadly_job_costs_only_itself(workers: int, monkeypatch: pytest.Monk
     ran: list[Hashable] = []
     monkeypatch.setattr(Sum, "run", lambda self, device: ran.append(self.needs))
     jobs = [Sum(frozenset({i}), cost=-i, deadly=i == 3) for i in range(8)]
-    with CompileAhead(CPU, workers) as processes:
+    with closing(CompileAhead(CPU, workers)) as processes:
         done = processes.compile(jobs)
         assert (done.jobs, done.broken, done.failed) == (8, [jobs[3]], 0)
         assert set(ran) == {job.needs for job in jobs} - {jobs[3].needs}
@@ -77,7 +78,7 @@ def test_what_was_not_compiled_in_time_is_not_known(monkeypatch: pytest.MonkeyPa
     clock = iter(range(1000))
     monkeypatch.setattr(compiling.time, "monotonic", lambda: next(clock))
     jobs = [Sum(frozenset({i})) for i in range(50)]
-    with CompileAhead(CPU, 2) as processes:
+    with closing(CompileAhead(CPU, 2)) as processes:
         done = processes.compile(jobs, deadline=20)
         known = sum(map(processes.has, jobs))
         assert 0 < known == done.jobs < 50
@@ -87,7 +88,7 @@ def test_what_was_not_compiled_in_time_is_not_known(monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("without_processes")
 def test_compiling_goes_on_after_a_process_died_between_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Sum(frozenset({"a sum"}))
-    with CompileAhead(CPU, 1) as processes:
+    with closing(CompileAhead(CPU, 1)) as processes:
         monkeypatch.setattr(processes, "_pool", Pool(1, broken=True))
         assert not processes.has(job)
         assert processes.compile([job]).jobs == 1 and processes.has(job)
@@ -129,6 +130,6 @@ def test_processes_have_the_variables_of_now_and_the_right_ptxas(
     for value in ("first", "second"):
         monkeypatch.setenv("OF_NOW", value)
         monkeypatch.setenv(PTXAS, "another")
-        with CompileAhead(device, 1) as processes, without_main():
+        with closing(CompileAhead(device, 1)) as processes, without_main():
             variables = processes._start().submit(eval, "dict(__import__('os').environ)").result()
         assert (variables["OF_NOW"], PTXAS in variables) == (value, not differs)
