@@ -17,6 +17,7 @@ from tuning_workers import Act, stub
 from triton_tune.bench import pool
 from triton_tune.bench.pool import CRASHED, HUNG, GpuBench, Subject
 from triton_tune.bench.worker import OUT_OF_MEMORY, failure_of
+from triton_tune.core import device
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit
 from tuning_table.table import TOO_LARGE, Failure
@@ -134,6 +135,13 @@ def test_the_order_of_configs_depends_on_the_repeat(bench: Callable[..., GpuBenc
     there = bench(idle)
     found = there.measure([PlannedVisit("a", repeat, NAMES) for repeat in range(1, 9)], LATER)
     assert len({tuple(visit.cells) for visit in found}) > 2
+
+
+def test_gpus_of_different_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "device_facts", lambda device: {"name": str(device)})
+    assert device.facts_of([CPU, CPU]) == {"name": "cpu"}
+    with pytest.raises(TuningError, match="--gpus"):
+        device.facts_of([CPU, torch.device("meta"), CPU])
 
 
 def test_a_process_that_does_not_start_is_reported(

@@ -162,16 +162,6 @@ def of_real_tables(before: RecordedRun, after: RecordedRun) -> tuple[list[str], 
     return recheck(both, problem_of(both), TableBench(after), {})
 
 
-def test_the_second_round_of_a_run_makes_nothing_of_the_first_stale() -> None:
-    table = read_run(TABLES / "nvidia_h200")
-    first, second = (
-        replace(table, visits=tuple(visit for visit in table.visits if visit.repeat == number))
-        for number in (1, 2)
-    )
-    lines, stale = of_real_tables(first, second)
-    assert not stale and sum(line.startswith("sure ") for line in lines) == 10
-
-
 def test_the_page_shows_what_a_check_of_an_h100s_table_on_an_h200_prints() -> None:
     lines, stale = of_real_tables(read_run(TABLES / "nvidia_h100"), read_run(TABLES / "nvidia_h200"))
     assert not stale and textwrap.indent("\n".join(lines), "    ") in PAGE.read_text()
