@@ -77,12 +77,7 @@ def _locked(path: Path) -> TableError:
 
 def remove_cut_off_line(path: Path) -> None:
     """Remove what follows the last line end."""
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with path.open("r+b") as file:
-            file.truncate(whole)
-            os.fsync(file.fileno())
+    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def append_whole(descriptor: int, text: str) -> None:

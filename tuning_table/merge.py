@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuning_table.errors import TableError, shown
 from tuning_table.reader import read_run
@@ -17,8 +17,7 @@ from tuning_table.writer import create
 COURSE = ("date", "scenario_set", "seed", "strategy", "configs", "constants", "summary")
 
 
-@dataclass(frozen=True)
-class Merged:
+class Merged(NamedTuple):
     """What a merge did."""
 
     rows: int  # that were added

@@ -125,14 +125,11 @@ class TableWriter:
         A row in which every config failed is kept in failures.csv alone, as no reader could choose from it.
         Raises TableError for anything that a reader would refuse.
 
-        Args:
-            scenario: a scenario's id
-            times: by config id, microseconds (five digits are kept) or a Failure; without untried configs
-            repeat: from 1; by default one more than the scenario's last
+        times: by the id of each config that was tried, microseconds (five digits are kept) or a Failure.
+        repeat: from 1; by default one more than the scenario's last.
         """
-        if repeat is None:
-            repeat = self._last.get(scenario, 0) + 1
-        self.append_all([Visit(scenario, repeat, times)])
+        number = self._last.get(scenario, 0) + 1 if repeat is None else repeat
+        self.append_all([Visit(scenario, number, times)])
 
     def append_all(self, visits: Sequence[Visit]) -> None:
         """Write rows as `append` does, with one wait for the disk. A kill costs the last of them at most."""
@@ -257,7 +254,7 @@ def _without_words(folder: Path, header: TableHeader, values: Sequence[int | str
 
 
 def _refuse_foreign_files(folder: Path) -> None:
-    """Raise TableError unless the folder is missing, empty or left by a creation that was killed."""
+    """Take a folder that is missing, empty or left by a creation that was killed."""
     for path in folder.iterdir() if folder.exists() else ():
         if path.name not in (SCENARIOS, TIMES) and not path.name.startswith(files.STAGED):
             what = f"holds {path.name} but no {RUN}, so no table: choose another folder"

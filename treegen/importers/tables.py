@@ -165,7 +165,7 @@ def _integers(found: Measurements, kind: str, rows: Sequence[Mapping[str, Value]
 
 def _names_well(name: str, value: Value) -> bool:
     """Whether a value that is the same everywhere can be a column, as the tables of other GPUs may differ."""
-    return isinstance(value, str) and is_word(value) and problem_with_name(name) is None
+    return isinstance(value, str) and bool(is_word(value)) and problem_with_name(name) is None
 
 
 def _word(value: Value) -> str:

@@ -172,7 +172,10 @@ class GpuBench:
         while True:
             for worker in self._workers:
                 if worker.visiting is None and queue and self.clock() < until:
-                    self._hand(worker, queue.popleft())
+                    order = list((task := queue.popleft()).configs)
+                    random.Random(f"{task.scenario}/{task.repeat}").shuffle(order)
+                    worker.visiting = _Visiting(task, order)
+                    self._prepare(worker, task)
             busy = [worker for worker in self._workers if worker.visiting is not None]
             if not busy:
                 return
@@ -186,12 +189,6 @@ class GpuBench:
                     self._restart(worker, visiting, HUNG)
                 if worker.visiting is None:
                     yield Visit(visiting.task.scenario, visiting.task.repeat, visiting.cells)
-
-    def _hand(self, worker: _Worker, task: PlannedVisit) -> None:
-        order = list(task.configs)
-        random.Random(f"{task.scenario}/{task.repeat}").shuffle(order)
-        worker.visiting = _Visiting(task, order)
-        self._prepare(worker, task)
 
     def _prepare(self, worker: _Worker, task: PlannedVisit) -> None:
         worker.ask(Begin(self._subject.prepare, self._subject.scenarios[task.scenario], task.repeat))

@@ -139,11 +139,6 @@ def prepare(shape: Shape, repeat: int, device: torch.device) -> Callable[[str, f
     return shape.file.prepare(shape, device)
 
 
-def judges_of(shape: Shape) -> tuple[str, ...]:
-    """The configs that `KernelFile.prepare` launches unless they disagree."""
-    return shape.judges[:2]
-
-
 @dataclass(frozen=True)
 class CompileJob:
     shape: Shape

@@ -4,7 +4,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,7 @@ class Replay:
                 break
             positional.append(values[name])
         named = {n: v for n, v in values.items() if n not in self.tuner.arg_names[: len(positional)]}
-        self.tuner[_Grid(recorded.grids)](*positional, **named)
+        self.tuner[partial(_size_of, recorded.grids)](*positional, **named)
         guards = [part for memory in buffers for part in (memory[:GUARD], memory[-GUARD:])]
         tensors = {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
         return tensors | ({OUTSIDE: torch.cat(guards)} if guards else {})
@@ -217,17 +217,12 @@ class Replay:
         return all(len(values) == 1 for values in values_by_run.values())
 
 
-class _Grid:
-    """The recorded grid of each config."""
-
-    def __init__(self, grids: Sequence[Any]) -> None:
-        self._grids = grids
-
-    def __call__(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
-        for parameters, size in self._grids:
-            if all(arguments.get(name) == value for name, value in parameters.items()):
-                return tuple(size)
-        raise RuntimeError("the record has no grid for this config")
+def _size_of(grids: Sequence[Any], arguments: Mapping[str, Any]) -> tuple[int, ...]:
+    """The recorded grid of a config."""
+    for parameters, size in grids:
+        if all(arguments.get(name) == value for name, value in parameters.items()):
+            return tuple(size)
+    raise RuntimeError("the record has no grid for this config")
 
 
 def find_autotuner(function: str) -> Autotuner:

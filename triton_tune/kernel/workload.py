@@ -15,7 +15,7 @@ from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import described_alone, first_launch, make, without_memory
-from triton_tune.kernel.measuring import TIMING, CompileJob, KernelFile, Shape, judges_of, loaded, prepare
+from triton_tune.kernel.measuring import TIMING, CompileJob, KernelFile, Shape, loaded, prepare
 from triton_tune.kernel.recorded import RecordedTuning, tunings_in
 from triton_tune.kernel.tuning import Tuning
 from triton_tune.launch.features import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, value_of, word_of
@@ -75,11 +75,11 @@ def workload_on(
         kernel=file.name,
         features=names,
         subject=Subject(
-            {shape.id: shape for shape in shapes},
-            {c: c for c in kernel.configs},
-            prepare,
-            CompileJob,
-            judges_of,
+            scenarios={shape.id: shape for shape in shapes},
+            configs={config: config for config in kernel.configs},
+            prepare=prepare,
+            job_for=CompileJob,
+            launches=lambda shape: shape.judges[:2],  # unless they disagree
         ),
         problem=problem,
         rows=[{"id": c.id, **c.parameters} for c in kernel.configs.values() if c.id in problem.configs],

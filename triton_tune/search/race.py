@@ -97,7 +97,10 @@ class Race:
         swept = np.flatnonzero((seen.repeats > 0).any(axis=1) & ~promising.any(axis=1))
         portfolio = self._portfolio(swept)
         for repeat in range(1, REPEATS + 1):
-            due = self._due(portfolio, repeat)
+            # Of the portfolio, and of others that may be the best.
+            limits = np.where(portfolio, rules.again, min(rules.again, rules.hopeless))
+            wanted = portfolio if repeat == 1 else seen.slowdowns <= limits
+            due = seen.candidates & wanted & (seen.repeats == repeat - 1)
             tasks = self._visits(times, due, f"portfolio/{repeat}/{len(swept)}")
             if tasks:
                 return Round(f"portfolio of {portfolio.sum()}, repeat {repeat}", tasks)
@@ -189,14 +192,6 @@ class Race:
         """For each swept scenario the number of scenarios to which it is the nearest."""
         nearest = self._between[swept].argmin(axis=0) if len(swept) else np.array([], dtype=np.intp)
         return np.bincount(nearest, minlength=len(swept)).astype(np.float64)
-
-    def _due(self, portfolio: Mask, repeat: int) -> Mask:
-        """The cells to time for this repeat: of the portfolio, and of others that may be the best."""
-        seen, rules = self._seen, self._rules
-        limits = np.where(portfolio, rules.again, min(rules.again, rules.hopeless))
-        wanted = portfolio if repeat == 1 else seen.slowdowns <= limits
-        due: Mask = seen.candidates & wanted & (seen.repeats == repeat - 1)
-        return due
 
     def _names(self, numbers: Rows) -> Sequence[str]:
         return [self._scenarios[number] for number in numbers]
