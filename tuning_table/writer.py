@@ -25,7 +25,7 @@ from tuning_table.table import (
     Cell,
     Cells,
     Failure,
-    RecordedRun,
+    RecordedTable,
     TableHeader,
     Visit,
 )
@@ -90,13 +90,13 @@ def create(
         try:
             _finish_other_configs(folder)
             # Another process may have made run.yaml before this one had the lock.
-            if (folder / RUN).exists() and reader.read(folder, running=True).rows:
+            if (folder / RUN).exists() and reader.read(folder, running=True).visits:
                 recorded = _same_run(folder, run, texts[SCENARIOS], descriptor)
             else:
                 for name in (FAILURES, RUN):  # without the last, no table is left
                     (folder / name).unlink(missing_ok=True)
                 _write_new(folder, texts, descriptor)
-                recorded = RecordedRun(header, values, ())
+                recorded = RecordedTable(header, values, ())
             for staged in folder.glob(f"{files.STAGED}*"):
                 staged.unlink()
         except BaseException:
@@ -108,7 +108,7 @@ def create(
 class TableWriter:
     """A table being written, locked against other writers until `close` or the end of the process."""
 
-    def __init__(self, folder: Path, recorded: RecordedRun, descriptor: int) -> None:
+    def __init__(self, folder: Path, recorded: RecordedTable, descriptor: int) -> None:
         self.folder = folder
         self.header: TableHeader = recorded.header
         self.visits = recorded.visits  # of earlier runs
@@ -270,7 +270,7 @@ def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
         files.replace_file(folder / name, texts[name])
 
 
-def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: int) -> RecordedRun:
+def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: int) -> RecordedTable:
     """Return what the folder holds, if that is the same run; only then rows that were cut off are removed."""
     recorded = reader.read_run(folder)
     provenance = recorded.header.provenance

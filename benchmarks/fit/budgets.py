@@ -12,7 +12,7 @@ its choices' times over the best ones; `single` is that of the best single confi
 import argparse
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from triton_tune.core.problem import ANY_FEATURES, Advance, PlannedVisit, Search
 from triton_tune.search.loop import tune
 from triton_tune.search.race import Race
 from tuning_table import read_run
-from tuning_table.table import Cell, RecordedRun, RecordedTable, TimesRow, Visit
+from tuning_table.table import RecordedTable, Visit
 
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 
@@ -68,7 +68,7 @@ class Silent:
     def advance(self, done: int) -> None: ...
 
 
-def early(recorded: RecordedRun, scenarios: Sequence[str], share: float, seed: int) -> RecordedTable:
+def early(recorded: RecordedTable, scenarios: Sequence[str], share: float, seed: int) -> RecordedTable:
     """What a table of some scenarios holds once a share of its cells is timed.
 
     Only what the whole table holds can be timed. Scenarios with one config are left out, as a build does.
@@ -86,18 +86,8 @@ def early(recorded: RecordedRun, scenarios: Sequence[str], share: float, seed: i
     search, bench = Race(problem), Replay(all_times)
     tune(search, bench, Times(), visits.append, Silent(), budget=share * problem.possible)
     early_times = Times(visits)
-    rows = [
-        TimesRow(
-            visit.scenario, visit.repeat, [_time(visit.cells.get(config, math.nan)) for config in configs]
-        )
-        for visit in visits
-        if len(early_times.measured(visit.scenario)) > 1
-    ]
-    return RecordedTable(recorded.header, recorded.scenarios, tuple(rows))
-
-
-def _time(cell: Cell) -> float:
-    return cell if isinstance(cell, float) else math.inf
+    compared = (visit for visit in visits if len(early_times.measured(visit.scenario)) > 1)
+    return replace(recorded, visits=tuple(compared))
 
 
 def slowdown(problem: Problem, share: float, seed: int) -> float:

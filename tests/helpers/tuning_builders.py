@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.problem import Advance, PlannedVisit, Round, SearchProblem, Strategy, Times
 from triton_tune.search.race import STRATEGIES, Race
-from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
+from tuning_table.table import Cell, Cells, Failure, RecordedTable, TableConfig, TableHeader, Visit
 
 VARIANTS = ("qblock", "stream_k", "pod")
 FEATURES = (
@@ -177,11 +177,11 @@ def rounds_of(
         visits += map(there.visit, planned.tasks)
 
 
-def recorded_of(problem: SearchProblem, visits: Sequence[Visit]) -> RecordedRun:
+def recorded_of(problem: SearchProblem, visits: Sequence[Visit]) -> RecordedTable:
     """The visits as they are read back from a table."""
     configs = tuple(TableConfig(name, variant, {"block_m": 16}) for name, variant in problem.variants.items())
     header = TableHeader(
         "attention", "a surface", Cells.MEASURED, FEATURES, configs, provenance={"seed": problem.seed}
     )
     scenarios = {s: tuple(row[name] for name in FEATURES) for s, row in problem.features.items()}
-    return RecordedRun(header, scenarios, tuple(visits))
+    return RecordedTable(header, scenarios, tuple(visits))

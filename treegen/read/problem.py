@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from treegen.core.errors import InputError, shown
 from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem, broken_invariant, holds
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation, is_model
 from treegen.core.table import Cells, Table, median_times
-from tuning_table.table import MOST_WITHOUT, RecordedTable
+from tuning_table.table import MOST_WITHOUT, Cell, RecordedTable
 
 
 def read_table(folder: Path) -> Table:
@@ -27,8 +28,8 @@ def read_table(folder: Path) -> Table:
 
 def as_table(folder: Path, recorded: RecordedTable) -> Table:
     """What was read from a folder as arrays; scenarios that no row reached are left out."""
-    header = recorded.header
-    reached = {row.scenario for row in recorded.rows}
+    header, ids = recorded.header, [config.id for config in recorded.header.configs]
+    reached = {visit.scenario for visit in recorded.visits}
     scenarios = [scenario for scenario in recorded.scenarios if scenario in reached]
     position = {scenario: i for i, scenario in enumerate(scenarios)}
     return Table(
@@ -40,13 +41,18 @@ def as_table(folder: Path, recorded: RecordedTable) -> Table:
         configs=header.configs,
         scenarios=tuple(scenarios),
         features=np.array([recorded.scenarios[scenario] for scenario in scenarios], dtype=np.int64),
-        row_scenario=np.array([position[row.scenario] for row in recorded.rows], dtype=np.int64),
-        row_repeat=np.array([row.repeat for row in recorded.rows], dtype=np.int64),
-        times=np.array([row.times for row in recorded.rows]),
+        row_scenario=np.array([position[visit.scenario] for visit in recorded.visits], dtype=np.int64),
+        row_repeat=np.array([visit.repeat for visit in recorded.visits], dtype=np.int64),
+        times=np.array([[_time(visit.cells.get(config)) for config in ids] for visit in recorded.visits]),
         listed=len(recorded.scenarios),
         provenance=header.provenance,
         words=header.words,
     )
+
+
+def _time(cell: Cell | None) -> float:
+    """Microseconds; NaN if the config was not measured, and inf if it failed."""
+    return math.nan if cell is None else cell if isinstance(cell, float) else math.inf
 
 
 Columns = Mapping[str, npt.NDArray[np.int64]]  # [scenarios] values by feature

@@ -10,7 +10,7 @@ from triton_tune.core.problem import Bench, PlannedVisit, SearchProblem, Times
 from triton_tune.run.progress import Progress
 from triton_tune.search.loop import COMPILE_SHARE
 from triton_tune.search.neighbours import Distances
-from tuning_table.table import Cell, Failure, RecordedRun
+from tuning_table.table import Cell, Failure, RecordedTable
 
 SCENARIOS, RIVALS, REPEATS = 10, 2, 3  # 30 cells, each timed three times
 SECONDS = 60.0
@@ -30,7 +30,7 @@ class Answer:
 
 
 def recheck(
-    recorded: RecordedRun, problem: SearchProblem, bench: Bench, chosen: Mapping[str, str]
+    recorded: RecordedTable, problem: SearchProblem, bench: Bench, chosen: Mapping[str, str]
 ) -> tuple[list[str], bool]:
     """Time some choices and their rivals again. Returns a report in lines, and whether to doubt the table.
 

@@ -18,7 +18,7 @@ from triton_tune.run.recheck import SECONDS, recheck
 from triton_tune.run.shards import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.search.loop import tune
 from tuning_table import read_run
-from tuning_table.table import Cell, Failure, RecordedRun, Visit
+from tuning_table.table import Cell, Failure, RecordedTable, Visit
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES, PAGE = ROOT / "tuning_data/unified_attention", ROOT / "docs/recheck.md"
@@ -27,7 +27,7 @@ THERE = surface(scenarios=48, configs=12, noise=NOISE)
 PROBLEM = THERE.problem
 
 
-def swept() -> RecordedRun:
+def swept() -> RecordedTable:
     visits: list[Visit] = []
     tune(full(PROBLEM), SurfaceBench(THERE), Times(), visits.append, Silent(), budget=1e6)
     return recorded_of(PROBLEM, visits)
@@ -94,7 +94,7 @@ def test_the_modules_choices_are_asked_about_with_thirty_cells_in_a_minute() -> 
     assert bench.deadlines[0] <= 100.0 + SECONDS and bench.now < 100.0 + SECONDS
 
 
-def noisy(noise: float) -> RecordedRun:
+def noisy(noise: float) -> RecordedTable:
     provenance = {**TABLE.header.provenance, "summary": {"noise_p90": noise}}
     return replace(TABLE, header=replace(TABLE.header, provenance=provenance))
 
@@ -113,7 +113,7 @@ def test_a_device_too_noisy_to_tell_does_not_confirm_the_table(day: int) -> None
     assert doubted and any(line.startswith("unsure ") for line in lines)
 
 
-def problem_of(recorded: RecordedRun) -> SearchProblem:
+def problem_of(recorded: RecordedTable) -> SearchProblem:
     """The problem whose candidates are the cells of a table."""
     times, header = Times(recorded.visits), recorded.header
     scenarios = {s: values for s, values in recorded.scenarios.items() if times.measured(s)}
@@ -128,7 +128,7 @@ def problem_of(recorded: RecordedRun) -> SearchProblem:
 class TableBench:
     """Returns a table's repeats of a cell one after the other, by the clock of an H100 with 15 processes."""
 
-    def __init__(self, recorded: RecordedRun) -> None:
+    def __init__(self, recorded: RecordedTable) -> None:
         self._cells, self._problem = Times(recorded.visits), problem_of(recorded)
         self._now = 0.0
 
@@ -150,7 +150,7 @@ class TableBench:
             yield Visit(task.scenario, task.repeat, row)
 
 
-def of_real_tables(before: RecordedRun, after: RecordedRun) -> tuple[list[str], bool]:
+def of_real_tables(before: RecordedTable, after: RecordedTable) -> tuple[list[str], bool]:
     """Check a shipped table again on the times of another one, in the cells that both have."""
     known = Times(after.visits)
     visits = []
