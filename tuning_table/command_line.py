@@ -20,18 +20,7 @@ from tuning_table.errors import TableError, one_line, reason
 FINE, FOUND, WRONG = 0, 1, 2
 INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
 _CANNOT_PRINT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}  # files raise TableError
-_EXTRAS = [
-    "jinja2",
-    "joblib",
-    "matplotlib",
-    "numpy",
-    "rich",
-    "scipy",
-    "sklearn",
-    "torch",
-    "triton",
-    "yaml",
-]
+_EXTRAS = ["jinja2", "joblib", "matplotlib", "numpy", "rich", "scipy", "sklearn", "torch", "triton", "yaml"]
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -95,7 +95,13 @@ def create(
             else:
                 for name in (FAILURES, RUN):  # without the last, no table is left
                     (folder / name).unlink(missing_ok=True)
-                _write_new(folder, texts, descriptor)
+                if (folder / TIMES).read_bytes().partition(b"\n")[2]:
+                    what = f"{TIMES} holds rows but {RUN} is missing: choose another folder"
+                    raise TableError(folder, what)
+                os.ftruncate(descriptor, 0)
+                files.append_whole(descriptor, texts[TIMES])
+                for name in (SCENARIOS, RUN):
+                    files.replace_file(folder / name, texts[name])
                 recorded = RecordedTable(header, values, ())
             for staged in folder.glob(f"{files.STAGED}*"):
                 staged.unlink()
@@ -203,16 +209,12 @@ def _rows_of(
                 printable = "".join(c if c.isprintable() else " " for c in cell.reason)
                 reasons.append([*place, config, " ".join(printable.split())])
         if any(not isinstance(cell, Failure) for cell in visit.cells.values()):
-            rows.append([*place, *(_cell_text(folder, visit.cells.get(config)) for config in configs)])
+            cells = visit.cells.items()
+            texts = {c: "inf" if isinstance(cell, Failure) else time_text(folder, cell) for c, cell in cells}
+            rows.append([*place, *(texts.get(config, "") for config in configs)])
         else:
             reasons.append([*place, "", _NO_TIME])
     return rows, reasons
-
-
-def _cell_text(folder: Path, cell: Cell | None) -> str:
-    if cell is None:
-        return ""
-    return "inf" if isinstance(cell, Failure) else time_text(folder, cell)
 
 
 def time_text(folder: Path, microseconds: float) -> str:
@@ -259,15 +261,6 @@ def _refuse_foreign_files(folder: Path) -> None:
         if path.name not in (SCENARIOS, TIMES) and not path.name.startswith(files.STAGED):
             what = f"holds {path.name} but no {RUN}, so no table: choose another folder"
             raise TableError(folder, what)
-
-
-def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
-    if (folder / TIMES).read_bytes().partition(b"\n")[2]:
-        raise TableError(folder, f"{TIMES} holds rows but {RUN} is missing: choose another folder")
-    os.ftruncate(descriptor, 0)
-    files.append_whole(descriptor, texts[TIMES])
-    for name in (SCENARIOS, RUN):
-        files.replace_file(folder / name, texts[name])
 
 
 def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: int) -> RecordedTable:

@@ -158,10 +158,8 @@ class GpuBench:
             for config in task.configs:
                 jobs[task, config] = subject.job_for(scenario, subject.configs[config], device)
         self._compiler.compile(dict.fromkeys([*first, *jobs.values()]), deadline=until, progress=advance)
-        kept = (
-            replace(task, configs=tuple(c for c in task.configs if self._compiler.has(jobs[task, c])))
-            for task in tasks
-        )
+        has = self._compiler.has
+        kept = [replace(task, configs=tuple(c for c in task.configs if has(jobs[task, c]))) for task in tasks]
         return tuple(task for task in kept if task.configs)
 
     def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:

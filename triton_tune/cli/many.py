@@ -4,20 +4,18 @@ import argparse
 import contextlib
 import pickle
 import shutil
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from triton_tune.bench.pool import GpuBench, Subject, Workload
+from triton_tune.bench.pool import GpuBench, Workload
 from triton_tune.cli.command import create_table, table_folder
 from triton_tune.core.device import devices_from, facts_of, memory_bytes
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.measuring import CompileJob, KernelFile
 from triton_tune.kernel.recorded import load_recorded
@@ -29,8 +27,6 @@ from triton_tune.search.worth import worth
 from tuning_table import TableWriter
 from tuning_table.command_line import INTERRUPTED
 from tuning_table.table import RUN
-
-BETWEEN = ":"  # a kernel's name and a scenario's id, neither of which has one
 
 
 def workloads_of(folder: Path, device: torch.device) -> tuple[dict[str, Workload], dict[str, str]]:
@@ -71,14 +67,17 @@ def run_record(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         bench = stack.enter_context(closing(GpuBench(devices, options.compile_workers, load)))
         workloads, refused = workloads_of(folder, devices[0])
-        bench.begin(_subject(workloads))
+        each = [workload.subject for workload in workloads.values()]
+        scenarios = {scenario: shape for subject in each for scenario, shape in subject.scenarios.items()}
+        configs = {name: config for subject in each for name, config in subject.configs.items()}
+        bench.begin(replace(each[0], scenarios=scenarios, configs=configs))
         fillings, weights = {}, {name: tunings[name].weight for name in workloads}
         for name, workload in workloads.items():
 
             def create(workload: Workload = workload) -> TableWriter:
                 return stack.enter_context(create_table(options, workload, facts))
 
-            filling = fillings[name] = Filling(_named_apart(workload), create, prefix=f"{name}{BETWEEN}")
+            filling = fillings[name] = Filling(workload.problem, create)
             if (table_folder(options, workload, facts) / RUN).exists():
                 filling.open()
         run = Run(bench, fillings, weights, options.strategy, options.budget)
@@ -97,25 +96,6 @@ def run_record(options: argparse.Namespace) -> int:
                 with contextlib.suppress(OSError):  # it has other devices' tables
                     table.folder.parent.rmdir()
         return _report(run, weights, len(refused))
-
-
-def _named_apart(workload: Workload) -> SearchProblem:
-    """The search problem with scenarios whose names no other kernel has."""
-    problem, prefix = workload.problem, f"{workload.kernel}{BETWEEN}"
-    features = {prefix + scenario: row for scenario, row in problem.features.items()}
-    candidates = {prefix + scenario: row for scenario, row in problem.candidates.items()}
-    return replace(problem, features=features, candidates=candidates)
-
-
-def _subject(workloads: Mapping[str, Workload]) -> Subject:
-    """The scenarios and configs of all kernels."""
-    scenarios: dict[str, Any] = {}
-    configs: dict[str, Hashable] = {}
-    for name, workload in workloads.items():
-        shapes = workload.subject.scenarios.items()
-        scenarios.update({f"{name}{BETWEEN}{scenario}": shape for scenario, shape in shapes})
-        configs.update(workload.subject.configs)
-    return replace(next(iter(workloads.values())).subject, scenarios=scenarios, configs=configs)
 
 
 def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:

@@ -105,7 +105,7 @@ def _look_at_shapes(
     tuning, kernel, _ = loaded(file)
     looks: dict[str, Shape] = {}
     for position, shape in enumerate(tuning.shapes):
-        id = _scenario_id(shape, position)
+        id = _scenario_id(tuning, position)
         if id in looks:
             raise TuningError(f"the shape {dict(shape)} is listed twice")
         try:
@@ -274,11 +274,15 @@ def _words(column: list[Any]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _scenario_id(shape: Mapping[str, Any], position: int) -> str:
-    """An id such as `M16_N32` from the shape's values, or `s<number>` if these are long or no features."""
+def _scenario_id(tuning: Tuning, position: int) -> str:
+    """An id such as `M16_N32` from the shape's values, or `s<number>` if these are long or no features.
+
+    That of a record's kernel has a name of its own among those of all kernels.
+    """
+    kernel = f"{tuning.name}." if isinstance(tuning, RecordedTuning) else ""
     try:
-        parts = [f"{name}{word_of(value) or int(value)}" for name, value in shape.items()]
+        parts = [f"{name}{word_of(value) or int(value)}" for name, value in tuning.shapes[position].items()]
     except NotAFeature:
-        return f"s{position}"
-    text = re.sub(r"[^A-Za-z0-9_.=-]", "-", "_".join(parts))
-    return text if text[:1].isalnum() and len(text) <= _MOST_CHARACTERS else f"s{position}"
+        return f"{kernel}s{position}"
+    text = kernel + re.sub(r"[^A-Za-z0-9_.=-]", "-", "_".join(parts))
+    return text if text[:1].isalnum() and len(text) <= _MOST_CHARACTERS else f"{kernel}s{position}"

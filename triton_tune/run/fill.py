@@ -4,7 +4,7 @@ import contextlib
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any
 
@@ -31,15 +31,10 @@ class Filling:
     problem: SearchProblem
     create: Callable[[], TableWriter]
     table: TableWriter | None = None
-    prefix: str = ""  # of the scenarios in `problem`, among those of all kernels
 
     def open(self) -> TableWriter:
         self.table = self.table or self.create()
         return self.table
-
-    def visits(self, recorded: Sequence[Visit]) -> list[Visit]:
-        """Visits of the table, with the scenarios' names in `problem`."""
-        return [replace(visit, scenario=self.prefix + visit.scenario) for visit in recorded]
 
 
 class Run:
@@ -58,8 +53,8 @@ class Run:
         budget: float,
     ) -> None:
         self.bench, self.fillings, self.budget = bench, fillings, budget
-        self.times = Times(visit for f in fillings.values() if f.table for visit in f.visits(f.table.visits))
-        self.spent = self.seconds = sum(f.table.header.seconds for f in fillings.values() if f.table)
+        self.times = Times(visit for table in self.opened.values() for visit in table.visits)
+        self.spent = self.seconds = sum(table.header.seconds for table in self.opened.values())
         problems = {name: filling.problem for name, filling in fillings.items()}
         self.search = Together(problems, weights, strategy, self.times, min(1.0, self.spent / budget))
         self._owners = {scenario: f for f in fillings.values() for scenario in f.problem.scenarios}
@@ -93,11 +88,10 @@ class Run:
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summaries
             # The first may have come between a row and its count.
-            recorded = {name: read_run(table.folder).visits for name, table in self.opened.items()}
-            self.times = Times(v for name, rows in recorded.items() for v in self.fillings[name].visits(rows))
+            folders = [table.folder for table in self.opened.values()]
+            self.times = Times(visit for folder in folders for visit in read_run(folder).visits)
             tick()
             self.save()
-            folders = [str(table.folder) for table in self.opened.values()]
             keep = f"{folders[0]} keeps" if len(folders) == 1 else f"{len(folders)} tables keep"
             print(f"\nstopped; {keep} {self.times.num_visits} rows; the same command goes on from there")
             return False
@@ -109,8 +103,7 @@ class Run:
         return True
 
     def _record(self, visit: Visit) -> None:
-        filling = self._owners[visit.scenario]
-        filling.open().append(visit.scenario.removeprefix(filling.prefix), visit.cells, visit.repeat)
+        self._owners[visit.scenario].open().append(visit.scenario, visit.cells, visit.repeat)
 
     def summary(self, name: str, share: float = 1.0) -> dict[str, Any]:
         """run.yaml's `summary` of a kernel's table, which gets this share of the seconds."""

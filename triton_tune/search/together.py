@@ -11,7 +11,7 @@ CELLS_PER_ROUND = 256  # or fewer, if the budget would end earlier at this run's
 class Together:
     """Follows a strategy for each kernel. That of a single kernel is followed as it is.
 
-    problems: by kernel; a scenario has an id of its own among those of all kernels. times: of earlier runs.
+    problems: by kernel; no two kernels have scenarios with one name. times: of earlier runs.
     weights: shares of the launches' time. spent: the used share of the budget. ended: the kernels that need
     no further visit, or have none that works (`gave_up`: why).
     """
