@@ -21,7 +21,7 @@ from attn_kernels.tuning.scenarios.scenario import FEATURES, Scenario, digest
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
 from attn_kernels.tuning.space.space import declared, declared_mixed, find_possible, gpu_of
-from triton_tune.bench.pool import Subject, Workload
+from triton_tune.bench.pool import Workload
 from triton_tune.core.problem import SearchProblem
 from triton_tune.core.source import hash_of
 
@@ -75,7 +75,10 @@ class TunedKernel:
         return Workload(
             kernel=self.name,
             features=self.features,
-            subject=Subject({scenario.id: scenario for scenario in scenarios}, used, prepare, job_for),
+            scenarios={scenario.id: scenario for scenario in scenarios},
+            configs=used,
+            prepare=prepare,
+            job_for=job_for,
             problem=problem,
             rows=self._rows(used),
             lines=[f"{name}: {len(scenarios)} scenarios, {_counts(kinds)}", *_lines(problem, dropped)],

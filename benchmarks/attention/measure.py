@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from triton.runtime.errors import OutOfResources
 
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import Batch
@@ -15,7 +16,6 @@ from attn_kernels.measure.timing import Timed, Timing, prepare, time_together
 from benchmarks.common.environment import raise_if_lost
 from benchmarks.common.implementations import Implementation, NotApplicable, PreparedLaunches
 from triton_tune.bench.timing import Launch
-from triton_tune.core.device import exceeds_device
 
 RIVALS = ("vllm", "vllm33", "fa3", "sdpa")
 ONE_SPLIT = "fa3 one split"  # as vLLM launches FlashAttention-3 if VLLM_BATCH_INVARIANT is 1
@@ -122,7 +122,7 @@ def launch_and_capture(
     except NotApplicable as error:
         return dataclasses.replace(record, note=str(error)), None
     except Exception as error:
-        if exceeds_device(error):
+        if isinstance(error, OutOfResources):
             return dataclasses.replace(record, note=f"too large for this device: {brief(error)}"), None
         raise_if_lost(tensors.device)
         return dataclasses.replace(record, ok=False, note=f"FAILED: {brief(error)}"), None

@@ -30,7 +30,7 @@ CRASHED = "ended its process"
 HUNG = "took longer than 120 s"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Subject:
     """What a bench measures."""
 
@@ -41,13 +41,12 @@ class Subject:
     launches: Callable[[Any], Sequence[Hashable]] = lambda scenario: ()  # configs that `prepare` launches
 
 
-@dataclass(frozen=True)
-class Workload:
+@dataclass(frozen=True, kw_only=True)
+class Workload(Subject):
     """What a command measures of one kernel on one GPU model."""
 
     kernel: str  # its name in run.yaml
     features: tuple[str, ...]
-    subject: Subject
     problem: SearchProblem
     rows: Sequence[Mapping[str, str | int]]  # `configs` of run.yaml
     lines: Sequence[str]  # describe it

@@ -6,8 +6,8 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import torch
+from triton.runtime.errors import OutOfResources
 
-from triton_tune.core.device import exceeds_device
 from triton_tune.core.errors import TuningWarning, in_one_line
 from triton_tune.processes.compile_ahead import follow_parent, load_on
 from tuning_table.table import TOO_LARGE, Cell, Failure
@@ -74,7 +74,7 @@ def failure_of(error: Exception, device: torch.device) -> Failure:
     """The failure that an error stands for. Raises errors that leave the device unusable."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # raises again if the device is lost
-    if exceeds_device(error):
+    if isinstance(error, OutOfResources):
         return Failure(f"{TOO_LARGE}: {error.name}, {error.required} of {error.limit}")
     if isinstance(error, torch.OutOfMemoryError):
         torch.cuda.empty_cache()

@@ -51,7 +51,7 @@ def run(
         return 0
     with closing(GpuBench(devices, options.compile_workers, load)) as bench:
         workload = workload_on(devices[0], facts)
-        bench.begin(workload.subject)
+        bench.begin(workload)
         if options.recheck is not None:
             return _recheck(options, workload, bench, facts)
         print("\n".join(workload.lines), flush=True)

@@ -67,9 +67,9 @@ def run_record(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         bench = stack.enter_context(closing(GpuBench(devices, options.compile_workers, load)))
         workloads, refused = workloads_of(folder, devices[0])
-        each = [workload.subject for workload in workloads.values()]
-        scenarios = {scenario: shape for subject in each for scenario, shape in subject.scenarios.items()}
-        configs = {name: config for subject in each for name, config in subject.configs.items()}
+        each = list(workloads.values())
+        scenarios = {scenario: shape for one in each for scenario, shape in one.scenarios.items()}
+        configs = {name: config for one in each for name, config in one.configs.items()}
         bench.begin(replace(each[0], scenarios=scenarios, configs=configs))
         fillings, weights = {}, {name: tunings[name].weight for name in workloads}
         for name, workload in workloads.items():
@@ -140,7 +140,7 @@ def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) ->
         if tunings[name].function not in modules:
             continue
         ours = AutotunedKernel(tuned_kernel(tunings[name].kernel, modules[tunings[name].function]))
-        for shape in workload.subject.scenarios.values():
+        for shape in workload.scenarios.values():
             chosen = ours.chosen(pickle.loads(shape.launch)) if shape.launch is not None else None
             if chosen is not None:
                 jobs.append(CompileJob(shape, chosen, device))

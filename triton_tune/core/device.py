@@ -5,10 +5,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from typing import TypeGuard
 
 import torch
-from triton.runtime.errors import OutOfResources
 
 from triton_tune.core.errors import TuningError
 
@@ -76,11 +74,6 @@ def cache_bytes(device: torch.device) -> int:
 
 def memory_bytes(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 0
-
-
-def exceeds_device(error: BaseException) -> TypeGuard[OutOfResources]:
-    """Return whether a launch failed because the device lacks shared memory or registers for the config."""
-    return isinstance(error, OutOfResources)
 
 
 def devices_from(text: str) -> list[torch.device]:

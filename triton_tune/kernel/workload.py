@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from triton_tune.bench.pool import Subject, Workload
+from triton_tune.bench.pool import Workload
 from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
@@ -74,13 +74,11 @@ def workload_on(
     return Workload(
         kernel=file.name,
         features=names,
-        subject=Subject(
-            scenarios={shape.id: shape for shape in shapes},
-            configs={config: config for config in kernel.configs},
-            prepare=prepare,
-            job_for=CompileJob,
-            launches=lambda shape: shape.judges[:2],  # unless they disagree
-        ),
+        scenarios={shape.id: shape for shape in shapes},
+        configs={config: config for config in kernel.configs},
+        prepare=prepare,
+        job_for=CompileJob,
+        launches=lambda shape: shape.judges[:2],  # unless they disagree
         problem=problem,
         rows=[{"id": c.id, **c.parameters} for c in kernel.configs.values() if c.id in problem.configs],
         lines=[

@@ -20,8 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
-
-from triton_tune.core.device import exceeds_device
+from triton.runtime.errors import OutOfResources
 
 MAX_WORKERS = 30
 PTXAS = "TRITON_PTXAS_PATH"
@@ -95,7 +94,7 @@ def load_on(device: torch.device, load: Callable[[], object]) -> None:
 
 def _failures(job: Job, device: torch.device) -> int:
     """Run a job in a worker and count failures; the caller's own launch shows their messages."""
-    return sum(not exceeds_device(failure.error) for failure in run_jobs([job], device))
+    return sum(not isinstance(failure.error, OutOfResources) for failure in run_jobs([job], device))
 
 
 @contextlib.contextmanager

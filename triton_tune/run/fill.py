@@ -11,8 +11,7 @@ from typing import Any
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.problem import Bench, SearchProblem, Times
 from triton_tune.run.progress import Progress
-from triton_tune.search.loop import tune
-from triton_tune.search.together import Together
+from triton_tune.search.loop import Together, tune
 from triton_tune.search.worth import ASKED, compared, worth
 from tuning_table import TableError, TableWriter, read_run
 from tuning_table.command_line import INTERRUPTED

@@ -25,10 +25,10 @@ from tuning_table.table import TOO_LARGE, Failure
 CPU = torch.device("cpu")
 NAMES = ("c0", "c1", "c2", "c3")
 SUBJECT = Subject(
-    {name: SimpleNamespace(id=name) for name in "abc"},
-    {name: name for name in NAMES},
-    print,  # any function, as `stub` takes its place
-    lambda scenario, config, device: config,
+    scenarios={name: SimpleNamespace(id=name) for name in "abc"},
+    configs={name: name for name in NAMES},
+    prepare=print,  # any function, as `stub` takes its place
+    job_for=lambda scenario, config, device: config,
 )
 FINE = dict.fromkeys(NAMES, 7.0)
 LATER = 1e9
@@ -193,7 +193,8 @@ def prepare(scenario, repeat, device):
 
 if __name__ == "__main__":
     bench = GpuBench([torch.device("cpu")], 0, load)
-    bench.begin(Subject({"a": "a", "bad": "bad"}, {"c": "c", "r": "raises"}, prepare, None))
+    scenarios, configs = {"a": "a", "bad": "bad"}, {"c": "c", "r": "raises"}
+    bench.begin(Subject(scenarios=scenarios, configs=configs, prepare=prepare, job_for=None))
     for visit in bench.measure([PlannedVisit("bad", 1, ("c", "r")), PlannedVisit("a", 1, ("r", "c"))], 1e18):
         print(visit.cells["r"].reason, flush=True)
     print(int(visit.cells["c"]), flush=True)

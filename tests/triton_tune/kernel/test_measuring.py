@@ -83,6 +83,6 @@ def test_processes_that_compile_make_no_arguments(monkeypatch: pytest.MonkeyPatc
     workload = workload_on(file_of(FILE, "scaled"), CPU)
     made: list[object] = []
     monkeypatch.setattr(measuring, "make", lambda *given: made.append(given))
-    for shape in workload.subject.scenarios.values():
+    for shape in workload.scenarios.values():
         CompileJob(shape, next(iter(loaded(file).kernel.configs)), CPU).run(CPU)
     assert not made

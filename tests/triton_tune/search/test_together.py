@@ -7,8 +7,7 @@ import pytest
 from tuning_builders import Silent, SurfaceBench, surface
 
 from triton_tune.core.problem import Advance, PlannedVisit, Times
-from triton_tune.search.loop import tune
-from triton_tune.search.together import Together
+from triton_tune.search.loop import Together, tune
 from tuning_table.table import Visit
 
 THERE = surface(scenarios=100)
