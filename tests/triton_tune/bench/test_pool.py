@@ -16,6 +16,7 @@ from tuning_workers import Act, stub
 
 from triton_tune.bench import pool
 from triton_tune.bench.pool import CRASHED, HUNG, GpuBench, Subject
+from triton_tune.bench.timing import first_time
 from triton_tune.bench.worker import OUT_OF_MEMORY, failure_of
 from triton_tune.core import device
 from triton_tune.core.errors import TuningError
@@ -219,3 +220,20 @@ def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path: Pa
     while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+BEST_US = 8.0
+LAUNCHES = 64
+
+
+@pytest.mark.parametrize(("times", "expected"), [
+    ([9.0], (9.0, False)),
+    ([13.0], (13.0, False)),  # far slower, but quick to measure again
+    ([164.0, 8.5], (8.5, False)),  # the GPU stalled for 10 ms
+    ([164.0, 150.0], (150.0, True)),
+    ([900.0], (900.0, True)),  # 58 ms are no stall
+])  # fmt: skip
+def test_a_stall_does_not_pass_for_a_slow_config(times: list[float], expected: tuple[float, bool]) -> None:
+    left = iter(times)
+    assert first_time(lambda: next(left), LAUNCHES, BEST_US) == expected
+    assert next(left, None) is None
