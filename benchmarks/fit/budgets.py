@@ -26,7 +26,7 @@ from treegen.crossval.score import Score, penalised
 from treegen.fit.fit import fit
 from treegen.read.problem import as_table, build_problem, read_table
 from treegen.read.spec import read_spec
-from triton_tune.core.problem import ANY_FEATURES, Advance, PlannedVisit, SearchProblem, Times
+from triton_tune.core.problem import Advance, Likeness, PlannedVisit, SearchProblem, Times
 from triton_tune.search.loop import tune
 from triton_tune.search.race import Race
 from tuning_table import read_run
@@ -80,7 +80,7 @@ def early(recorded: RecordedTable, scenarios: Sequence[str], share: float, seed:
         candidates={s: tuple(c for c in configs if c in all_times.measured(s)) for s in scenarios},
         variants={config.id: config.variant or "" for config in recorded.header.configs},
         seed=seed,
-        likeness=ATTENTION if set(ATTENTION.shape) <= set(names) else ANY_FEATURES,
+        likeness=ATTENTION if set(ATTENTION.shape) <= set(names) else Likeness(),
     )
     visits: list[Visit] = []
     search, bench = Race(problem), Replay(all_times)

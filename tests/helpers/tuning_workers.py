@@ -50,10 +50,6 @@ def stub(act: Act, load: Callable[[], object] = bool) -> Callable[[Connection, s
     return serve
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @contextlib.contextmanager
 def command(folder: Path, arguments: Sequence[str], hold_after: int | None = None) -> Iterator[BaseProcess]:
     """Start `attn-tune` in `folder` with its output in the files OUTPUT_FILES, and kill it at the end.

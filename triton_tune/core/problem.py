@@ -23,9 +23,6 @@ class Likeness:
     derive: Callable[[Mapping[str, int]], Mapping[str, int]] = dict  # adds other names
 
 
-ANY_FEATURES = Likeness()
-
-
 @dataclass(frozen=True)
 class PlannedVisit:
     scenario: str
@@ -41,7 +38,7 @@ class SearchProblem:
     candidates: Mapping[str, tuple[str, ...]]  # of each scenario: configs
     variants: Mapping[str, str]  # of each config
     seed: int = 0
-    likeness: Likeness = ANY_FEATURES
+    likeness: Likeness = Likeness()
 
     @property
     def scenarios(self) -> tuple[str, ...]:

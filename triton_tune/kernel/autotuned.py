@@ -71,16 +71,6 @@ class AutotunedKernel:
             del self.tuner.run
             Autotuner.run = search
 
-    @contextlib.contextmanager
-    def launching_nothing(self) -> Iterator[None]:
-        """Let launches of any kernel do nothing in this context."""
-        kind: Any = next(each for each in type(_jitted(self.tuner)).__mro__ if "run" in vars(each))
-        run, kind.run = kind.run, lambda *args, **kwargs: None
-        try:
-            yield
-        finally:
-            kind.run = run
-
     def arguments(self, launch: Launch) -> dict[str, Any]:
         """The launch's arguments by name, with the kernel's defaults."""
         return {**self._defaults, **self._given(launch)}
@@ -147,7 +137,7 @@ class AutotunedKernel:
 
     def specialisation(self, launch: Launch) -> tuple[object, ...]:
         """What a launch's arguments add to a compiled kernel's key. It is finer than Triton's own key."""
-        params = getattr(_jitted(self.tuner), "params", ())
+        params = getattr(jitted(self.tuner), "params", ())
         constants = {p.name for p in params if p.is_constexpr}
         plain = {p.name for p in params if p.do_not_specialize}
         arguments = self.arguments(launch)
@@ -160,7 +150,8 @@ class AutotunedKernel:
         return (*given, repr(computed))
 
 
-def _jitted(kernel: Any) -> Any:
+def jitted(kernel: Any) -> Any:
+    """What `@triton.jit` makes, below all other decorators."""
     while hasattr(kernel, "fn") and not inspect.isfunction(kernel.fn):
         kernel = kernel.fn
     return kernel

@@ -219,7 +219,10 @@ class Sets:
             self.launches.append(self._launches_of(0, config))
             if not self.launches[0]:
                 raise RuntimeError("the call did not launch the kernel")
-        size = max(1, _bytes(self.launches[0]))
+        given = (value for launch in self.launches[0] for value in (*launch.args, *launch.kwargs.values()))
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        storages = {t.untyped_storage().data_ptr(): t.numel() * t.element_size() for t in tensors}
+        size = max(1, sum(storages.values()))
         read = min(size, BYTES_PER_US * max(SHORTEST_US, taken_us - IDLE_US))
         wanted = math.ceil(L2_MULTIPLE * cache_bytes(device) / read)
         most = min(MAX_SETS, int(MEMORY_SHARE * memory_bytes(device) / size))
@@ -228,17 +231,6 @@ class Sets:
             self.launches.append(self._launches_of(len(self.launches), config))
         self.warm = size > cache_bytes(device) > read * len(self.launches)
         return len(self.launches) > before
-
-
-def _bytes(launches: Sequence[Launch]) -> int:
-    """Bytes of all tensors that launches have as arguments, each storage once."""
-    storages = {
-        tensor.untyped_storage().data_ptr(): tensor.numel() * tensor.element_size()
-        for launch in launches
-        for tensor in (*launch.args, *launch.kwargs.values())
-        if isinstance(tensor, torch.Tensor)
-    }
-    return sum(storages.values())
 
 
 def _time(

@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -72,16 +72,13 @@ def load_recorded(folder: Path) -> Recorded:
     return Recorded(tunings, refused)
 
 
-def _names(functions: Mapping[str, Any]) -> dict[str, str]:
-    """A name for each function's table: its own, prefixed by as much of its module as makes it unique."""
+def _names(functions: Iterable[str]) -> dict[str, str]:
+    """A name for each function's table: its own, or with its module where several functions have that."""
+    short = {function: kernel_name(function.rpartition(":")[2]) for function in functions}
     names: dict[str, str] = {}
-    parts = {f: [*f.partition(":")[0].split("."), kernel_name(f.rpartition(":")[2])] for f in functions}
-    for function, words in parts.items():
-        for length in range(1, len(words) + 1):
-            name = re.sub(r"\W", "_", "_".join(words[-length:]).lower())[-60:].strip("_")
-            alike = (o for o, w in parts.items() if o != function and w[-length:] == words[-length:])
-            if not any(alike):
-                break
+    for function, own in short.items():
+        text = own if list(short.values()).count(own) == 1 else f"{function.partition(':')[0]}_{own}"
+        name = re.sub(r"\W", "_", text.lower())[-60:].strip("_")
         while name in names.values():
             name = f"{name}_"
         names[function] = name

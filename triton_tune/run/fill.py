@@ -36,27 +36,23 @@ class Filling:
         return self.table
 
 
+@dataclass
 class Run:
-    """A search for kernels on a bench, and their tables.
+    """A search for kernels on a bench, and their tables."""
 
-    fillings: by kernel. weights: of the kernels. budget, spent, seconds: of all runs of these tables, of
-    earlier ones, and so far.
-    """
+    bench: Bench
+    fillings: Mapping[str, Filling]  # by kernel
+    weights: Mapping[str, float]  # of the kernels
+    strategy: str
+    budget: float  # seconds, as is what earlier runs `spent`, and all did so far: `seconds`
 
-    def __init__(
-        self,
-        bench: Bench,
-        fillings: Mapping[str, Filling],
-        weights: Mapping[str, float],
-        strategy: str,
-        budget: float,
-    ) -> None:
-        self.bench, self.fillings, self.budget = bench, fillings, budget
+    def __post_init__(self) -> None:
         self.times = Times(visit for table in self.opened.values() for visit in table.visits)
         self.spent = self.seconds = sum(table.header.seconds for table in self.opened.values())
-        problems = {name: filling.problem for name, filling in fillings.items()}
-        self.search = Together(problems, weights, strategy, self.times, min(1.0, self.spent / budget))
-        self._owners = {scenario: f for f in fillings.values() for scenario in f.problem.scenarios}
+        problems = {name: filling.problem for name, filling in self.fillings.items()}
+        used = min(1.0, self.spent / self.budget)
+        self.search = Together(problems, self.weights, self.strategy, self.times, used)
+        self._owners = {scenario: f for f in self.fillings.values() for scenario in f.problem.scenarios}
 
     @property
     def opened(self) -> dict[str, TableWriter]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass
 from typing import Protocol
 
 from triton_tune.core.errors import TuningError
@@ -14,27 +15,25 @@ FEWEST_VISITS = 4  # this many visits are made of what was compiled, even if com
 CELLS_PER_ROUND = 256  # or fewer, if the budget would end earlier at this run's pace
 
 
+@dataclass
 class Together:
     """Follows a strategy for each kernel. That of a single kernel is followed as it is.
 
-    problems: by kernel; no two kernels have scenarios with one name. times: of earlier runs.
-    weights: shares of the launches' time. spent: the used share of the budget. ended: the kernels that need
-    no further visit, or have none that works (`gave_up`: why).
+    ended: the kernels that need no further visit, or have none that works (`gave_up`: why).
     """
 
-    def __init__(
-        self,
-        problems: Mapping[str, SearchProblem],
-        weights: Mapping[str, float],
-        strategy: str,
-        times: Times,
-        spent: float,
-    ) -> None:
-        self._problems, self._weights = problems, weights
-        self._searches = {name: Race(problem, STRATEGIES[strategy]) for name, problem in problems.items()}
-        self._spent, self._cells = spent, times.num_measured()
-        begun = (name for name, search in self._searches.items() if self._measured(name, times))
-        self.ended = {name for name in begun if self._searches[name].next_round(times, spent) is None}
+    problems: Mapping[str, SearchProblem]  # by kernel; no two have scenarios with one name
+    weights: Mapping[str, float]  # shares of the launches' time
+    strategy: str
+    times: InitVar[Times]  # of earlier runs
+    spent: float  # the used share of the budget then
+
+    def __post_init__(self, times: Times) -> None:
+        rules = STRATEGIES[self.strategy]
+        self._searches = {name: Race(problem, rules) for name, problem in self.problems.items()}
+        self._cells = times.num_measured()
+        begun = (name for name in self._searches if self._measured(name, times))
+        self.ended = {name for name in begun if self._searches[name].next_round(times, self.spent) is None}
 
     @property
     def gave_up(self) -> dict[str, str]:
@@ -66,18 +65,18 @@ class Together:
         return Round(f"{kernels} kernels", tuple(tasks)) if tasks else None
 
     def _measured(self, name: str, times: Times) -> int:
-        return sum(len(times.measured(scenario)) for scenario in self._problems[name].scenarios)
+        return sum(len(times.measured(scenario)) for scenario in self.problems[name].scenarios)
 
     def _affordable(self, times: Times, spent: float) -> float:
         """How many cells the rest of the budget suffices for, as a round is compiled as a whole."""
         cells = times.num_measured() - self._cells
         if not cells:
             return CELLS_PER_ROUND
-        return min(CELLS_PER_ROUND, cells * (1 - spent) / max(spent - self._spent, 1e-9))
+        return min(CELLS_PER_ROUND, cells * (1 - spent) / max(spent - self.spent, 1e-9))
 
     def _had(self, name: str, times: Times) -> tuple[bool, float]:
         """How much was measured of a kernel for its weight; those that have nothing yet come first."""
-        cells, weight = self._measured(name, times), max(self._weights[name], 1e-6)
+        cells, weight = self._measured(name, times), max(self.weights[name], 1e-6)
         return cells > 0, cells / weight if cells else -weight
 
 

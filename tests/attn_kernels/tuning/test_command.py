@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from tuning_workers import BATCHES, CONFIGS, OUTPUT_FILES, RUN, Act, command, files, stub
+from treegen_builders import contents as files
+from tuning_workers import BATCHES, CONFIGS, OUTPUT_FILES, RUN, Act, command, stub
 
 from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
