@@ -5,24 +5,13 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from attn_kernels.tuning.scenarios.scenario import FEATURES
 from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.problem import Advance, PlannedVisit, Round, SearchProblem, Strategy, Times
 from triton_tune.search.race import STRATEGIES, Race
 from tuning_table.table import Cell, Cells, Failure, RecordedTable, TableConfig, TableHeader, Visit
 
 VARIANTS = ("qblock", "stream_k", "pod")
-FEATURES = (
-    "num_seqs",
-    "num_query_tokens",
-    "num_kv_tokens",
-    "max_query_len",
-    "max_seq_len",
-    "num_query_heads",
-    "num_kv_heads",
-    "head_size",
-    "block_size",
-    "kv_element_size",
-)
 
 
 def features(

@@ -104,17 +104,12 @@ def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallba
             # A vendor has many GPUs, but Triton has one interpreter.
             if package.key_for(name, arch, "") == "default" and vendor != "cpu":
                 not_tuned = f"{name or arch} was not tuned"
-        choosing = Choosing(
-            module.choose, module, not_tuned, key is None and fallback not in _configs_of_rows(module)
-        )
+        rows = [row for value in vars(module).values() if type(value) is tuple for row in value]
+        own = {config for row in rows for config in (row.config, *row.others.values(), *row.then)}
+        choosing = Choosing(module.choose, module, not_tuned, key is None and fallback not in own)
     if overrides.log:
         choosing.choose = _logged(package.__name__.rpartition(".")[2], choosing.choose)
     return choosing
-
-
-def _configs_of_rows(module: Any) -> set[Any]:
-    rows = [row for value in vars(module).values() if type(value) is tuple for row in value]
-    return {config for row in rows for config in (row.config, *row.others.values(), *row.then)}
 
 
 def _logged(kernel: str, choose: Choose) -> Choose:

@@ -118,10 +118,8 @@ def reader(
         elif expression is not None:
             texts[name] = expression
         else:
-            raise ValueError(
-                f"{kernel} has no argument {name!r}, which its generated package needs as a feature: "
-                "give @tuned an expression or a function for it in features"
-            )
+            what = f"{kernel} has no argument {name!r}, which its generated package needs as a feature"
+            raise ValueError(f"{what}: give @tuned an expression or a function for it in features")
     parameters = "".join(f"{name}=None, " for name in arguments)
     values = "".join(f"({text}), " for text in texts.values())
     read: Any = eval(f"lambda {parameters}**others_of_launch: ({values})", {})

@@ -293,7 +293,5 @@ def compile_in_parallel(jobs: Iterable[Job], device: torch.device, workers: int 
     if not done.jobs:
         return "compiled nothing ahead"
     seconds = time.monotonic() - start
-    return (
-        f"compiled ahead: {done.jobs} launches in {processes.workers} processes, {seconds:.0f} s; "
-        f"{done.failed} launches failed, {len(done.broken)} groups broke off"
-    )
+    failed = f"{done.failed} launches failed, {len(done.broken)} groups broke off"
+    return f"compiled ahead: {done.jobs} launches in {processes.workers} processes, {seconds:.0f} s; {failed}"
