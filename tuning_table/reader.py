@@ -61,11 +61,10 @@ def read_run(folder: Path | str) -> RecordedTable:
     table = read(folder, running=True)
     reasons, without_time = _read_failures(Path(folder, FAILURES))
     visits: dict[tuple[str, int], Mapping[str, Cell]] = {}
-    for scenario, repeat, cells in ((visit.scenario, visit.repeat, visit.cells) for visit in table.visits):
-        why = reasons.get((scenario, repeat), {})
-        visits[scenario, repeat] = {
-            c: why.get(c, f) if isinstance(f, Failure) else f for c, f in cells.items()
-        }
+    for visit in table.visits:
+        key = visit.scenario, visit.repeat
+        known = {c: why for c, why in reasons.get(key, {}).items() if visit.cells.get(c) == NOT_RECORDED}
+        visits[key] = {**visit.cells, **known}
     for key in without_time:
         if key[0] in table.scenarios:
             visits.setdefault(key, reasons.get(key, {}))

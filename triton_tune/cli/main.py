@@ -94,10 +94,8 @@ def run_command(options: argparse.Namespace, command: Sequence[str]) -> int:
         raise TuningError(f"{command[0]}: {error.strerror}") from None
     if options.record:
         files = len(list(options.record.glob(f"*{SUFFIX}")))
-        print(
-            f"{options.record}: {files} files of launches; next: triton-tune {options.record}",
-            file=sys.stderr,
-        )
+        following = f"next: triton-tune {options.record}"
+        print(f"{options.record}: {files} files of launches; {following}", file=sys.stderr)
     return status if status >= 0 else 128 - status
 
 
@@ -129,10 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from triton_tune.kernel.workload import file_of, workload_on
 
         file = file_of(options.file, options.kernel, untuned=options.untuned)
-        options_of = {
-            "ask_module": options.recheck is not None,
-            "without_tensors": options.dry_run or options.empty,
-        }
-        return run(options, lambda device, _: workload_on(file, device, **options_of), partial(loaded, file))
+        how = {"ask_module": options.recheck is not None, "without_tensors": options.dry_run or options.empty}
+        return run(options, lambda device, _: workload_on(file, device, **how), partial(loaded, file))
 
     return tuning_command("triton-tune").run(work)

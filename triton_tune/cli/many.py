@@ -23,7 +23,7 @@ from triton_tune.kernel.workload import workload_on
 from triton_tune.launch.install import packages_in, tuned_kernel
 from triton_tune.processes.compile_ahead import CompileAhead
 from triton_tune.run.fill import GO_ON, Filling, Run, fails, without_time
-from triton_tune.search.worth import worth
+from triton_tune.search.race import worth
 from tuning_table import TableWriter
 from tuning_table.command_line import INTERRUPTED
 from tuning_table.table import RUN

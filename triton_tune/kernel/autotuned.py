@@ -143,10 +143,9 @@ class AutotunedKernel:
         arguments = self.arguments(launch)
         each = (config.config.all_kwargs() for config in self.configs.values())
         computed = [apply_rules(self.tuner, {**arguments, **config}) for config in each]
-        given = (
-            repr(value) if name in constants else _special(value, plain=name in plain)
-            for name, value in sorted(arguments.items())
-        )
+        given = [
+            repr(v) if n in constants else _special(v, plain=n in plain) for n, v in sorted(arguments.items())
+        ]
         return (*given, repr(computed))
 
 
@@ -180,9 +179,8 @@ def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -
     letters = letters_for(names)
     by_id: dict[str, KernelConfig] = {}
     for config in configs:
-        problem = (
-            "ir_override is no launch parameter" if getattr(config, "ir_override", None) is not None else ""
-        )
+        overridden = getattr(config, "ir_override", None) is not None
+        problem = "ir_override is no launch parameter" if overridden else ""
         values = {name: config.kwargs.get(name, getattr(config, name, defaults.get(name))) for name in names}
         for name, value in values.items():
             if value is None and name not in OWN:

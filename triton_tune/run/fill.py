@@ -12,7 +12,7 @@ from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.problem import Bench, SearchProblem, Times
 from triton_tune.run.progress import Progress
 from triton_tune.search.loop import Together, tune
-from triton_tune.search.worth import ASKED, compared, worth
+from triton_tune.search.race import ASKED, compared, worth
 from tuning_table import TableError, TableWriter, read_run
 from tuning_table.command_line import INTERRUPTED
 from tuning_table.table import MOST_WITHOUT, Visit

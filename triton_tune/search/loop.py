@@ -130,7 +130,6 @@ def tune(
         if not done and planned.share < 1.0:
             over = max(over, planned.share)
         elif not done and in_time:  # otherwise compiling took the time
-            raise TuningError(
-                f"round {planned.name!r} measured nothing, as none of its kernels could be compiled"
-            )
+            why = "as none of its kernels could be compiled"
+            raise TuningError(f"round {planned.name!r} measured nothing, {why}")
     return False
