@@ -5,6 +5,7 @@ the table, and `install` does so for all kernels of a program. Triton is importe
 nothing else but the standard library.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from triton_tune.kernel.tuning import Tuning
@@ -17,12 +18,6 @@ __all__ = ["Tuned", "Tuning", "install", "tuned"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "install":
-        from triton_tune.launch.install import install
-
-        return install
-    if name in ("Tuned", "tuned"):
-        from triton_tune.launch import tuned as module
-
-        return getattr(module, name)
+    if name in __all__:
+        return getattr(importlib.import_module(f"triton_tune.launch.{name.lower()}"), name)
     raise AttributeError(f"module 'triton_tune' has no attribute {name!r}")

@@ -20,18 +20,7 @@ from tuning_table.errors import TableError, one_line, reason
 FINE, FOUND, WRONG = 0, 1, 2
 INTERRUPTED, CLOSED_PIPE = 130, 141  # 128 plus the number of the signal, as in shells
 _CANNOT_PRINT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}  # files raise TableError
-_INSTALLED = [
-    "jinja2",
-    "joblib",
-    "matplotlib",
-    "numpy",
-    "rich",
-    "scipy",
-    "sklearn",
-    "torch",
-    "triton",
-    "yaml",
-]
+_EXTRAS = ["jinja2", "joblib", "matplotlib", "numpy", "rich", "scipy", "sklearn", "torch", "triton", "yaml"]
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -76,14 +65,12 @@ class Command:
         except self.wrong_input as error:
             return self._tell(WRONG, *str(error).split("\n"))
         except ModuleNotFoundError as error:
-            if error.name not in _INSTALLED:
+            if error.name not in _EXTRAS:
                 raise
             return self._tell(WRONG, f"needs {error.name}: pip install 'attn-kernels[{self.extra}]'")
         except BrokenExecutor:
-            what = (
-                "a process of this command was killed, as when memory runs out; --jobs 1 takes least memory"
-            )
-            return self._tell(WRONG, what)
+            why = "as when memory runs out; --jobs 1 takes least memory"
+            return self._tell(WRONG, f"a process of this command was killed, {why}")
         except KeyboardInterrupt:
             return self._tell(INTERRUPTED, self.interrupted)
         except (OSError, SystemExit) as error:  # rich turns a closed pipe into an exit

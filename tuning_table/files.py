@@ -34,10 +34,7 @@ def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, most: int = MAX_BYTES, *, whole_lines: bool = False) -> str:
-    """The UTF-8 text of such a file, without the byte-order mark that spreadsheets write.
-
-    whole_lines: leave out what follows the last line end.
-    """
+    """Its UTF-8 text, without a byte-order mark. whole_lines: without what follows the last line end."""
     content = read_bytes(path, most)
     if whole_lines:
         content = content[: content.rfind(b"\n") + 1]
@@ -80,12 +77,7 @@ def _locked(path: Path) -> TableError:
 
 def remove_cut_off_line(path: Path) -> None:
     """Remove what follows the last line end."""
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with path.open("r+b") as file:
-            file.truncate(whole)
-            os.fsync(file.fileno())
+    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def append_whole(descriptor: int, text: str) -> None:
@@ -119,10 +111,7 @@ def append_to(path: Path, head: str, text: str) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put `text` at `path` atomically; a kill may leave a staged file beside it.
-
-    Only one process may do so at a time.
-    """
+    """Put `text` at `path` atomically, one process at a time; a kill may leave a staged file beside it."""
     stage(path, text)
     put_staged(path)
 

@@ -2,23 +2,22 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuning_table.errors import TableError, shown
 from tuning_table.reader import read_run
 from tuning_table.run_yaml import difference
-from tuning_table.table import Cells, RecordedRun, Visit
+from tuning_table.table import Cells, RecordedTable, Visit
 from tuning_table.writer import create
 
 # Tables may differ in these keys of run.yaml. What follows from them is joined.
 COURSE = ("date", "scenario_set", "seed", "strategy", "configs", "constants", "summary")
 
 
-@dataclass(frozen=True)
-class Merged:
+class Merged(NamedTuple):
     """What a merge did."""
 
     rows: int  # that were added
@@ -69,7 +68,7 @@ def merge(tables: Sequence[Path], folder: Path) -> Merged:
     return Merged(len(added), repeated)
 
 
-def _difference(first: RecordedRun, other: RecordedRun) -> str | None:
+def _difference(first: RecordedTable, other: RecordedTable) -> str | None:
     """Name the difference because of which two tables cannot become one; None if they can."""
     if differing := difference(first.header.provenance, other.header.provenance, COURSE):
         return "{} {}, but this one has {}".format(*differing)
@@ -89,12 +88,12 @@ def _content(visit: Visit) -> object:
     return visit.scenario, frozenset(visit.cells.items())
 
 
-def _configs(runs: Sequence[RecordedRun]) -> dict[str, Mapping[str, Any]]:
+def _configs(runs: Sequence[RecordedTable]) -> dict[str, Mapping[str, Any]]:
     """All configs of tables by their ids, as run.yaml holds them. A table lists those that it may time."""
     return {config["id"]: config for run in runs for config in run.header.provenance["configs"]}
 
 
-def _joined(runs: Sequence[RecordedRun]) -> Iterator[tuple[str, Any]]:
+def _joined(runs: Sequence[RecordedTable]) -> Iterator[tuple[str, Any]]:
     """run.yaml of the merged table: what differs is joined if it is text, and else left out."""
     headers = [run.header.provenance for run in runs]
     for key, value in headers[0].items():

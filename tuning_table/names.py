@@ -9,9 +9,11 @@ from string import ascii_uppercase
 from typing import Any
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}")
-_VARIANT = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_WORD = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9 _.%/+-]{0,198}[A-Za-z0-9%]|[A-Za-z0-9]|-[0-9]{1,9}")
+# Whether a text can be the id of a scenario or config, which CSV files hold without quotes; a variant of a
+# spec, which becomes part of constants' names; a word for an integer, which no page takes for markup.
+is_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}").fullmatch
+is_variant = re.compile(r"[a-z][a-z0-9_]{0,63}").fullmatch
+is_word = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9 _.%/+-]{0,198}[A-Za-z0-9%]|[A-Za-z0-9]|-[0-9]{1,9}").fullmatch
 _LITERALS = {"absent": ..., "none": None, "false": False, "true": True}
 _VENDORS = {"nvidia", "amd", "intel"}
 _NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
@@ -37,21 +39,6 @@ def kernel_name(function: str) -> str:
     'layer_norm_fwd'
     """
     return function.strip("_").lower()
-
-
-def is_id(text: str) -> bool:
-    """Return whether `text` can be the id of a scenario or config, which CSV files hold without quotes."""
-    return _ID.fullmatch(text) is not None
-
-
-def is_variant(text: str) -> bool:
-    """Return whether `text` can be a variant of a spec, which becomes a text and part of constants' names."""
-    return _VARIANT.fullmatch(text) is not None
-
-
-def is_word(text: str) -> bool:
-    """Return whether an integer of a table can stand for `text`: plain text that no page takes for markup."""
-    return _WORD.fullmatch(text) is not None
 
 
 def literal(word: str) -> Any:

@@ -2,9 +2,9 @@
 
 import csv
 import io
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tuning_table.errors import TableError, shown
@@ -20,10 +20,8 @@ from tuning_table.table import (
     Cell,
     Cells,
     Failure,
-    RecordedRun,
     RecordedTable,
     TableHeader,
-    TimesRow,
     Visit,
 )
 
@@ -52,35 +50,25 @@ def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
     header = read_header(folder / RUN, read_text(folder / RUN, _MAX_RUN_BYTES))
     texts = {name: read_text(folder / name, whole_lines=running) for name in (SCENARIOS, TIMES)}
     scenarios = read_scenarios(folder / SCENARIOS, texts[SCENARIOS], header.features)
-    rows = tuple(_read_times(folder / TIMES, texts[TIMES], header, scenarios))
-    if not rows and not running:
+    visits = tuple(_read_times(folder / TIMES, texts[TIMES], header, scenarios))
+    if not visits and not running:
         raise TableError(folder / TIMES, "holds no row; measure the table, or take it out of the spec")
-    return RecordedTable(header, scenarios, rows)
+    return RecordedTable(header, scenarios, visits)
 
 
-def read_run(folder: Path | str) -> RecordedRun:
-    """The table in `folder` as visits, with the reasons of failures.csv; a run may still be writing it.
-
-    Raises TableError as `read` does.
-    """
-    folder = Path(folder)
+def read_run(folder: Path | str) -> RecordedTable:
+    """The table, which may be running, with the reasons of failures.csv. Raises as `read` does."""
     table = read(folder, running=True)
-    reasons, without_time = _read_failures(folder / FAILURES)
-    ids = [config.id for config in table.header.configs]
+    reasons, without_time = _read_failures(Path(folder, FAILURES))
     visits: dict[tuple[str, int], Mapping[str, Cell]] = {}
-    for scenario, repeat, times in table.rows:
-        why = reasons.get((scenario, repeat), {})
-        visits[scenario, repeat] = {
-            config: why.get(config, NOT_RECORDED) if time == math.inf else time
-            for config, time in zip(ids, times, strict=True)
-            if time == time  # NaN was not measured
-        }
+    for visit in table.visits:
+        key = visit.scenario, visit.repeat
+        known = {c: why for c, why in reasons.get(key, {}).items() if visit.cells.get(c) == NOT_RECORDED}
+        visits[key] = {**visit.cells, **known}
     for key in without_time:
         if key[0] in table.scenarios:
             visits.setdefault(key, reasons.get(key, {}))
-    return RecordedRun(
-        table.header, table.scenarios, tuple(Visit(*key, cells) for key, cells in visits.items())
-    )
+    return replace(table, visits=tuple(Visit(*key, cells) for key, cells in visits.items()))
 
 
 def read_scenarios(path: Path, text: str, features: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -106,7 +94,7 @@ def read_scenarios(path: Path, text: str, features: Sequence[str]) -> dict[str, 
 
 def _read_times(
     path: Path, text: str, header: TableHeader, scenarios: Mapping[str, object]
-) -> Iterator[TimesRow]:
+) -> Iterator[Visit]:
     lines: dict[tuple[str, int], int] = {}
     ids = [config.id for config in header.configs]
     for line, (scenario, repeat, *cells) in rows_below(path, text, ["scenario", "repeat", *ids]):
@@ -116,19 +104,19 @@ def _read_times(
         first = lines.setdefault((scenario, number), line)
         if first != line:
             raise TableError(path, f"scenario {scenario} repeat {repeat} is already in line {first}", line)
-        times = [_time(path, line, *cell) if cell[1] else math.nan for cell in zip(ids, cells, strict=True)]
-        measured = [time for time in times if time < math.inf]  # not NaN
+        tried = {c: _cell(path, line, c, cell) for c, cell in zip(ids, cells, strict=True) if cell}
+        measured = [cell for cell in tried.values() if not isinstance(cell, Failure)]
         if header.cells is Cells.WINNERS and len(measured) != 1:
             raise TableError(path, "a table of winners has exactly one time per row", line)
         if not measured:
             raise TableError(path, "no config has a time here, so nothing can be chosen", line)
-        yield TimesRow(scenario, number, times)
+        yield Visit(scenario, number, tried)
 
 
-def _time(path: Path, line: int, config: str, cell: str) -> float:
-    """The time in a cell that is not empty. Raises TableError."""
+def _cell(path: Path, line: int, config: str, cell: str) -> Cell:
+    """What a cell holds that is not empty. Raises TableError."""
     if cell == "inf":
-        return math.inf
+        return NOT_RECORDED
     if _TIME.fullmatch(cell) and SHORTEST_US <= (time := float(cell)) < LONGEST_US:
         return time
     times = f"microseconds from {SHORTEST_US:g} to below {LONGEST_US:g}"
@@ -136,10 +124,7 @@ def _time(path: Path, line: int, config: str, cell: str) -> float:
 
 
 def _read_failures(path: Path) -> tuple[dict[tuple[str, int], dict[str, Failure]], list[tuple[str, int]]]:
-    """Failures by visit and config, the last of equal ones; and the visits that ended without any time.
-
-    Failures of a visit that a kill cut short are among them.
-    """
+    """Failures by visit and config, also of visits that were cut short; and the visits without any time."""
     reasons: dict[tuple[str, int], dict[str, Failure]] = {}
     without_time: dict[tuple[str, int], None] = {}
     text = read_text(path, whole_lines=True) if try_path(path, Path.exists) else ""

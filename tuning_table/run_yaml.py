@@ -104,10 +104,7 @@ def check_run(path: Path, values: Mapping[str, Any], lines: Lines) -> TableHeade
 def difference(
     have: Mapping[str, Any], need: Mapping[str, Any], but: Sequence[str]
 ) -> tuple[str, str, str] | None:
-    """The first place in which two run.yaml files differ, with both values; None if they agree.
-
-    but: keys that may differ.
-    """
+    """The first place where two run.yaml files differ, with both values; None if only in the keys `but`."""
     theirs, ours = (dict(_flat({k: v for k, v in run.items() if k not in but})) for run in (have, need))
     for place in {**ours, **theirs}:
         if theirs.get(place) != ours.get(place):

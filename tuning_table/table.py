@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 FORMAT = 1
 LARGEST = 1 << 62  # of a feature, either way, and of other integers
 RUN, SCENARIOS, TIMES, FAILURES = "run.yaml", "scenarios.csv", "times.csv", "failures.csv"
 LOOKUPS = ("nearest", "at_most")  # rules by which a source's entry serves the sizes between its keys
-MOST_WITHOUT = (
-    0.1  # the share of scenarios that may be without a config that works; more, and the run was wrong
-)
+MOST_WITHOUT = 0.1  # of the scenarios may be without a config that works; more, and the run was wrong
 
 
 class Cells(StrEnum):
@@ -50,23 +48,6 @@ class TableHeader:
         return float(self.provenance.get("summary", {}).get("seconds", 0.0))
 
 
-class TimesRow(NamedTuple):
-    """A row of times.csv."""
-
-    scenario: str
-    repeat: int  # from 1
-    times: list[float]  # [configs] microseconds; NaN: not measured, inf: failed
-
-
-@dataclass(frozen=True)
-class RecordedTable:
-    """A table as its three files hold it."""
-
-    header: TableHeader
-    scenarios: Mapping[str, tuple[int, ...]]  # each scenario's features, in the header's order
-    rows: tuple[TimesRow, ...]
-
-
 @dataclass(frozen=True)
 class Failure:
     """The reason why a config has no time: it failed to compile, to launch or to match the reference."""
@@ -90,12 +71,9 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class RecordedRun:
-    """A table as the visits of a run.
-
-    Visits are in the order of times.csv. Those in which every config failed have no row there and come last.
-    """
+class RecordedTable:
+    """A table as visits, in the order of times.csv; last those that have no row, as every config failed."""
 
     header: TableHeader
-    scenarios: Mapping[str, tuple[int, ...]]
+    scenarios: Mapping[str, tuple[int, ...]]  # each scenario's features, in the header's order
     visits: tuple[Visit, ...]

@@ -25,7 +25,7 @@ from tuning_table.table import (
     Cell,
     Cells,
     Failure,
-    RecordedRun,
+    RecordedTable,
     TableHeader,
     Visit,
 )
@@ -90,13 +90,19 @@ def create(
         try:
             _finish_other_configs(folder)
             # Another process may have made run.yaml before this one had the lock.
-            if (folder / RUN).exists() and reader.read(folder, running=True).rows:
+            if (folder / RUN).exists() and reader.read(folder, running=True).visits:
                 recorded = _same_run(folder, run, texts[SCENARIOS], descriptor)
             else:
                 for name in (FAILURES, RUN):  # without the last, no table is left
                     (folder / name).unlink(missing_ok=True)
-                _write_new(folder, texts, descriptor)
-                recorded = RecordedRun(header, values, ())
+                if (folder / TIMES).read_bytes().partition(b"\n")[2]:
+                    what = f"{TIMES} holds rows but {RUN} is missing: choose another folder"
+                    raise TableError(folder, what)
+                os.ftruncate(descriptor, 0)
+                files.append_whole(descriptor, texts[TIMES])
+                for name in (SCENARIOS, RUN):
+                    files.replace_file(folder / name, texts[name])
+                recorded = RecordedTable(header, values, ())
             for staged in folder.glob(f"{files.STAGED}*"):
                 staged.unlink()
         except BaseException:
@@ -108,7 +114,7 @@ def create(
 class TableWriter:
     """A table being written, locked against other writers until `close` or the end of the process."""
 
-    def __init__(self, folder: Path, recorded: RecordedRun, descriptor: int) -> None:
+    def __init__(self, folder: Path, recorded: RecordedTable, descriptor: int) -> None:
         self.folder = folder
         self.header: TableHeader = recorded.header
         self.visits = recorded.visits  # of earlier runs
@@ -125,14 +131,11 @@ class TableWriter:
         A row in which every config failed is kept in failures.csv alone, as no reader could choose from it.
         Raises TableError for anything that a reader would refuse.
 
-        Args:
-            scenario: a scenario's id
-            times: by config id, microseconds (five digits are kept) or a Failure; without untried configs
-            repeat: from 1; by default one more than the scenario's last
+        times: by the id of each config that was tried, microseconds (five digits are kept) or a Failure.
+        repeat: from 1; by default one more than the scenario's last.
         """
-        if repeat is None:
-            repeat = self._last.get(scenario, 0) + 1
-        self.append_all([Visit(scenario, repeat, times)])
+        number = self._last.get(scenario, 0) + 1 if repeat is None else repeat
+        self.append_all([Visit(scenario, number, times)])
 
     def append_all(self, visits: Sequence[Visit]) -> None:
         """Write rows as `append` does, with one wait for the disk. A kill costs the last of them at most."""
@@ -206,16 +209,12 @@ def _rows_of(
                 printable = "".join(c if c.isprintable() else " " for c in cell.reason)
                 reasons.append([*place, config, " ".join(printable.split())])
         if any(not isinstance(cell, Failure) for cell in visit.cells.values()):
-            rows.append([*place, *(_cell_text(folder, visit.cells.get(config)) for config in configs)])
+            cells = visit.cells.items()
+            texts = {c: "inf" if isinstance(cell, Failure) else time_text(folder, cell) for c, cell in cells}
+            rows.append([*place, *(texts.get(config, "") for config in configs)])
         else:
             reasons.append([*place, "", _NO_TIME])
     return rows, reasons
-
-
-def _cell_text(folder: Path, cell: Cell | None) -> str:
-    if cell is None:
-        return ""
-    return "inf" if isinstance(cell, Failure) else time_text(folder, cell)
 
 
 def time_text(folder: Path, microseconds: float) -> str:
@@ -257,23 +256,14 @@ def _without_words(folder: Path, header: TableHeader, values: Sequence[int | str
 
 
 def _refuse_foreign_files(folder: Path) -> None:
-    """Raise TableError unless the folder is missing, empty or left by a creation that was killed."""
+    """Take a folder that is missing, empty or left by a creation that was killed."""
     for path in folder.iterdir() if folder.exists() else ():
         if path.name not in (SCENARIOS, TIMES) and not path.name.startswith(files.STAGED):
             what = f"holds {path.name} but no {RUN}, so no table: choose another folder"
             raise TableError(folder, what)
 
 
-def _write_new(folder: Path, texts: Mapping[str, str], descriptor: int) -> None:
-    if (folder / TIMES).read_bytes().partition(b"\n")[2]:
-        raise TableError(folder, f"{TIMES} holds rows but {RUN} is missing: choose another folder")
-    os.ftruncate(descriptor, 0)
-    files.append_whole(descriptor, texts[TIMES])
-    for name in (SCENARIOS, RUN):
-        files.replace_file(folder / name, texts[name])
-
-
-def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: int) -> RecordedRun:
+def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: int) -> RecordedTable:
     """Return what the folder holds, if that is the same run; only then rows that were cut off are removed."""
     recorded = reader.read_run(folder)
     provenance = recorded.header.provenance
@@ -319,10 +309,7 @@ def _refuse_other_configs(
 def _put_other_configs(
     folder: Path, run: Mapping[str, Any], visits: Sequence[Visit], descriptor: int
 ) -> None:
-    """Rewrite the table with the configs of `run`. times.csv, put first, decides whether that is done.
-
-    descriptor: locks times.csv; afterwards the new one.
-    """
+    """Rewrite a table with the configs of `run`. descriptor: its lock, then that of the new times.csv."""
     ids = [config["id"] for config in run["configs"]]
     cells = [{c: cell for c, cell in visit.cells.items() if c in ids} for visit in visits]
     kept = [replace(visit, cells=of_kept) for visit, of_kept in zip(visits, cells, strict=True) if of_kept]

@@ -16,7 +16,7 @@ from attn_kernels.kernels.schedule import bind_divide
 from attn_kernels.launch import direct
 from attn_kernels.launch.direct import ALIGNMENT, BoundLaunch, hooked, launch_filled
 from attn_kernels.launch.operators import define, number_and_tensor, plan_of
-from triton_tune.launch.environment import DOES_NOT_FIT
+from triton_tune.launch.choosing import DOES_NOT_FIT
 
 # A layer's tensors in the order of their addresses. The first four are always there.
 REQUIRED = ("out", "q", "k_cache", "v_cache")

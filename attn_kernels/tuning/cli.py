@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triton_tune.cli.arguments import add_run_arguments, tuning_command
-from triton_tune.core.arguments import count
+from triton_tune.cli.arguments import add_run_arguments, count, tuning_command
 from triton_tune.core.errors import TuningError
 from tuning_table.command_line import CommandParser
 from tuning_table.files import os_errors_in_one_line
@@ -87,8 +86,7 @@ def _work(options: argparse.Namespace) -> int:
     else:
         scenarios = drawn(_recorded(kernel, name), options.max_scenarios, options.seed)
         name = Path(name).name
-    workload = kernel.workload(scenarios, name, options.seed)
-    return run(options, lambda device: workload)
+    return run(options, partial(kernel.workload, scenarios, name, options.seed))
 
 
 def _recorded(kernel: "TunedKernel", file: str) -> "dict[Batch, int]":

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from attn_kernels.choose import mixed
 from attn_kernels.choose.choices import INVARIANT as OF_INVARIANT_MODELS
 from attn_kernels.choose.choices import KERNEL, Choices, choices_for
@@ -18,10 +20,9 @@ from attn_kernels.tuning.scenarios.scenario import FEATURES, digest
 from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
 from attn_kernels.tuning.space.space import declared, declared_mixed, find_possible, gpu_of
-from triton_tune.bench.pool import Subject
+from triton_tune.bench.pool import Workload
 from triton_tune.core.problem import SearchProblem
 from triton_tune.core.source import hash_of
-from triton_tune.run.workload import Space, Workload
 
 # The files that determine a kernel's machine code, grid and arguments. Others only cost CPU time.
 KERNEL_SOURCES = ("kernels/**/*.py", "core/config.py")
@@ -56,33 +57,35 @@ class TunedKernel:
     choose: Callable[[Choices, Batch], Config]  # by the generated module
     in_parts: bool = False  # whether it launches each part of a recorded batch that was planned with parts
 
-    def workload(self, scenarios: Sequence[Batch], scenario_set: str, seed: int) -> Workload:
-        """What a run measures of this kernel in these scenarios."""
-        name = f"{scenario_set} (digest {digest(scenarios)})"
+    def workload(
+        self,
+        scenarios: Sequence[Batch],
+        scenario_set: str,
+        seed: int,
+        device: torch.device,
+        facts: Mapping[str, str | int],
+    ) -> Workload:
+        """What a run measures of this kernel in these scenarios, on a device with these facts of run.yaml."""
+        name, gpu = f"{scenario_set} (digest {digest(scenarios)})", gpu_of(facts)
         kinds = Counter(scenario.kind for scenario in scenarios)
-
-        def space(facts: Mapping[str, str | int]) -> Space:
-            gpu = gpu_of(facts)
-            configs = self.configs(gpu.vendor)
-            problem, dropped = find_possible(scenarios, configs, gpu, seed, self.features_of)
-            used = {str(c): c for c in configs if str(c) in problem.configs}
-            return Space(
-                problem,
-                configs=used,
-                rows=self._rows(used),
-                lines=[f"{name}: {len(scenarios)} scenarios, {_counts(kinds)}", *_lines(problem, dropped)],
-            )
-
+        configs = self.configs(gpu.vendor)
+        problem, dropped = find_possible(scenarios, configs, gpu, seed, self.features_of)
+        used = {str(c): c for c in configs if str(c) in problem.configs}
         return Workload(
             kernel=self.name,
             features=self.features,
-            subject=Subject({scenario.name: scenario for scenario in scenarios}, prepare, job_for),
-            space=space,
-            source_hash=self.source_hash,
+            scenarios={scenario.name: scenario for scenario in scenarios},
+            configs=used,
+            prepare=prepare,
+            job_for=job_for,
+            problem=problem,
+            rows=self._rows(used),
+            lines=[f"{name}: {len(scenarios)} scenarios, {_counts(kinds)}", *_lines(problem, dropped)],
+            source_hash=self.source_hash(),
             timing=TIMING,
             scenario_set=name,
             provenance={"seed": seed},
-            chosen=lambda device: {
+            chosen=lambda: {
                 s.name: str(self.choose(choices_for(s.model, device), s)) for s in scenarios
             },
         )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from triton.runtime.errors import OutOfResources
 
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import Batch
@@ -14,7 +15,6 @@ from attn_kernels.measure.timing import Timed, Timing, prepare, time_together
 from benchmarks.common.environment import raise_if_lost
 from benchmarks.common.implementations import Implementation, NotApplicable, PreparedLaunches
 from triton_tune.bench.timing import Launch
-from triton_tune.core.device import exceeds_device
 
 RIVALS = ("vllm", "vllm33", "fa3", "sdpa")
 ONE_SPLIT = "fa3 one split"  # as vLLM launches FlashAttention-3 if VLLM_BATCH_INVARIANT is 1
@@ -115,7 +115,7 @@ def measure_batch(
         except NotApplicable as error:
             record.note = str(error)
         except Exception as error:
-            if exceeds_device(error):
+            if isinstance(error, OutOfResources):
                 record.note = f"too large for this device: {brief(error)}"
             else:
                 raise_if_lost(device)

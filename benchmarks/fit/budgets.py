@@ -12,7 +12,7 @@ its choices' times over the best ones; `single` is that of the best single confi
 import argparse
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +26,11 @@ from treegen.crossval.score import Score, penalised
 from treegen.fit.fit import fit
 from treegen.read.problem import as_table, build_problem, read_table
 from treegen.read.spec import read_spec
-from triton_tune.core.bench import Advance
-from triton_tune.core.problem import ANY_FEATURES, PlannedVisit, SearchProblem, Times
-from triton_tune.search.check import CheckFirst
+from triton_tune.core.problem import Advance, Likeness, PlannedVisit, SearchProblem, Times
 from triton_tune.search.loop import tune
-from triton_tune.search.strategies import STRATEGIES
+from triton_tune.search.race import Race
 from tuning_table import read_run
-from tuning_table.table import Cell, RecordedRun, RecordedTable, TimesRow, Visit
+from tuning_table.table import RecordedTable, Visit
 
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 
@@ -70,7 +68,7 @@ class Silent:
     def advance(self, done: int) -> None: ...
 
 
-def early(recorded: RecordedRun, scenarios: Sequence[str], share: float, seed: int) -> RecordedTable:
+def early(recorded: RecordedTable, scenarios: Sequence[str], share: float, seed: int) -> RecordedTable:
     """What a table of some scenarios holds once a share of its cells is timed.
 
     Only what the whole table holds can be timed. Scenarios with one config are left out, as a build does.
@@ -82,24 +80,14 @@ def early(recorded: RecordedRun, scenarios: Sequence[str], share: float, seed: i
         candidates={s: tuple(c for c in configs if c in all_times.measured(s)) for s in scenarios},
         variants={config.id: config.variant or "" for config in recorded.header.configs},
         seed=seed,
-        likeness=ATTENTION if set(ATTENTION.shape) <= set(names) else ANY_FEATURES,
+        likeness=ATTENTION if set(ATTENTION.shape) <= set(names) else Likeness(),
     )
     visits: list[Visit] = []
-    search, bench = CheckFirst(STRATEGIES["race"](problem), problem), Replay(all_times)
+    search, bench = Race(problem), Replay(all_times)
     tune(search, bench, Times(), visits.append, Silent(), budget=share * problem.possible)
     early_times = Times(visits)
-    rows = [
-        TimesRow(
-            visit.scenario, visit.repeat, [_time(visit.cells.get(config, math.nan)) for config in configs]
-        )
-        for visit in visits
-        if len(early_times.measured(visit.scenario)) > 1
-    ]
-    return RecordedTable(recorded.header, recorded.scenarios, tuple(rows))
-
-
-def _time(cell: Cell) -> float:
-    return cell if isinstance(cell, float) else math.inf
+    compared = (visit for visit in visits if len(early_times.measured(visit.scenario)) > 1)
+    return replace(recorded, visits=tuple(compared))
 
 
 def slowdown(problem: Problem, share: float, seed: int) -> float:

@@ -25,7 +25,7 @@ from triton_tune.core.problem import Times
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
 from triton_tune.launch.every_autotuner import function_of
-from triton_tune.launch.words import OF_DTYPE
+from triton_tune.launch.features import OF_DTYPE
 from tuning_table import read_run
 
 

@@ -22,7 +22,7 @@ from benchmarks.launch.timing import cpu_us
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
 from triton_tune.kernel.recorded import load_recorded
-from triton_tune.launch.environment import DEVICE
+from triton_tune.launch.choosing import DEVICE
 from triton_tune.launch.install import packages_in, serve
 from triton_tune.record.recorder import Recorder
 

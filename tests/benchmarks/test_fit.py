@@ -33,9 +33,9 @@ def test_a_run_ends_at_its_share_and_every_scenario_that_counts_compares_configs
     cells = len(recorded.scenarios) * len(recorded.header.configs)
     for share in (0.2, 0.5):
         table = budgets.early(recorded, list(recorded.scenarios), share, 0)
-        timed: dict[str, list[int]] = {}
-        for row in table.rows:
-            timed.setdefault(row.scenario, []).extend(c for c, time in enumerate(row.times) if time == time)
+        timed: dict[str, list[str]] = {}
+        for visit in table.visits:
+            timed.setdefault(visit.scenario, []).extend(visit.cells)
         assert sum(map(len, timed.values())) <= share * cells + len(recorded.header.configs)
         assert timed and all(len(set(found)) > 1 for found in timed.values())
 

@@ -15,7 +15,11 @@ class FakeKernel:
     key: str
     file: str
     cost: int = 1
-    deed: str = ""  # "fail", "die" or "stay"
+    deed: str = ""  # "fail", "die", "stay" or "tell"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.key})
 
     def prepare(self) -> None:
         """Do what forks share."""
@@ -23,6 +27,8 @@ class FakeKernel:
     def run(self, device: torch.device) -> None:
         with Path(self.file).open("a") as file:
             file.write(f"{self.key} {os.getpid()} {device}\n")
+            if self.deed == "tell":
+                file.write(f"{os.environ.get('OF_NOW')} {os.environ.get('TRITON_PTXAS_PATH')}\n")
         if self.deed == "fail":
             raise RuntimeError("no such instruction")
         if self.deed == "die":

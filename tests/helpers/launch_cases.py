@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
 import attn_kernels
 from attn_kernels import Config, Lengths, Parts
@@ -24,7 +25,6 @@ from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.measure.checking import FP8_TOLERANCE, TOLERANCE, Expected, check
 from attn_kernels.measure.tensors import launches_of, plan_for, stand_in
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, PoisonedBatch, make_batch, poison_workspace
-from triton_tune.core.device import exceeds_device
 
 FP8 = torch.float8_e4m3fn
 FP8_NAN = 0x7F
@@ -159,7 +159,7 @@ class LaunchCase:
                 out, launched = loaded.launch(config)
                 verdict = check(out, expected)
             except Exception as error:
-                if config is not None and exceeds_device(error):
+                if config is not None and isinstance(error, OutOfResources):
                     continue
                 lines.append(f"{self} {config or 'chosen config'}: {brief(error)}")
             else:

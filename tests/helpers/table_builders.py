@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from treegen_builders import contents as contents
 
 import tuning_table
 from tuning_table import Failure, TableError, TableWriter
@@ -59,10 +60,6 @@ def filled(folder: Path, *visits: Visit) -> Path:
         for visit in visits or VISITS:
             append(table, visit)
     return folder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
 
 
 def read_back(visits: tuple[Visit, ...]) -> list[tuple[str, int, dict[str, Cell]]]:

@@ -5,25 +5,13 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from attn_kernels.tuning.scenarios.scenario import FEATURES
 from attn_kernels.tuning.space.space import ATTENTION
-from triton_tune.core.bench import Advance
-from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
-from triton_tune.search.rounds import Round, Strategy
-from tuning_table.table import Cell, Cells, Failure, RecordedRun, TableConfig, TableHeader, Visit
+from triton_tune.core.problem import Advance, PlannedVisit, Round, SearchProblem, Strategy, Times
+from triton_tune.search.race import STRATEGIES, Race
+from tuning_table.table import Cell, Cells, Failure, RecordedTable, TableConfig, TableHeader, Visit
 
 VARIANTS = ("qblock", "stream_k", "pod")
-FEATURES = (
-    "num_seqs",
-    "num_query_tokens",
-    "num_kv_tokens",
-    "max_query_len",
-    "max_seq_len",
-    "num_query_heads",
-    "num_kv_heads",
-    "head_size",
-    "block_size",
-    "kv_element_size",
-)
 
 
 def features(
@@ -137,6 +125,10 @@ class SurfaceBench:
             yield self.surface.visit(task)
 
 
+def full(problem: SearchProblem) -> Race:
+    return Race(problem, STRATEGIES["full"])
+
+
 class Silent:
     """Progress that nobody watches."""
 
@@ -174,11 +166,11 @@ def rounds_of(
         visits += map(there.visit, planned.tasks)
 
 
-def recorded_of(problem: SearchProblem, visits: Sequence[Visit]) -> RecordedRun:
+def recorded_of(problem: SearchProblem, visits: Sequence[Visit]) -> RecordedTable:
     """The visits as they are read back from a table."""
     configs = tuple(TableConfig(name, variant, {"block_m": 16}) for name, variant in problem.variants.items())
     header = TableHeader(
         "attention", "a surface", Cells.MEASURED, FEATURES, configs, provenance={"seed": problem.seed}
     )
     scenarios = {s: tuple(row[name] for name in FEATURES) for s, row in problem.features.items()}
-    return RecordedRun(header, scenarios, tuple(visits))
+    return RecordedTable(header, scenarios, tuple(visits))

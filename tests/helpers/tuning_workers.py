@@ -19,7 +19,6 @@ from tuning_table import TableWriter
 
 # Called with a scenario's id and the config that is asked for; None: the scenario is to be prepared.
 Act = Callable[[str, Any], None]
-Facts = dict[str, str | int]
 OUTPUT_FILES = ("stdout", "stderr")
 LINE = (
     '{{"id": "{}", "query_lens": [1], "context_lens": [{}], "num_query_heads": 2, "num_kv_heads": 1, '
@@ -30,11 +29,12 @@ RUN = ("--scenarios", "batches.jsonl", "--gpus", "cpu", "--out", "table")
 CONFIGS = [str(config) for config in declared("cpu") if config.block_m <= 64 and not config.tma]
 
 
-def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Connection, str, object], None]:
+def stub(act: Act, load: Callable[[], object] = bool) -> Callable[[Connection, str, object], None]:
     """A process that gives every config 7 us, after `act` did with it what it likes."""
 
-    def serve(connection: Connection, device: str, load: object) -> None:
-        connection.send(facts(device) if facts else {"name": "stub"})
+    def serve(connection: Connection, device: str, _: object) -> None:
+        load()
+        connection.send(None)
         scenario = ""
         with contextlib.suppress(EOFError):
             while True:
@@ -48,10 +48,6 @@ def stub(act: Act, facts: Callable[[str], Facts] | None = None) -> Callable[[Con
                     connection.send(7.0)
 
     return serve
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @contextlib.contextmanager

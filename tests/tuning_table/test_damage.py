@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from table_builders import error_of_reading
 from treegen_builders import write_table, write_winners
 
 import tuning_table
-from tuning_table import TableError
+from tuning_table import Failure, TableError
 
 RUN, TIMES, SCENARIOS = FILES = "run.yaml", "times.csv", "scenarios.csv"
 Edit = Callable[[str], str]
@@ -126,7 +125,7 @@ def test_a_running_table_may_lack_rows_and_a_line_end(tmp_path: Path) -> None:
     text = (folder / TIMES).read_text()
     for kept, rows in ((text[:-1], 17), (text.partition("\n")[0] + "\n", 0)):
         (folder / TIMES).write_text(kept)
-        assert len(tuning_table.read(folder, running=True).rows) == rows
+        assert len(tuning_table.read(folder, running=True).visits) == rows
 
 
 @given(
@@ -147,5 +146,6 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(
     except TableError as error:
         assert "\n" not in str(error)
     else:
-        assert all(row.scenario in table.scenarios and len(row.times) == 3 for row in table.rows)
-        assert all(time > 0 or math.isnan(time) for row in table.rows for time in row.times)
+        assert all(visit.scenario in table.scenarios for visit in table.visits)
+        cells = [cell for visit in table.visits for cell in visit.cells.values()]
+        assert all(isinstance(cell, Failure) or cell > 0 for cell in cells)

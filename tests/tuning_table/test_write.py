@@ -116,7 +116,7 @@ def test_a_table_of_winners_takes_one_time_a_row(tmp_path: Path) -> None:
         for times in ({"M16": 3.0, "M32": 4.0}, {"M16": Failure("no")}):
             with pytest.raises(TableError, match="decode-0 repeat 2"):
                 table.append("decode-0", times)
-    assert len(tuning_table.read(tmp_path).rows) == 1
+    assert len(tuning_table.read(tmp_path).visits) == 1
 
 
 @given(st.floats(1e-3, 9.9e11))
@@ -135,7 +135,7 @@ def test_the_example_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (run,) = tmp_path.rglob("run.yaml")
     found = tuning_table.read(run.parent)
     assert run.parent.relative_to(tmp_path).parts[:2] == ("tuning_data", found.header.kernel)
-    assert found.rows
+    assert found.visits
 
 
 @pytest.mark.parametrize(

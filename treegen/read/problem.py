@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from treegen.core.launches import as_columns, fitting, with_derived
 from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec, Translation, is_model
 from treegen.core.table import Cells, Table, median_times
-from tuning_table.table import MOST_WITHOUT, RecordedTable
+from tuning_table.table import MOST_WITHOUT, Cell, RecordedTable
 
 
 def read_table(folder: Path) -> Table:
@@ -29,25 +30,31 @@ def read_table(folder: Path) -> Table:
 
 def as_table(folder: Path, recorded: RecordedTable) -> Table:
     """What was read from a folder as arrays; scenarios that no row reached are left out."""
-    header, rows = recorded.header, recorded.rows
-    reached = {row.scenario for row in rows}
-    position = {scenario: i for i, scenario in enumerate(s for s in recorded.scenarios if s in reached)}
+    header, ids = recorded.header, [config.id for config in recorded.header.configs]
+    reached = {visit.scenario for visit in recorded.visits}
+    scenarios = [scenario for scenario in recorded.scenarios if scenario in reached]
+    position = {scenario: i for i, scenario in enumerate(scenarios)}
     return Table(
-        folder,
-        header.kernel,
-        header.device_name,
-        header.cells,
-        header.features,
-        header.configs,
-        scenarios=tuple(position),
-        features=np.array([recorded.scenarios[scenario] for scenario in position], dtype=np.int64),
-        row_scenario=np.array([position[row.scenario] for row in rows], dtype=np.int64),
-        row_repeat=np.array([row.repeat for row in rows], dtype=np.int64),
-        times=np.array([row.times for row in rows]),
+        folder=folder,
+        kernel=header.kernel,
+        device_name=header.device_name,
+        cells=header.cells,
+        feature_names=header.features,
+        configs=header.configs,
+        scenarios=tuple(scenarios),
+        features=np.array([recorded.scenarios[scenario] for scenario in scenarios], dtype=np.int64),
+        row_scenario=np.array([position[visit.scenario] for visit in recorded.visits], dtype=np.int64),
+        row_repeat=np.array([visit.repeat for visit in recorded.visits], dtype=np.int64),
+        times=np.array([[_time(visit.cells.get(config)) for config in ids] for visit in recorded.visits]),
         listed=len(recorded.scenarios),
         provenance=header.provenance,
         words=header.words,
     )
+
+
+def _time(cell: Cell | None) -> float:
+    """Microseconds; NaN if the config was not measured, and inf if it failed."""
+    return math.nan if cell is None else cell if isinstance(cell, float) else math.inf
 
 
 Columns = Mapping[str, npt.NDArray[np.int64]]  # [scenarios] values by feature

@@ -81,7 +81,7 @@ def refuse_unbuildable(text: str, spec: Path, tables: Sequence[GpuTable]) -> Non
     """Raise InputError if a build would refuse this text of a spec, or one of the tables because of it."""
     try:
         read = read_spec(spec, text)
-        measured = {own.folder.resolve(): own for own in tables if own.table.rows}
+        measured = {own.folder.resolve(): own for own in tables if own.table.visits}
         for kernel in read.kernels.values():
             for device, folder in kernel.tables.items():
                 if own := measured.get(folder):
@@ -276,7 +276,7 @@ def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
     slowdowns: dict[str, list[float]] = {}
     failed: set[str] = set()
     for table in tables:
-        if not table.rows:
+        if not table.visits:
             continue
         times = median_times(as_table(Path(), table))  # inf where a config failed
         timed = np.isfinite(times)

@@ -10,14 +10,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import torch
 
-from triton_tune.bench.worker import Begin, Note, Prepare, Try, serve
-from triton_tune.core.bench import Advance
+from triton_tune.bench.worker import Begin, Prepare, Try, serve
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import PlannedVisit
+from triton_tune.core.problem import Advance, PlannedVisit, SearchProblem
 from triton_tune.processes.compile_ahead import CompileAhead, Job, without_interrupts
 from tuning_table.table import Cell, Failure, Visit
 
@@ -31,12 +30,32 @@ CRASHED = "ended its process"
 HUNG = "took longer than 120 s"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Subject:
+    """What a bench measures."""
+
     scenarios: Mapping[str, Any]  # by id; pickled for the processes
+    configs: Mapping[str, Hashable]  # by id
     prepare: Prepare  # pickled as well
     job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
     launches: Callable[[Any], Sequence[Hashable]] = lambda scenario: ()  # configs that `prepare` launches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload(Subject):
+    """What a command measures of one kernel on one GPU model."""
+
+    kernel: str  # its name in run.yaml
+    features: tuple[str, ...]
+    problem: SearchProblem
+    rows: Sequence[Mapping[str, str | int]]  # `configs` of run.yaml
+    lines: Sequence[str]  # describe it
+    source_hash: str  # of all code on which the times depend
+    timing: str  # on a GPU
+    scenario_set: str
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.yaml
+    # By scenario, the id of the config that the generated module launches; empty without one.
+    chosen: Callable[[], Mapping[str, str]] = dict
 
 
 @dataclass
@@ -66,23 +85,18 @@ class _Worker:
         context = multiprocessing.get_context(START_METHOD)
         self.connection: Connection
         self.connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(
-            target=serve,
-            args=(theirs, str(self.device), self._load),
-            daemon=True,
-        )
+        given = theirs, str(self.device), self._load
+        self.process: BaseProcess = context.Process(target=serve, args=given, daemon=True)
         with without_interrupts():
             self.process.start()
         theirs.close()
 
-    def await_ready(self) -> dict[str, str | int]:
-        """The device's facts. Raises TuningError if the process does not start."""
-        try:
+    def await_ready(self) -> None:
+        """Raises TuningError if the process does not start."""
+        with contextlib.suppress(EOFError):
             if self.connection.poll(START_S):
-                facts: dict[str, str | int] = self.connection.recv()
-                return facts
-        except EOFError:
-            pass
+                self.connection.recv()
+                return
         raise TuningError(f"{self.device}: its process did not start; its message, if any, is above")
 
     def ask(self, request: Begin | Try) -> None:
@@ -101,10 +115,7 @@ class GpuBench:
 
     Its processes start at once, and `begin` waits for them, so the caller can prepare its workload in the
     meantime. load: imports what measuring and compiling need; each process calls it as it starts.
-    facts: the device, known once `begin` returns. configs: by id; set it before compiling and measuring.
     """
-
-    facts: dict[str, str | int]
 
     def __init__(
         self,
@@ -112,7 +123,6 @@ class GpuBench:
         compile_workers: int | None = None,
         load: Callable[[], object] = bool,
     ) -> None:
-        self.configs: Mapping[str, Hashable] = {}
         self._broken = 0
         self._told: set[str] = set()
         self._compiler = CompileAhead(devices[0], compile_workers)
@@ -122,21 +132,9 @@ class GpuBench:
     def begin(self, subject: Subject) -> None:
         """Wait until all processes have started, so that no budget pays for it. Raises TuningError."""
         self._subject = subject
-        facts = [worker.await_ready() for worker in self._workers]
-        names = list(dict.fromkeys(str(fact["name"]) for fact in facts))
-        if len(names) > 1:
-            raise TuningError(
-                f"the GPUs are of different models ({', '.join(names)}), and a table is of one model: "
-                "choose with --gpus"
-            )
+        for worker in self._workers:
+            worker.await_ready()
         self._compiler.await_loaded()
-        self.facts = facts[0]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all processes; the current visits are lost."""
@@ -150,22 +148,18 @@ class GpuBench:
     def compile(
         self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
     ) -> tuple[PlannedVisit, ...]:
-        jobs = {(task, config): self._job(task, config) for task in tasks for config in task.configs}
-        first = [
-            self._subject.job_for(scenario, config, self._workers[0].device)
-            for scenario in (self._subject.scenarios[task.scenario] for task in tasks)
-            for config in self._subject.launches(scenario)
-        ]
+        subject, device = self._subject, self._workers[0].device
+        jobs: dict[tuple[PlannedVisit, str], Job] = {}
+        first: list[Job] = []
+        for task in tasks:
+            scenario = subject.scenarios[task.scenario]
+            first += [subject.job_for(scenario, config, device) for config in subject.launches(scenario)]
+            for config in task.configs:
+                jobs[task, config] = subject.job_for(scenario, subject.configs[config], device)
         self._compiler.compile(dict.fromkeys([*first, *jobs.values()]), deadline=until, progress=advance)
-        kept = (
-            replace(task, configs=tuple(c for c in task.configs if self._compiler.has(jobs[task, c])))
-            for task in tasks
-        )
+        has = self._compiler.has
+        kept = [replace(task, configs=tuple(c for c in task.configs if has(jobs[task, c]))) for task in tasks]
         return tuple(task for task in kept if task.configs)
-
-    def _job(self, task: PlannedVisit, config: str) -> Job:
-        scenario = self._subject.scenarios[task.scenario]
-        return self._subject.job_for(scenario, self.configs[config], self._workers[0].device)
 
     def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
         """Hand out visits until `until`, and listen until nothing is under way."""
@@ -175,7 +169,10 @@ class GpuBench:
         while True:
             for worker in self._workers:
                 if worker.visiting is None and queue and self.clock() < until:
-                    self._hand(worker, queue.popleft())
+                    order = list((task := queue.popleft()).configs)
+                    random.Random(f"{task.scenario}/{task.repeat}").shuffle(order)
+                    worker.visiting = _Visiting(task, order)
+                    self._prepare(worker, task)
             busy = [worker for worker in self._workers if worker.visiting is not None]
             if not busy:
                 return
@@ -190,12 +187,6 @@ class GpuBench:
                 if worker.visiting is None:
                     yield Visit(visiting.task.scenario, visiting.task.repeat, visiting.cells)
 
-    def _hand(self, worker: _Worker, task: PlannedVisit) -> None:
-        order = list(task.configs)
-        random.Random(f"{task.scenario}/{task.repeat}").shuffle(order)
-        worker.visiting = _Visiting(task, order)
-        self._prepare(worker, task)
-
     def _prepare(self, worker: _Worker, task: PlannedVisit) -> None:
         worker.ask(Begin(self._subject.prepare, self._subject.scenarios[task.scenario], task.repeat))
 
@@ -205,10 +196,10 @@ class GpuBench:
         except (EOFError, OSError):
             self._restart(worker, visiting, CRASHED)
             return
-        if isinstance(answer, Note):
-            if answer.text not in self._told:
-                self._told.add(answer.text)
-                print(f"note: {answer.text}", flush=True)
+        if isinstance(answer, str):
+            if answer not in self._told:
+                self._told.add(answer)
+                print(f"note: {answer}", flush=True)
             return
         if visiting.trying is not None:
             visiting.cells[visiting.trying] = answer
@@ -219,7 +210,7 @@ class GpuBench:
             return
         visiting.trying = visiting.left.pop()
         times = [cell for cell in visiting.cells.values() if not isinstance(cell, Failure)]
-        worker.ask(Try(self.configs[visiting.trying], min(times, default=math.inf)))
+        worker.ask(Try(self._subject.configs[visiting.trying], min(times, default=math.inf)))
 
     def _restart(self, worker: _Worker, visiting: _Visiting, reason: str) -> None:
         """Replace a process that crashed or hangs; the config that it was asked for has failed."""

@@ -1,18 +1,13 @@
-"""The process of one GPU: it prepares a scenario, and then measures one config after the other.
-
-A launch that ends its process costs one cell: the parent knows which config it asked for, and starts another
-process.
-"""
+"""The process of one GPU: it prepares a scenario, and then measures one config after the other."""
 
 import warnings
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from triton.runtime.errors import OutOfResources
 
-from triton_tune.core.device import device_facts, exceeds_device
 from triton_tune.core.errors import TuningWarning, in_one_line
 from triton_tune.processes.compile_ahead import follow_parent, load_on
 from tuning_table.table import TOO_LARGE, Cell, Failure
@@ -25,8 +20,7 @@ OUT_OF_MEMORY = "needs more device memory than is free"
 Prepare = Callable[[Any, int, torch.device], Callable[[Any, float], Cell]]
 
 
-@dataclass(frozen=True)
-class Begin:
+class Begin(NamedTuple):
     """Asks to prepare a scenario; the answer is None, or the Failure of every config."""
 
     prepare: Prepare
@@ -34,37 +28,26 @@ class Begin:
     repeat: int
 
 
-@dataclass(frozen=True)
-class Try:
-    """Asks to measure a config; the answer is its cell."""
+class Try(NamedTuple):
+    """Asks to measure a config; the answer is its cell. A text that comes before it is for the user."""
 
     config: Hashable
     best_us: float
 
 
-@dataclass(frozen=True)
-class Note:
-    """A message about the kernel for the user, sent before an answer."""
-
-    text: str
-
-
 def serve(connection: Connection, device_name: str, load: Callable[[], object]) -> None:
-    """Send the facts of the device, then answer requests until the connection closes or the parent ends.
-
-    load: imports what requests will need, before the facts are sent.
-    """
+    """Import by `load` what requests need, tell that this is done, and answer them until the parent ends."""
     follow_parent()
     device = torch.device(device_name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     load_on(device, load)
-    connection.send(device_facts(device))
+    connection.send(None)
     show = warnings.showwarning
 
     def tell(message: Any, category: type[Warning], *where: Any, **others: Any) -> None:
         if issubclass(category, TuningWarning):
-            connection.send(Note(str(message)))
+            connection.send(str(message))
         else:
             show(message, category, *where, **others)
 
@@ -91,7 +74,7 @@ def failure_of(error: Exception, device: torch.device) -> Failure:
     """The failure that an error stands for. Raises errors that leave the device unusable."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # raises again if the device is lost
-    if exceeds_device(error):
+    if isinstance(error, OutOfResources):
         return Failure(f"{TOO_LARGE}: {error.name}, {error.required} of {error.limit}")
     if isinstance(error, torch.OutOfMemoryError):
         torch.cuda.empty_cache()

@@ -1,11 +1,38 @@
 """The arguments that `triton-tune` and `attn-tune` share."""
 
-from triton_tune.core.arguments import count, seconds, table
+import argparse
+import contextlib
+from pathlib import Path
+
 from triton_tune.core.errors import TuningError
 from triton_tune.run.shards import shard_from
-from triton_tune.search.strategies import STRATEGIES
 from tuning_table import TableError
 from tuning_table.command_line import Command, CommandParser
+from tuning_table.table import RUN
+
+
+def seconds(text: str) -> float:
+    """Raises ArgumentTypeError."""
+    with contextlib.suppress(ValueError):
+        if 1.0 <= float(text) <= 1e7:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of seconds from 1 to 10000000")
+
+
+def count(text: str, least: int = 0, most: int = 1024) -> int:
+    """Raises ArgumentTypeError."""
+    with contextlib.suppress(ValueError):
+        if least <= int(text) <= most:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer from {least} to {most}")
+
+
+def table(text: str) -> str:
+    """The folder of a table, or an empty text for that of this device. Raises ArgumentTypeError."""
+    with contextlib.suppress(OSError):  # of names that are too long
+        if not text or Path(text, RUN).exists():
+            return text
+    raise argparse.ArgumentTypeError(f"{text!r:.80} is no table's folder; without TABLE, give --recheck last")
 
 
 def tuning_command(name: str) -> Command:
@@ -30,7 +57,7 @@ def add_run_arguments(arguments: CommandParser, *, budget: float, gpus: str, str
     )
     arguments.add_argument(
         "--strategy",
-        choices=list(STRATEGIES),
+        choices=["race", "full"],
         help="race: promising configs in more scenarios; full: every config in every scenario "
         f"(default: {strategy})",
     )

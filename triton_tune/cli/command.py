@@ -1,66 +1,62 @@
-"""A tuning run from a command's arguments to a table, whatever it measures.
-
-`triton-tune` measures a user's kernel, `attn-tune` attention; each describes it as a `Workload`.
-"""
+"""A tuning run from a command's arguments to a table, of `triton-tune` and of `attn-tune`."""
 
 import argparse
 import datetime
 import os
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import torch
 import triton
 
-from triton_tune.bench.pool import GpuBench
-from triton_tune.core.device import ASSUMED, device_facts, devices_from, driver_version
+from triton_tune.bench.pool import GpuBench, Workload
+from triton_tune.core.device import ASSUMED, device_facts, devices_from, driver_version, facts_of
 from triton_tune.core.errors import TuningError
+from triton_tune.core.problem import Bench
 from triton_tune.processes.compile_ahead import default_workers
 from triton_tune.run.fill import fill
 from triton_tune.run.recheck import recheck
 from triton_tune.run.shards import CELL_S, COMPILE_S, VISIT_S, problem_of_shard
-from triton_tune.run.workload import Space, Workload
 from tuning_table import TableWriter, create, read_run
 from tuning_table.names import device_key
 from tuning_table.table import RUN
 
 UNTUNED = "untuned"  # how the folder's name of a table that only judges begins
 REFERENCE_WORKERS = 15  # processes with which COMPILE_S was measured
+Facts = Mapping[str, str | int]
 
 
 def run(
     options: argparse.Namespace,
-    workload_on: Callable[[torch.device], Workload],
+    workload_on: Callable[[torch.device, Facts], Workload],
     load: Callable[[], object] = bool,
 ) -> int:
     """Do what the arguments of `add_run_arguments` ask for.
 
     Returns 0; 1 if choices are stale or unsure, or too many scenarios have no config that works; 130 after
     Ctrl-C.
-    workload_on: is given the device on which a kernel's shapes may be looked at. load: imports what processes
-    that measure need. Raises TuningError and TableError.
+    workload_on: is given the device on which a kernel's shapes may be looked at, and facts as in run.yaml.
+    load: imports what processes that measure need. Raises TuningError and TableError.
     """
     if options.dry_run:
         return _dry_run(options, workload_on)
-    if options.recheck is not None:
-        return _recheck(options, workload_on, load)
     devices = devices_from(options.gpus)
+    facts = facts_of(devices)
     if options.empty:
-        workload = workload_on(devices[0])
-        facts = device_facts(devices[0])
-        with create_table(options, workload, workload.space(facts), facts) as table:
+        with create_table(options, workload_on(devices[0], facts), facts) as table:
             commands = _next_commands(table.folder, has_times=False)
             print(f"{table.folder}: a table without times; next: {commands}")
         return 0
-    with GpuBench(devices, options.compile_workers, load) as bench:
-        workload = workload_on(devices[0])
-        bench.begin(workload.subject)
-        space = workload.space(bench.facts)
-        print("\n".join(space.lines), flush=True)
-        bench.configs = space.configs
-        problem = problem_of_shard(space.problem, options.shard)
-        with create_table(options, workload, space, bench.facts) as table:
+    with closing(GpuBench(devices, options.compile_workers, load)) as bench:
+        workload = workload_on(devices[0], facts)
+        bench.begin(workload)
+        if options.recheck is not None:
+            return _recheck(options, workload, bench, facts)
+        print("\n".join(workload.lines), flush=True)
+        problem = problem_of_shard(workload.problem, options.shard)
+        with create_table(options, workload, facts) as table:
             status = fill(table, bench, problem, options.strategy, options.budget)
     if not status and not options.shard:
         print(f"next: {_next_commands(table.folder)}")
@@ -83,7 +79,7 @@ def _next_commands(folder: Path, *, has_times: bool = True) -> str:
     return " && ".join(commands)
 
 
-def table_folder(options: argparse.Namespace, workload: Workload, facts: Mapping[str, str | int]) -> Path:
+def table_folder(options: argparse.Namespace, workload: Workload, facts: Facts) -> Path:
     if options.folder is not None:
         return Path(options.folder)
     prefix, suffix = f"{UNTUNED}_" if options.untuned else "", options.shard.suffix if options.shard else ""
@@ -96,13 +92,11 @@ def _versions(workload: Workload) -> dict[str, str]:
         "driver": driver_version(),
         "torch": str(torch.__version__),
         "triton": triton.__version__,
-        "source_hash": workload.source_hash(),
+        "source_hash": workload.source_hash,
     }
 
 
-def create_table(
-    options: argparse.Namespace, workload: Workload, space: Space, facts: Mapping[str, str | int]
-) -> TableWriter:
+def create_table(options: argparse.Namespace, workload: Workload, facts: Facts) -> TableWriter:
     return create(
         table_folder(options, workload, facts),
         kernel=workload.kernel,
@@ -113,68 +107,57 @@ def create_table(
         scenario_set=workload.scenario_set,
         strategy=options.strategy,
         features=workload.features,
-        configs=space.rows,
-        scenarios={s: list(row.values()) for s, row in space.problem.features.items()},
+        configs=workload.rows,
+        scenarios={s: list(row.values()) for s, row in workload.problem.features.items()},
         **workload.provenance,
     )
 
 
-def _recheck(
-    options: argparse.Namespace,
-    workload_on: Callable[[torch.device], Workload],
-    load: Callable[[], object],
-) -> int:
+def _recheck(options: argparse.Namespace, workload: Workload, bench: Bench, facts: Facts) -> int:
     """Check a table's choices again. Returns 1 if some are stale, or too many unsure."""
-    devices = devices_from(options.gpus)
-    with GpuBench(devices, options.compile_workers, load) as bench:
-        workload = workload_on(devices[0])
-        bench.begin(workload.subject)
-        folder = Path(options.recheck or table_folder(options, workload, bench.facts))
-        if not (folder / RUN).exists():
-            named = "name one, as in --recheck tuning_data/<kernel>/<device>"
-            raise TuningError(f"{folder}: no table of this device to check again; {named}")
-        recorded = read_run(folder)
-        if recorded.header.kernel != workload.kernel:
-            raise TuningError(f"{folder}: a table of {recorded.header.kernel}, not of {workload.kernel}")
-        space = workload.space(bench.facts)
-        bench.configs = space.configs
-        chosen = workload.chosen(devices[0])
-        choices = "what the generated module chooses" if chosen else "the fastest config of each scenario"
-        print(f"{folder}: checking {choices}")
-        facts = {**recorded.header.provenance, "device": recorded.header.device_name}
-        here = {"device": bench.facts["name"], **_versions(workload)}
-        for key, value in here.items():
-            if facts.get(key) != value:
-                print(f"  {key} was {facts.get(key)}, now {value}")
-        lines, doubted = recheck(recorded, space.problem, bench, chosen)
+    folder = Path(options.recheck or table_folder(options, workload, facts))
+    if not (folder / RUN).exists():
+        named = "name one, as in --recheck tuning_data/<kernel>/<device>"
+        raise TuningError(f"{folder}: no table of this device to check again; {named}")
+    recorded = read_run(folder)
+    if recorded.header.kernel != workload.kernel:
+        raise TuningError(f"{folder}: a table of {recorded.header.kernel}, not of {workload.kernel}")
+    chosen = workload.chosen()
+    choices = "what the generated module chooses" if chosen else "the fastest config of each scenario"
+    print(f"{folder}: checking {choices}")
+    before = {**recorded.header.provenance, "device": recorded.header.device_name}
+    for key, value in {"device": facts["name"], **_versions(workload)}.items():
+        if before.get(key) != value:
+            print(f"  {key} was {before.get(key)}, now {value}")
+    lines, doubted = recheck(recorded, workload.problem, bench, chosen)
     print("\n".join(lines))
     if doubted:
         print(f"to measure again: remove {folder} or choose another --out, and leave out --recheck")
-    return 1 if doubted else 0
+    return int(doubted)
 
 
-def _dry_run(options: argparse.Namespace, workload_on: Callable[[torch.device], Workload]) -> int:
+def _dry_run(options: argparse.Namespace, workload_on: Callable[[torch.device, Facts], Workload]) -> int:
     """Describe a run, and estimate how long it takes by what it took on an H100."""
     folder, spent, num_devices = options.folder, 0.0, 1
     if torch.cuda.is_available() or options.gpus != "all":
         devices = devices_from(options.gpus)
-        workload, facts, num_devices = workload_on(devices[0]), device_facts(devices[0]), len(devices)
+        facts, num_devices = device_facts(devices[0]), len(devices)
         print(f"on {num_devices} of {facts['name']}")
+        workload = workload_on(devices[0], facts)
         folder = table_folder(options, workload, facts)
     else:
-        workload, facts = workload_on(torch.device("cpu")), ASSUMED
+        workload = workload_on(torch.device("cpu"), ASSUMED)
         print("no GPU here: the estimate is for an H100")
     if folder is not None and (folder / RUN).exists():
         recorded = read_run(folder)
         spent = recorded.header.seconds
         print(f"{folder} holds {len(recorded.visits)} rows from {spent:.0f} s")
-    space = workload.space(facts)
-    problem = problem_of_shard(space.problem, options.shard)
+    problem = problem_of_shard(workload.problem, options.shard)
     workers = default_workers() if options.compile_workers is None else options.compile_workers
     launches = {(problem.shape(scenario), c) for scenario, row in problem.candidates.items() for c in row}
     compiling = COMPILE_S * REFERENCE_WORKERS / max(1, workers) * len(launches)
     measuring = (VISIT_S * len(problem.scenarios) + CELL_S * problem.possible) / num_devices
-    print("\n".join(space.lines))
+    print("\n".join(workload.lines))
     print(
         f"to time {problem.possible} cells of {len(problem.scenarios)} scenarios once would take about "
         f"{compiling + measuring:.0f} s; the budget is {options.budget:.0f} s, {spent:.0f} s are used up"

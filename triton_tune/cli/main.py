@@ -94,10 +94,8 @@ def run_command(options: argparse.Namespace, command: Sequence[str]) -> int:
         raise TuningError(f"{command[0]}: {error.strerror}") from None
     if options.record:
         files = len(list(options.record.glob(f"*{SUFFIX}")))
-        print(
-            f"{options.record}: {files} files of launches; next: triton-tune {options.record}",
-            file=sys.stderr,
-        )
+        following = f"next: triton-tune {options.record}"
+        print(f"{options.record}: {files} files of launches; {following}", file=sys.stderr)
     return status if status >= 0 else 128 - status
 
 
@@ -125,11 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return run_record(options)
         from triton_tune.cli.command import run
+        from triton_tune.kernel.measuring import loaded
         from triton_tune.kernel.workload import file_of, workload_on
 
         file = file_of(options.file, options.kernel, untuned=options.untuned)
-        recheck, without_tensors = options.recheck is not None, options.dry_run or options.empty
-        of_file = partial(workload_on, file, ask_module=recheck, without_tensors=without_tensors)
-        return run(options, of_file, file.load)
+        how = {"ask_module": options.recheck is not None, "without_tensors": options.dry_run or options.empty}
+        return run(options, lambda device, _: workload_on(file, device, **how), partial(loaded, file))
 
     return tuning_command("triton-tune").run(work)

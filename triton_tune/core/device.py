@@ -4,10 +4,9 @@ import os
 import re
 import shutil
 import subprocess
-from typing import TypeGuard
+from collections.abc import Sequence
 
 import torch
-from triton.runtime.errors import OutOfResources
 
 from triton_tune.core.errors import TuningError
 
@@ -54,6 +53,16 @@ def device_facts(device: torch.device) -> dict[str, str | int]:
     }
 
 
+def facts_of(devices: Sequence[torch.device]) -> dict[str, str | int]:
+    """`device_facts` of GPUs that measure together. Raises TuningError if they are of different models."""
+    facts = [device_facts(device) for device in devices]
+    names = dict.fromkeys(str(fact["name"]) for fact in facts)
+    if len(names) > 1:
+        what = f"the GPUs are of different models ({', '.join(names)}), and a table is of one model"
+        raise TuningError(f"{what}: choose with --gpus")
+    return facts[0]
+
+
 def cache_bytes(device: torch.device) -> int:
     """The size in bytes of the last-level cache, which a cold measurement must flush."""
     if device.type != "cuda":
@@ -65,11 +74,6 @@ def cache_bytes(device: torch.device) -> int:
 
 def memory_bytes(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 0
-
-
-def exceeds_device(error: BaseException) -> TypeGuard[OutOfResources]:
-    """Return whether a launch failed because the device lacks shared memory or registers for the config."""
-    return isinstance(error, OutOfResources)
 
 
 def devices_from(text: str) -> list[torch.device]:

@@ -1,11 +1,12 @@
-"""The input of a search strategy: the cells that may be measured, and the times measured so far."""
+"""A search: the cells that may be measured, the times so far, who plans visits and who measures them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from statistics import median
+from typing import Protocol
 
 from tuning_table.table import Cell, Failure, Visit
 
@@ -20,9 +21,6 @@ class Likeness:
     family: tuple[str, ...] = ()  # what determines which configs fit, of `shape` or derived
     weights: Mapping[str, float] | None = None  # the distance that a factor of two makes; None: 1 for each
     derive: Callable[[Mapping[str, int]], Mapping[str, int]] = dict  # adds other names
-
-
-ANY_FEATURES = Likeness()
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class SearchProblem:
     candidates: Mapping[str, tuple[str, ...]]  # of each scenario: configs
     variants: Mapping[str, str]  # of each config
     seed: int = 0
-    likeness: Likeness = ANY_FEATURES
+    likeness: Likeness = Likeness()
 
     @property
     def scenarios(self) -> tuple[str, ...]:
@@ -132,3 +130,43 @@ class Times:
                 if (reason := next(reasons, None)) is not None:
                     counts[first.setdefault(reason.partition(":")[0], reason)] += 1
         return dict(counts)
+
+    def of(self, scenarios: Iterable[str]) -> "Times":
+        """The cells of some scenarios."""
+        part, known = Times(), [scenario for scenario in scenarios if scenario in self._cells]
+        part._cells = {scenario: self._cells[scenario] for scenario in known}
+        part._repeats = {scenario: self._repeats[scenario] for scenario in known}
+        return part
+
+
+@dataclass(frozen=True)
+class Round:
+    """Visits that are compiled together and then measured in this order."""
+
+    name: str
+    tasks: tuple[PlannedVisit, ...]
+    share: float = 1.0  # the share of the budget by which the round ends
+
+
+class Strategy(Protocol):
+    """Plans rounds from the table alone, so that a search goes on after a kill, or in another run."""
+
+    def next_round(self, times: Times, spent: float) -> Round | None:
+        """The next round; None if nothing is left to measure. spent: the used share of the budget."""
+
+
+Advance = Callable[[int, int], None]  # is called with the jobs done and the jobs in all
+
+
+class Bench(Protocol):
+    """Measures visits. All times are seconds of `clock`."""
+
+    def clock(self) -> float: ...
+
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
+    ) -> tuple[PlannedVisit, ...]:
+        """Compile until the time `until`. Returns the visits without the configs that were not compiled."""
+
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+        """The visits in the order in which they end; none begins after `until`."""

@@ -71,16 +71,6 @@ class AutotunedKernel:
             del self.tuner.run
             Autotuner.run = search
 
-    @contextlib.contextmanager
-    def launching_nothing(self) -> Iterator[None]:
-        """Let launches of any kernel do nothing in this context."""
-        kind: Any = next(each for each in type(_jitted(self.tuner)).__mro__ if "run" in vars(each))
-        run, kind.run = kind.run, lambda *args, **kwargs: None
-        try:
-            yield
-        finally:
-            kind.run = run
-
     def arguments(self, launch: Launch) -> dict[str, Any]:
         """The launch's arguments by name, with the kernel's defaults."""
         return {**self._defaults, **self._given(launch)}
@@ -114,10 +104,7 @@ class AutotunedKernel:
         self.tuner.post_hook(arguments, exception=None)
 
     def pruned(self, launch: Launch) -> tuple[tuple[str, ...], frozenset[str]]:
-        """The ids of the configs to time for a launch, and of those that `early_config_prune` excludes.
-
-        A performance model excludes nothing: it only leaves configs untimed.
-        """
+        """The configs to time, and those that `early_config_prune`, but no performance model, excludes."""
         tuner, kwargs = self.tuner, dict(launch.kwargs)
         configs, tuner.configs = tuner.configs, list(tuner.configs)  # a rule may change its list
         tuner.nargs = dict(zip(tuner.arg_names, launch.args, strict=False))
@@ -150,20 +137,20 @@ class AutotunedKernel:
 
     def specialisation(self, launch: Launch) -> tuple[object, ...]:
         """What a launch's arguments add to a compiled kernel's key. It is finer than Triton's own key."""
-        params = getattr(_jitted(self.tuner), "params", ())
+        params = getattr(jitted(self.tuner), "params", ())
         constants = {p.name for p in params if p.is_constexpr}
         plain = {p.name for p in params if p.do_not_specialize}
         arguments = self.arguments(launch)
         each = (config.config.all_kwargs() for config in self.configs.values())
         computed = [apply_rules(self.tuner, {**arguments, **config}) for config in each]
-        given = (
-            repr(value) if name in constants else _special(value, plain=name in plain)
-            for name, value in sorted(arguments.items())
-        )
+        given = [
+            repr(v) if n in constants else _special(v, plain=n in plain) for n, v in sorted(arguments.items())
+        ]
         return (*given, repr(computed))
 
 
-def _jitted(kernel: Any) -> Any:
+def jitted(kernel: Any) -> Any:
+    """What `@triton.jit` makes, below all other decorators."""
     while hasattr(kernel, "fn") and not inspect.isfunction(kernel.fn):
         kernel = kernel.fn
     return kernel
@@ -182,10 +169,7 @@ def _special(value: Any, *, plain: bool) -> object:
 
 
 def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -> dict[str, KernelConfig]:
-    """The different configs by id. What a config leaves out has the kernel's default.
-
-    Raises TuningError for values that are no integers.
-    """
+    """The different configs by id, with the kernel's defaults. Raises TuningError for what is no integer."""
     own = ["num_warps", "num_stages"]
     if any(getattr(config, "num_ctas", 1) not in (1, None) for config in configs):
         own.append("num_ctas")
@@ -195,9 +179,8 @@ def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -
     letters = letters_for(names)
     by_id: dict[str, KernelConfig] = {}
     for config in configs:
-        problem = (
-            "ir_override is no launch parameter" if getattr(config, "ir_override", None) is not None else ""
-        )
+        overridden = getattr(config, "ir_override", None) is not None
+        problem = "ir_override is no launch parameter" if overridden else ""
         values = {name: config.kwargs.get(name, getattr(config, name, defaults.get(name))) for name in names}
         for name, value in values.items():
             if value is None and name not in OWN:

@@ -17,9 +17,9 @@ import torch
 from torch._subclasses import FakeTensorMode, fake_tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
-from triton_tune.kernel.autotuned import AutotunedKernel, Launch
+from triton_tune.kernel.autotuned import AutotunedKernel, Launch, jitted
 from triton_tune.kernel.tuning import Tuning
-from triton_tune.launch.environment import DOES_NOT_FIT
+from triton_tune.launch.choosing import DOES_NOT_FIT
 from triton_tune.record.recorder import changed, is_narrow
 
 # The largest error of a result, as a part of the reference's largest magnitude.
@@ -57,18 +57,17 @@ def make(tuning: Tuning, shape: Mapping[str, Any], device: torch.device, seed: i
 
 @contextlib.contextmanager
 def described_alone(kernel: AutotunedKernel) -> Iterator[None]:
-    """Let tensors have a shape and a type but no memory in this context, and let launches do nothing.
-
-    What reads a value or an address of a tensor raises an error.
-    """
+    """Let tensors have no memory, so that reading a value or an address fails, and launches do nothing."""
     mode, log = FakeTensorMode(allow_non_fake_inputs=True), logging.getLogger(fake_tensor.__name__)
     mode._allow_unsafe_data_ptr_access = False
     disabled, log.disabled = log.disabled, True  # it would log errors that are raised anyway
+    kind: Any = next(each for each in type(jitted(kernel.tuner)).__mro__ if "run" in vars(each))
+    run, kind.run = kind.run, lambda *args, **kwargs: None  # of all kernels
     try:
-        with kernel.launching_nothing(), mode:
+        with mode:
             yield
     finally:
-        log.disabled = disabled
+        log.disabled, kind.run = disabled, run
 
 
 class _Enough(BaseException):
@@ -89,10 +88,7 @@ def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) 
 
 
 class _WithoutMemory(pickle.Pickler):
-    """Pickles tensors of any device as meta tensors of the same shape.
-
-    Raises ValueError for an unaligned address, for which Triton compiles another kernel.
-    """
+    """Pickles tensors as meta tensors, unless they are unaligned, for which Triton compiles otherwise."""
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -104,10 +100,7 @@ class _WithoutMemory(pickle.Pickler):
 
 
 def without_memory(launch: Launch) -> bytes | None:
-    """A pickled launch with which another process can compile the kernel; None if it cannot be pickled.
-
-    It has no grid, which is often a function and is not needed.
-    """
+    """A pickled launch, without its grid, by which another process can compile the kernel; else None."""
     pickled = io.BytesIO()
     try:
         _WithoutMemory(pickled).dump(replace(launch, grid=None))
@@ -132,14 +125,12 @@ def launches_of(
 
 
 def result_of(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any) -> Any:
-    """What a call returns with `config`. Unwritten memory holds NaN, or the largest integer."""
-    with kernel.launched_by(lambda launch: kernel.run(launch, config)), _poisoned_memory():
-        return arguments.pass_to(tuning.call)
+    """What a call returns with `config`, or if its launches do nothing (None).
 
-
-def untouched_result(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) -> Any:
-    """What a call returns if its launches do nothing."""
-    with kernel.launched_by(lambda launch: None), _poisoned_memory():
+    Unwritten memory holds NaN, or the largest integer.
+    """
+    run = (lambda launch: None) if config is None else (lambda launch: kernel.run(launch, config))
+    with kernel.launched_by(run), _poisoned_memory():
         return arguments.pass_to(tuning.call)
 
 

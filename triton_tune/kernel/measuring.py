@@ -6,7 +6,7 @@ import pickle
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,19 +17,11 @@ from triton_tune.bench.timing import BYTES_PER_US, elapsed_us, first_time, time_
 from triton_tune.bench.worker import DISAGREES
 from triton_tune.core.device import cache_bytes, memory_bytes
 from triton_tune.core.errors import TuningError, TuningWarning, place_of
-from triton_tune.core.identity import source_hash
+from triton_tune.core.source import source_hash
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
-from triton_tune.kernel.batches import (
-    agreed_result,
-    disagreement,
-    first_launch,
-    launches_of,
-    make,
-    result_of,
-    untouched_result,
-)
+from triton_tune.kernel.batches import agreed_result, disagreement, first_launch, launches_of, make, result_of
 from triton_tune.kernel.ranges import constant_names, draw
-from triton_tune.kernel.recorded import OUTSIDE, Replay, tunings_in
+from triton_tune.kernel.recorded import OUTSIDE, RecordedTuning, tunings_in
 from triton_tune.kernel.tuning import Tuning
 from triton_tune.record.recorder import changed_share, sampled
 from tuning_table.table import Cell, Failure
@@ -54,15 +46,18 @@ EXCLUDED = "left out by early_config_prune"
 
 @dataclass(frozen=True)
 class Shape:
-    """A scenario's shape, named by its position in its file's list, so that it can be pickled."""
+    """A shape, named by its position in its file's list to be pickled, and what its first launch shows."""
 
     id: str
     file: "KernelFile"
     position: int
-    key: Hashable = None  # what kernels are compiled for
-    launch: bytes | None = None  # by which they are compiled; as of ``without_memory``
-    excluded: frozenset[str] = frozenset()  # configs that `early_config_prune` leaves out
-    judges: tuple[str, ...] = ()  # configs of which two say what is right, where there is no reference
+    values: Mapping[str, Any] = field(compare=False)  # of the features
+    kept: tuple[str, ...]  # the configs to time
+    excluded: frozenset[str]  # configs that `early_config_prune` leaves out
+    judges: tuple[str, ...]  # configs of which two say what is right, where there is no reference
+    chosen: str | None  # by the generated module, if that is asked for
+    key: Hashable  # what kernels are compiled for
+    launch: bytes | None  # by which they are compiled; as of ``without_memory``
 
 
 @dataclass(frozen=True)
@@ -73,14 +68,6 @@ class KernelFile:
     name: str
     untuned: bool = False  # the shapes that were kept aside when shapes were drawn, instead of the others
 
-    def load(self) -> None:
-        """Import the file, and all that it imports."""
-        loaded(self)
-
-    def source_hash(self) -> str:
-        """The hash of all source on which times and checks depend, as this process has it."""
-        return loaded(self).source_hash
-
     def prepare(self, shape: Shape, device: torch.device) -> Callable[[str, float], Cell]:
         tuning, kernel, _ = loaded(self)
         values = tuning.shapes[shape.position]
@@ -89,7 +76,7 @@ class KernelFile:
             if tuning.reference is not None:
                 expected = arguments.pass_to(tuning.reference)
             else:
-                untouched = untouched_result(kernel, tuning, arguments)
+                untouched = result_of(kernel, tuning, arguments, None)
                 expected = agreed_result(kernel, tuning, arguments, shape.judges, untouched)
                 self._look_where_it_writes(shape, expected, untouched)
         sets = Sets(
@@ -123,16 +110,13 @@ class KernelFile:
         return measure
 
     def _look_where_it_writes(self, shape: Shape, expected: Any, untouched: Any) -> None:
-        """Warn if launches write far less than the recorded one did, which makes their times misleading.
-
-        Raises RuntimeError if they write outside of their arguments.
-        """
+        """Warn if launches write far less than the recorded one. Raises RuntimeError if elsewhere."""
         tuning = loaded(self).tuning
-        if not isinstance(replay := getattr(tuning.call, "__self__", None), Replay):
+        if not isinstance(tuning, RecordedTuning):
             return
         if OUTSIDE in expected and bool(expected[OUTSIDE].any()):
             raise RuntimeError(f"it writes into {OUTSIDE}")
-        for name, share in replay.wrote(tuning.shapes[shape.position]["launch"]).items():
+        for name, share in tuning.wrote(tuning.shapes[shape.position]["launch"]).items():
             ours = changed_share(expected[name], sampled(untouched[name]))
             if ours < LEAST_WRITTEN * share:
                 what = f"launches write {ours:.0%} of {name}, and the recorded one wrote {share:.0%}"
@@ -155,19 +139,11 @@ def prepare(shape: Shape, repeat: int, device: torch.device) -> Callable[[str, f
     return shape.file.prepare(shape, device)
 
 
-def job_for(shape: Shape, config: str, device: torch.device) -> "CompileJob":
-    return CompileJob(shape, config)
-
-
-def judges_of(shape: Shape) -> tuple[str, ...]:
-    """The configs that `KernelFile.prepare` launches unless they disagree."""
-    return shape.judges[:2]
-
-
 @dataclass(frozen=True)
 class CompileJob:
     shape: Shape
     config: str
+    device: torch.device = field(compare=False)
 
     @property
     def needs(self) -> frozenset[Hashable]:
@@ -243,7 +219,10 @@ class Sets:
             self.launches.append(self._launches_of(0, config))
             if not self.launches[0]:
                 raise RuntimeError("the call did not launch the kernel")
-        size = max(1, _bytes(self.launches[0]))
+        given = (value for launch in self.launches[0] for value in (*launch.args, *launch.kwargs.values()))
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        storages = {t.untyped_storage().data_ptr(): t.numel() * t.element_size() for t in tensors}
+        size = max(1, sum(storages.values()))
         read = min(size, BYTES_PER_US * max(SHORTEST_US, taken_us - IDLE_US))
         wanted = math.ceil(L2_MULTIPLE * cache_bytes(device) / read)
         most = min(MAX_SETS, int(MEMORY_SHARE * memory_bytes(device) / size))
@@ -252,17 +231,6 @@ class Sets:
             self.launches.append(self._launches_of(len(self.launches), config))
         self.warm = size > cache_bytes(device) > read * len(self.launches)
         return len(self.launches) > before
-
-
-def _bytes(launches: Sequence[Launch]) -> int:
-    """Bytes of all tensors that launches have as arguments, each storage once."""
-    storages = {
-        tensor.untyped_storage().data_ptr(): tensor.numel() * tensor.element_size()
-        for launch in launches
-        for tensor in (*launch.args, *launch.kwargs.values())
-        if isinstance(tensor, torch.Tensor)
-    }
-    return sum(storages.values())
 
 
 def _time(

@@ -2,9 +2,9 @@
 
 import importlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ import triton.language as tl
 from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import TuningError, in_one_line
-from triton_tune.core.identity import source_hash
+from triton_tune.core.source import source_hash
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from triton_tune.launch.every_autotuner import function_name, function_of
-from triton_tune.launch.features import known_feature
-from triton_tune.launch.words import OF_SIZE, NotAFeature, word_of
+from triton_tune.launch.features import OF_SIZE, NotAFeature, known_feature, word_of
 from triton_tune.record.lines import Record, RecordedKernel, read_record, values_of
 from triton_tune.record.recorder import extent, is_narrow, is_wide
 from tuning_table.names import kernel_name, problem_with_name
@@ -31,14 +30,21 @@ class Unusable(Exception):
     """Why a kernel of a record cannot be launched again, in words."""
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecordedTuning(Tuning):
+    """A kernel of a record."""
+
+    function: str  # `module:function`
+    weight: float  # its share of all launches' time
+    least_bytes: int  # of all tensors of the smallest launch
+    wrote: Callable[[int], Mapping[str, float]]  # the share of each tensor that a launch has changed
+
+
 @dataclass(frozen=True)
 class Recorded:
     """A record's kernels that can be tuned, by the names of their tables, and why others cannot."""
 
-    tunings: Mapping[str, Tuning]
-    weights: Mapping[str, float]  # the share of all launches' time
-    functions: Mapping[str, str]  # `module:function`
-    least_bytes: Mapping[str, int]  # of all tensors of the smallest launch
+    tunings: Mapping[str, RecordedTuning]
     refused: Mapping[str, str]  # by `module:function`, in words
 
 
@@ -47,47 +53,32 @@ def tunings_in(path: Path) -> Mapping[str, Tuning]:
     return load_recorded(path).tunings if path.is_dir() else load_tunings(path)
 
 
-def function_in(path: Path, name: str) -> str | None:
-    """`module:function` of a record's kernel."""
-    return load_recorded(path).functions[name] if path.is_dir() else None
-
-
 @cache
 def load_recorded(folder: Path) -> Recorded:
     """Import the kernels of a record. Raises TuningError if none can be used, or the record is damaged."""
     record = read_record(folder)
-    names = _names(record.kernels)
-    tunings: dict[str, Tuning] = {}
+    names, total = _names(record.kernels), sum(kernel.us for kernel in record.kernels.values())
+    tunings: dict[str, RecordedTuning] = {}
     refused: dict[str, str] = {}
     for function, kernel in record.kernels.items():
+        name, weight = names[function], kernel.us / total
         try:
-            tunings[names[function]] = Replay(record, kernel).tuning(names[function])
+            tunings[name] = Replay(record, kernel).tuning(name, weight)
         except (Unusable, TuningError) as error:
             refused[function] = str(error)
     if not tunings:
         function, why = next(iter(refused.items()))
         raise TuningError(f"{folder}: none of its {len(refused)} kernels can be launched: {function}: {why}")
-    times = {name: kernel.us for name, kernel in zip(names.values(), record.kernels.values(), strict=True)}
-    total = sum(times.values())
-    weights = {name: times[name] / total for name in tunings}
-    functions = {name: function for function, name in names.items() if name in tunings}
-    least = {
-        name: min(sum(launch.storages) for launch in record.kernels[function].launches)
-        for name, function in functions.items()
-    }
-    return Recorded(tunings, weights, functions, least, refused)
+    return Recorded(tunings, refused)
 
 
-def _names(functions: Mapping[str, Any]) -> dict[str, str]:
-    """A name for each function's table: its own, prefixed by as much of its module as makes it unique."""
+def _names(functions: Iterable[str]) -> dict[str, str]:
+    """A name for each function's table: its own, or with its module where several functions have that."""
+    short = {function: kernel_name(function.rpartition(":")[2]) for function in functions}
     names: dict[str, str] = {}
-    parts = {f: [*f.partition(":")[0].split("."), kernel_name(f.rpartition(":")[2])] for f in functions}
-    for function, words in parts.items():
-        for length in range(1, len(words) + 1):
-            name = re.sub(r"\W", "_", "_".join(words[-length:]).lower())[-60:].strip("_")
-            alike = (o for o, w in parts.items() if o != function and w[-length:] == words[-length:])
-            if not any(alike):
-                break
+    for function, own in short.items():
+        text = own if list(short.values()).count(own) == 1 else f"{function.partition(':')[0]}_{own}"
+        name = re.sub(r"\W", "_", text.lower())[-60:].strip("_")
         while name in names.values():
             name = f"{name}_"
         names[function] = name
@@ -107,11 +98,11 @@ class Replay:
                 if isinstance(value, dict) and "other" in value:
                     raise Unusable(f"its argument {name} is a {value['other']}, which no record holds")
 
-    def tuning(self, name: str) -> Tuning:
+    def tuning(self, name: str, weight: float) -> RecordedTuning:
         features, rows = self._features
         changing = [f for f in features if len({row[f] for row in rows}) > 1]
         shapes = [{"launch": number, **{f: row[f] for f in changing}} for number, row in enumerate(rows)]
-        return Tuning(
+        return RecordedTuning(
             kernel=self.tuner,
             name=name,
             call=self.call,
@@ -120,6 +111,10 @@ class Replay:
             reference=None,
             features=features,
             constants=[f for f in changing if self._is_constant(f)] or None,
+            function=self._recorded.function,
+            weight=weight,
+            least_bytes=min(sum(launch.storages) for launch in self._recorded.launches),
+            wrote=lambda launch: self._recorded.launches[launch].wrote,
         )
 
     def arguments(self, launch: int, **_: Any) -> dict[str, Any]:
@@ -142,13 +137,10 @@ class Replay:
                 break
             positional.append(values[name])
         named = {n: v for n, v in values.items() if n not in self.tuner.arg_names[: len(positional)]}
-        self.tuner[_Grid(recorded.grids)](*positional, **named)
+        self.tuner[partial(_size_of, recorded.grids)](*positional, **named)
         guards = [part for memory in buffers for part in (memory[:GUARD], memory[-GUARD:])]
         tensors = {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
         return tensors | ({OUTSIDE: torch.cat(guards)} if guards else {})
-
-    def wrote(self, launch: int) -> Mapping[str, float]:
-        return self._recorded.launches[launch].wrote
 
     def _fill(self, tensor: torch.Tensor, described: Mapping[str, Any]) -> None:
         if described.get("zeros") or not tensor.numel():
@@ -222,17 +214,12 @@ class Replay:
         return all(len(values) == 1 for values in values_by_run.values())
 
 
-class _Grid:
-    """The recorded grid of each config."""
-
-    def __init__(self, grids: Sequence[Any]) -> None:
-        self._grids = grids
-
-    def __call__(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
-        for parameters, size in self._grids:
-            if all(arguments.get(name) == value for name, value in parameters.items()):
-                return tuple(size)
-        raise RuntimeError("the record has no grid for this config")
+def _size_of(grids: Sequence[Any], arguments: Mapping[str, Any]) -> tuple[int, ...]:
+    """The recorded grid of a config."""
+    for parameters, size in grids:
+        if all(arguments.get(name) == value for name, value in parameters.items()):
+            return tuple(size)
+    raise RuntimeError("the record has no grid for this config")
 
 
 def find_autotuner(function: str) -> Autotuner:

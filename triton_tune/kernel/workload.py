@@ -6,22 +6,20 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from triton_tune.bench.pool import Subject
+from triton_tune.bench.pool import Workload
 from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.problem import Likeness, SearchProblem
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import described_alone, first_launch, make, without_memory
-from triton_tune.kernel.measuring import TIMING, KernelFile, Shape, job_for, judges_of, loaded, prepare
-from triton_tune.kernel.recorded import function_in, tunings_in
+from triton_tune.kernel.measuring import TIMING, CompileJob, KernelFile, Shape, loaded, prepare
+from triton_tune.kernel.recorded import RecordedTuning, tunings_in
 from triton_tune.kernel.tuning import Tuning
-from triton_tune.launch.features import value_of
+from triton_tune.launch.features import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, value_of, word_of
 from triton_tune.launch.own_configs import OWN
-from triton_tune.launch.words import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, word_of
-from triton_tune.run.workload import Space, Workload
 
 META = torch.device("meta")
 _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
@@ -51,109 +49,101 @@ def workload_on(
     ask_module: also find what `@tuned` chooses for them. without_tensors: allocate no tensors and measure
     nothing; only code that reads values of tensors gets real ones. Raises TuningError.
     """
-    name, kernel, tuning = file.name, loaded(file).kernel, loaded(file).tuning
-    looks = _look_at_shapes(file, device, ask_module=ask_module, without_tensors=without_tensors)
-    shapes = {shape.id: shape for shape in looks}
-    values = _without_constant_types({shape.id: look.values for shape, look in looks.items()})
-    chosen = {shape.id: look.chosen for shape, look in looks.items() if look.chosen is not None}
-    left_out = {s: tuple(c for c in kernel.configs if c in shape.excluded) for s, shape in shapes.items()}
+    tuning, kernel, source = loaded(file)
+    shapes = _look_at_shapes(file, device, ask_module=ask_module, without_tensors=without_tensors)
+    values = _without_constant_types({shape.id: shape.values for shape in shapes})
     names = tuple(next(iter(values.values())))
     words = {n: listed for n in names if (listed := _words([row[n] for row in values.values()]))}
-    integers = {n: {word: place for place, word in enumerate(listed)} for n, listed in words.items()}
-    worded = tuple(words)
+    integers = {n: {word: place for place, word in enumerate(words.get(n, ()))} for n in names}
     problem = SearchProblem(
-        features={
-            s: {n: integer_of(v, integers.get(n, {})) for n, v in row.items()} for s, row in values.items()
-        },
-        candidates={shape.id: (*look.kept, *left_out[shape.id]) for shape, look in looks.items()},
+        features={s: {n: integer_of(v, integers[n]) for n, v in row.items()} for s, row in values.items()},
+        candidates={s.id: (*s.kept, *filter(s.excluded.__contains__, kernel.configs)) for s in shapes},
         variants=dict.fromkeys(kernel.configs, ""),
-        likeness=Likeness(worded, worded, {n: _WORD_WEIGHT if n in worded else 1.0 for n in names}),
+        likeness=Likeness(
+            tuple(words), tuple(words), {n: _WORD_WEIGHT if n in words else 1.0 for n in names}
+        ),
     )
-    excluded = sum(len(shape.excluded) for shape in shapes.values())
+    excluded = sum(len(shape.excluded) for shape in shapes)
     sizes = [n for n in names if n not in words]
     features = sizes + [f"{n} ({', '.join(words[n])})" for n in words]
-    space = Space(
-        problem,
+    further = {
+        "function": getattr(tuning, "function", None),
+        "values": {n: list(listed) for n, listed in words.items()},
+        "constants": _constants(tuning, values),
+    }
+    return Workload(
+        kernel=file.name,
+        features=names,
+        scenarios={shape.id: shape for shape in shapes},
         configs={config: config for config in kernel.configs},
+        prepare=prepare,
+        job_for=CompileJob,
+        launches=lambda shape: shape.judges[:2],  # unless they disagree
+        problem=problem,
         rows=[{"id": c.id, **c.parameters} for c in kernel.configs.values() if c.id in problem.configs],
         lines=[
-            f"{name}: {len(shapes)} shapes, {len(problem.configs)} configs, {problem.possible} cells; "
+            f"{file.name}: {len(shapes)} shapes, {len(problem.configs)} configs, {problem.possible} cells; "
             f"early_config_prune leaves out {excluded}",
             f"features: {', '.join(features)}",
             *_picture(problem, sizes),
             *([] if file.untuned else _warnings(problem, sizes, tuning)),
         ],
-    )
-    return Workload(
-        kernel=name,
-        features=names,
-        subject=Subject(shapes, prepare, job_for, judges_of),
-        space=lambda facts: space,
-        source_hash=file.source_hash,
+        source_hash=source,
         timing=TIMING,
         scenario_set=f"{file.path.name}, kept aside" if file.untuned else file.path.name,
-        chosen=lambda device: chosen,
-        provenance={
-            **({"function": f} if (f := function_in(file.path, name)) else {}),
-            **({"values": {n: list(listed) for n, listed in words.items()}} if words else {}),
-            **({"constants": constants} if (constants := _constants(tuning, values)) else {}),
-        },
+        provenance={key: value for key, value in further.items() if value},
+        chosen=lambda: {shape.id: shape.chosen for shape in shapes if shape.chosen is not None},
     )
-
-
-class _Look(NamedTuple):
-    """What the first launch of a shape's call shows."""
-
-    values: dict[str, Any]  # of the features
-    kept: tuple[str, ...]  # the configs to time
-    excluded: frozenset[str]
-    chosen: str | None  # by the generated module, if that is asked for
-    key: object = None  # what kernels are compiled for
-    launch: bytes | None = None  # as of ``without_memory``
-
-
-def _look_at(
-    file: KernelFile, shape: Mapping[str, Any], device: torch.device, *, ask_module: bool, compiles: bool
-) -> _Look:
-    tuning, kernel, _ = loaded(file)
-    recorded = file.path.is_dir()  # of whose tensors nothing is read
-    with file.located(kernel):
-        launch = first_launch(kernel, tuning, make(tuning, shape, META if recorded else device))
-    if launch is None:
-        raise TuningError(f"its call did not launch {kernel.name}")
-    values = _values(kernel, tuning, kernel.arguments(launch), recorded=recorded)
-    chosen = kernel.chosen(launch) if ask_module else None
-    compiled = (kernel.specialisation(launch), without_memory(launch)) if compiles else ()
-    return _Look(values, *kernel.pruned(launch), chosen, *compiled)
 
 
 def _look_at_shapes(
     file: KernelFile, device: torch.device, *, ask_module: bool, without_tensors: bool
-) -> dict[Shape, _Look]:
-    """Look at the first launch of each shape, whose arguments are made once.
-
-    Raises TuningError, which names the shape, for whatever the user's functions raise.
-    """
+) -> list[Shape]:
+    """Look at each shape's first launch. Raises TuningError with the shape for whatever functions raise."""
     tuning, kernel, _ = loaded(file)
-    looks: dict[str, tuple[Shape, _Look]] = {}
+    looks: dict[str, Shape] = {}
     for position, shape in enumerate(tuning.shapes):
-        name = _scenario_id(shape, position)
-        if name in looks:
+        id = _scenario_id(tuning, position)
+        if id in looks:
             raise TuningError(f"the shape {dict(shape)} is listed twice")
         try:
-            look = None
             if without_tensors:
                 with contextlib.suppress(Exception), described_alone(kernel):
-                    look = _look_at(file, shape, device, ask_module=ask_module, compiles=False)
-            look = look or _look_at(file, shape, device, ask_module=ask_module, compiles=not without_tensors)
+                    looks[id] = _look_at(file, id, position, device, ask_module=ask_module, compiles=False)
+            if id not in looks:
+                compiles = not without_tensors
+                looks[id] = _look_at(file, id, position, device, ask_module=ask_module, compiles=compiles)
         except Exception as error:
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
-        judges = () if tuning.reference else _judges(kernel, look.kept)
-        looks[name] = Shape(name, file, position, look.key, look.launch, look.excluded, judges), look
     if device.type == "cuda":
         torch.cuda.empty_cache()  # for the processes that measure
-    return dict(looks.values())
+    return list(looks.values())
+
+
+def _look_at(
+    file: KernelFile, id: str, position: int, device: torch.device, *, ask_module: bool, compiles: bool
+) -> Shape:
+    tuning, kernel, _ = loaded(file)
+    recorded = isinstance(tuning, RecordedTuning)  # of whose tensors nothing is read
+    with file.located(kernel):
+        arguments = make(tuning, tuning.shapes[position], META if recorded else device)
+        launch = first_launch(kernel, tuning, arguments)
+    if launch is None:
+        raise TuningError(f"its call did not launch {kernel.name}")
+    kept, excluded = kernel.pruned(launch)
+    return Shape(
+        id,
+        file,
+        position,
+        values=_values(kernel, tuning, kernel.arguments(launch), recorded=recorded),
+        kept=kept,
+        excluded=excluded,
+        judges=() if tuning.reference else _judges(kernel, kept),
+        chosen=kernel.chosen(launch) if ask_module else None,
+        key=kernel.specialisation(launch) if compiles else None,
+        launch=without_memory(launch) if compiles else None,
+    )
 
 
 def _judges(kernel: AutotunedKernel, kept: Sequence[str]) -> tuple[str, ...]:
@@ -235,10 +225,7 @@ def _warnings(problem: SearchProblem, names: Sequence[str], tuning: Tuning) -> l
 def _values(
     kernel: AutotunedKernel, tuning: Tuning, arguments: Mapping[str, Any], *, recorded: bool
 ) -> dict[str, Any]:
-    """The features of a launch: the autotuner's key, the user's own, and element types.
-
-    recorded: nobody can mend the key, so that its floats are left out.
-    """
+    """A launch's features. recorded: nobody can mend the key, so that its floats are left out."""
     keys = [name for name in kernel.tuner.keys if name in arguments]
     if recorded:
         keys = [name for name in keys if not isinstance(arguments[name], float)]
@@ -285,11 +272,15 @@ def _words(column: list[Any]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _scenario_id(shape: Mapping[str, Any], position: int) -> str:
-    """An id such as `M16_N32` from the shape's values, or `s<number>` if these are long or no features."""
+def _scenario_id(tuning: Tuning, position: int) -> str:
+    """An id such as `M16_N32` from the shape's values, or `s<number>` if these are long or no features.
+
+    That of a record's kernel has a name of its own among those of all kernels.
+    """
+    kernel = f"{tuning.name}." if isinstance(tuning, RecordedTuning) else ""
     try:
-        parts = [f"{name}{word_of(value) or int(value)}" for name, value in shape.items()]
+        parts = [f"{name}{word_of(value) or int(value)}" for name, value in tuning.shapes[position].items()]
     except NotAFeature:
-        return f"s{position}"
-    text = re.sub(r"[^A-Za-z0-9_.=-]", "-", "_".join(parts))
-    return text if text[:1].isalnum() and len(text) <= _MOST_CHARACTERS else f"s{position}"
+        return f"{kernel}s{position}"
+    text = kernel + re.sub(r"[^A-Za-z0-9_.=-]", "-", "_".join(parts))
+    return text if text[:1].isalnum() and len(text) <= _MOST_CHARACTERS else f"{kernel}s{position}"

@@ -1,13 +1,74 @@
-"""How configs are chosen on one device: by a module of the generated package, or forced by a variable."""
+"""How configs are chosen on one device: by a module of the generated package, or as a variable says."""
 
+import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from triton_tune.launch.environment import DEVICE, Overrides, current_device
+from triton.compiler.errors import CompileTimeAssertionFailure
+from triton.runtime.driver import driver
+from triton.runtime.errors import OutOfResources, PTXASError
+
 from triton_tune.launch.own_configs import ConfigLaunch
+
+# A config that raises one of these cannot run here. Triton's autotuner passes over it, too.
+DOES_NOT_FIT = (OutOfResources, PTXASError, CompileTimeAssertionFailure)
+DEVICE = "TRITON_TUNE_DEVICE"
+CONFIG = "TRITON_TUNE_CONFIG"
+LOG = "TRITON_TUNE_LOG"
+AUTOTUNE = "autotune"
+
+_PARAMETER = re.compile(r"([A-Za-z_]\w*)=([0-9]{1,10})")
+_FORM = "expected kernel:BLOCK_M=64,num_warps=4 or kernel:autotune; several are separated by ;"
+
+
+def current_device() -> tuple[str, str, str]:
+    """`(name, arch, vendor)` as `key_for` of a generated package takes them; without torch, no name."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return "cpu", "cpu", "cpu"
+    target = driver.active.get_current_target()
+    torch = sys.modules.get("torch")  # which is not imported here
+    name = str(torch.cuda.get_device_properties(torch.cuda.current_device()).name) if torch else ""
+    if target.backend == "hip":
+        return name, str(target.arch).split(":")[0], "amd"
+    return name, f"sm_{target.arch}", "nvidia"
+
+
+def device_number() -> int:
+    """The number of the device that launches go to now."""
+    return 0 if os.environ.get("TRITON_INTERPRET") == "1" else int(driver.active.get_current_device())
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """The variables' values for one kernel."""
+
+    device_key: str | None = None  # the generated module that chooses, whatever the GPU
+    config: dict[str, int] | None = None  # the launch parameters of every launch
+    autotune: bool = False  # whether Triton's autotuner chooses
+    log: bool = False  # whether each distinct choice is printed to stderr
+
+
+def read_overrides(kernel: str) -> Overrides:
+    """Read the variables for a generated package; an empty one counts as unset. Raises ValueError."""
+    log = os.environ.get(LOG, "")
+    if log not in ("", "0", "1"):
+        raise ValueError(f"{LOG} is {log!r}, but 0 or 1 is needed")
+    config, autotune = None, False
+    text = os.environ.get(CONFIG, "")
+    for entry in filter(None, map(str.strip, text.split(";"))):
+        name, colon, choice = (part.strip() for part in entry.partition(":"))
+        parameters = [_PARAMETER.fullmatch(part.strip()) for part in choice.split(",")]
+        if not colon or not name or (name == kernel and choice != AUTOTUNE and not all(parameters)):
+            raise ValueError(f"{CONFIG} is {text!r}: {_FORM}")
+        if name == kernel:
+            autotune = choice == AUTOTUNE
+            config = None if autotune else {match[1]: int(match[2]) for match in parameters if match}
+    return Overrides(os.environ.get(DEVICE) or None, config, autotune, log == "1")
+
 
 Choose = Callable[..., Any]
 
@@ -43,17 +104,12 @@ def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallba
             # A vendor has many GPUs, but Triton has one interpreter.
             if package.key_for(name, arch, "") == "default" and vendor != "cpu":
                 not_tuned = f"{name or arch} was not tuned"
-        choosing = Choosing(
-            module.choose, module, not_tuned, key is None and fallback not in _configs_of_rows(module)
-        )
+        rows = [row for value in vars(module).values() if type(value) is tuple for row in value]
+        own = {config for row in rows for config in (row.config, *row.others.values(), *row.then)}
+        choosing = Choosing(module.choose, module, not_tuned, key is None and fallback not in own)
     if overrides.log:
         choosing.choose = _logged(package.__name__.rpartition(".")[2], choosing.choose)
     return choosing
-
-
-def _configs_of_rows(module: Any) -> set[Any]:
-    rows = [row for value in vars(module).values() if type(value) is tuple for row in value]
-    return {config for row in rows for config in (row.config, *row.others.values(), *row.then)}
 
 
 def _logged(kernel: str, choose: Choose) -> Choose:

@@ -9,7 +9,7 @@ from typing import Any
 
 from triton.runtime.autotuner import Autotuner, Heuristics
 
-from triton_tune.launch.environment import DOES_NOT_FIT
+from triton_tune.launch.choosing import DOES_NOT_FIT
 
 Run = Callable[..., Any]
 

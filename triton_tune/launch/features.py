@@ -1,11 +1,49 @@
-"""Read the features of a launch: one function per kernel, compiled from an expression for each feature."""
+"""Features of a launch, read by one function per kernel; they are integers, or words that stand for some."""
 
 import ast
 import builtins
 from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
-from triton_tune.launch.words import OF_DTYPE, OF_SIZE
+NONE = "none"  # the word of None and of an empty text
+# The order in which element types get integers: by width, so that a tree can ask for it.
+DTYPES: tuple[str, ...] = ("bool", "float4_e2m1fn_x2")
+DTYPES += ("uint8", "int8", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+DTYPES += ("float8_e8m0fnu", "uint16", "int16", "float16", "bfloat16", "uint32", "int32", "float32")
+DTYPES += ("uint64", "int64", "float64", "complex64", "complex128")
+OF_DTYPE = "_dtype"  # the feature `a_ptr_dtype` is the element type of the argument `a_ptr`
+
+OF_SIZE = "_size"  # the feature `a_ptr_size0` is the size of the first dimension of the argument `a_ptr`
+
+
+class NotAFeature(TypeError):
+    """The value is neither an integer nor a word."""
+
+
+def plain(value: Any) -> Any:
+    """The value that a `tl.constexpr` holds; any other value as it is."""
+    return value.value if type(value).__name__ == "constexpr" else value
+
+
+def word_of(value: Any) -> str | None:
+    """The word that a value is; None for an integer or a boolean. Raises NotAFeature."""
+    if isinstance(value, Integral):
+        return None
+    if value is None or value == "":
+        return NONE
+    if isinstance(value, str):
+        return value.removeprefix("torch.")
+    if type(value).__name__ == "dtype":  # torch's or Triton's, neither of which is imported here
+        return str(value).removeprefix("torch.")
+    raise NotAFeature(f"{value!r:.60} is neither an integer, a boolean, an element type nor a word")
+
+
+def integer_of(value: Any, words: Mapping[str, int]) -> int:
+    """The integer of a feature's value. Raises KeyError for an unknown word, and NotAFeature."""
+    word = word_of(value)
+    return int(value) if word is None else words[word]
+
 
 Feature = Callable[[Mapping[str, Any]], Any] | str
 """A function of a launch's arguments by name, or an expression in them, such as `"x_ptr.shape[2]"`."""
@@ -80,10 +118,8 @@ def reader(
         elif expression is not None:
             texts[name] = expression
         else:
-            raise ValueError(
-                f"{kernel} has no argument {name!r}, which its generated package needs as a feature: "
-                "give @tuned an expression or a function for it in features"
-            )
+            what = f"{kernel} has no argument {name!r}, which its generated package needs as a feature"
+            raise ValueError(f"{what}: give @tuned an expression or a function for it in features")
     parameters = "".join(f"{name}=None, " for name in arguments)
     values = "".join(f"({text}), " for text in texts.values())
     read: Any = eval(f"lambda {parameters}**others_of_launch: ({values})", {})

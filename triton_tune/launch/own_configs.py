@@ -42,10 +42,8 @@ class OwnConfigs:
         if equal is not None:
             return ConfigLaunch(equal.all_kwargs(), equal.pre_hook, equal)
         if self.autotuner is not None and any(other.pre_hook for other in self.autotuner.configs):
-            raise ValueError(
-                f"{self.kernel}: {config} is no config of @triton.autotune, whose configs have a pre_hook: "
-                "add it there, or tune the kernel again"
-            )
+            what = f"{config} is no config of @triton.autotune, whose configs have a pre_hook"
+            raise ValueError(f"{self.kernel}: {what}: add it there, or tune the kernel again")
         own = {name: keywords[name] for name in OWN if name in keywords}
         others = {name: value for name, value in keywords.items() if name not in OWN}
         return ConfigLaunch(keywords, None, Config(others, **own))

@@ -12,12 +12,18 @@ from typing import Any, NamedTuple
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import KernelInterface
 
-from triton_tune.launch.choosing import Choosing, choosing_here
-from triton_tune.launch.environment import AUTOTUNE, CONFIG, DOES_NOT_FIT, device_number, read_overrides
+from triton_tune.launch.choosing import (
+    AUTOTUNE,
+    CONFIG,
+    DOES_NOT_FIT,
+    Choosing,
+    choosing_here,
+    device_number,
+    read_overrides,
+)
 from triton_tune.launch.every_autotuner import capturing, defaults_of, function_of
-from triton_tune.launch.features import Feature, Missing, Read, parse_feature, reader
+from triton_tune.launch.features import Feature, Missing, Read, integer_of, parse_feature, plain, reader
 from triton_tune.launch.own_configs import ConfigLaunch, OwnConfigs
-from triton_tune.launch.words import integer_of, plain
 
 _MOST_KEPT = 4096  # launches with different features that a kernel remembers
 _MOST_TRIED = 64  # configs, where one does not fit the device
@@ -256,11 +262,9 @@ class Tuned(Autotuner):  # type: ignore[misc]
             except ModuleNotFoundError as error:
                 if self.autotuner is None or error.name is None or not package.startswith(error.name):
                     raise
-                warnings.warn(
-                    f"{package} does not exist yet, so Triton's autotuner chooses for {self.__name__}: "
-                    "measure a table with triton-tune, then run `treegen build`",
-                    stacklevel=3,
-                )
+                what = f"{package} does not exist yet, so Triton's autotuner chooses for {self.__name__}"
+                remedy = "measure a table with triton-tune, then run `treegen build`"
+                warnings.warn(f"{what}: {remedy}", stacklevel=3)
                 self._autotunes, self._devices = True, 1
                 return
         self._overrides = read_overrides(package.__name__.rpartition(".")[2])
@@ -280,16 +284,17 @@ class Tuned(Autotuner):  # type: ignore[misc]
         forced = self._overrides.config
         if forced is not None:
             parameters = [name for name in self._fallback._fields if name != "variant"]
-            for name in forced:
-                if name not in parameters:
-                    raise ValueError(
-                        f"{CONFIG} names {name!r}, but the parameters are: {', '.join(parameters)}"
-                    )
+            for name in forced.keys() - set(parameters):
+                raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(parameters)}")
             self._forced = self._fallback._replace(**forced)
         rule = getattr(self.autotuner, "early_config_prune", None)
         self._prunes = rule is not None and self._forced is None
-        if self._prunes:
-            self._read = _with_types(self._read)
+        if self._prunes:  # the rule may depend on the element types of all arguments
+            read = self._read
+            self._read = lambda *args, **kwargs: (
+                *read(*args, **kwargs),
+                *(getattr(value, "dtype", None) for value in (*args, *kwargs.values())),
+            )
         torch = sys.modules.get("torch")
         self._devices = max(1, torch.cuda.device_count()) if torch else 2
 
@@ -311,13 +316,3 @@ class _Request(NamedTuple):
     features: tuple[Any, ...]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-
-
-def _with_types(read: Read) -> Read:
-    """Also read the element types of all arguments, on which the autotuner's pruning rule may depend."""
-
-    def read_all(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        types = (getattr(value, "dtype", None) for value in (*args, *kwargs.values()))
-        return (*read(*args, **kwargs), *types)
-
-    return read_all

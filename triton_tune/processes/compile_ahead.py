@@ -1,8 +1,4 @@
-"""Parallel processes that compile Triton kernels ahead and share Triton's cache on disk.
-
-A kernel compiles at its first launch, for a second or more. A run over many shapes and configs would spend
-most of its time there.
-"""
+"""Parallel processes that compile kernels, each for a second or more, ahead into Triton's cache on disk."""
 
 import contextlib
 import multiprocessing
@@ -19,13 +15,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import forkserver
 from types import ModuleType
-from typing import Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
-
-from triton_tune.core.device import exceeds_device
+from triton.runtime.errors import OutOfResources
 
 MAX_WORKERS = 30
 PTXAS = "TRITON_PTXAS_PATH"
@@ -54,8 +49,7 @@ class Job(Protocol):
 AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-@dataclass(frozen=True)
-class JobFailure:
+class JobFailure(NamedTuple):
     """A job and the error that it raised."""
 
     job: Job
@@ -100,17 +94,13 @@ def load_on(device: torch.device, load: Callable[[], object]) -> None:
 
 def _failures(job: Job, device: torch.device) -> int:
     """Run a job in a worker and count failures; the caller's own launch shows their messages."""
-    return sum(not exceeds_device(failure.error) for failure in run_jobs([job], device))
+    return sum(not isinstance(failure.error, OutOfResources) for failure in run_jobs([job], device))
 
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Shield processes that are started in this context from a terminal's interrupts.
-
-    Does nothing outside the main thread, nor where the handler of interrupts is not Python's: Python cannot
-    restore such a handler.
-    """
-    before = signal.getsignal(signal.SIGINT)
+    """Shield processes that are started in this context from a terminal's interrupts."""
+    before = signal.getsignal(signal.SIGINT)  # None: a handler that is not Python's, which it cannot restore
     if before is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -178,15 +168,13 @@ def compile_environment(device: torch.device) -> dict[str, str]:
 
 @dataclass
 class CompileCounts:
-    """The outcome of ``CompileAhead.compile``."""
-
     jobs: int = 0  # that ran
     failed: int = 0  # of these
     broken: list[Job] = field(default_factory=list)  # jobs that killed their process
 
 
 class CompileAhead:
-    """Processes that compile. They are kept from call to call.
+    """Processes that compile, and are kept from call to call until `close`.
 
     Importing torch takes seconds, so one process does it, a fork server, which has no GPU context, and the
     others are its forks. Does nothing on the CPU, or with no workers.
@@ -199,17 +187,8 @@ class CompileAhead:
         self._pool: ProcessPoolExecutor | None = None
         self._loading: list[Future[None]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def load(self, load: Callable[[], object]) -> None:
-        """Start all processes, each of which calls `load`, and do not wait for them.
-
-        Imports of a large package take seconds, also where few jobs come first.
-        """
+        """Start all processes, each of which calls `load`, such as slow imports; do not wait for them."""
         if not self._idle:
             with without_interrupts(), without_main():
                 pool = self._start()
@@ -309,12 +288,10 @@ class CompileAhead:
 def compile_in_parallel(jobs: Iterable[Job], device: torch.device, workers: int | None = None) -> str:
     """Compile what ``jobs`` need and return a line about it. Does nothing without a GPU."""
     start = time.monotonic()
-    with CompileAhead(device, workers) as processes:
+    with contextlib.closing(CompileAhead(device, workers)) as processes:
         done = processes.compile(jobs)
     if not done.jobs:
         return "compiled nothing ahead"
     seconds = time.monotonic() - start
-    return (
-        f"compiled ahead: {done.jobs} launches in {processes.workers} processes, {seconds:.0f} s; "
-        f"{done.failed} launches failed, {len(done.broken)} groups broke off"
-    )
+    failed = f"{done.failed} launches failed, {len(done.broken)} groups broke off"
+    return f"compiled ahead: {done.jobs} launches in {processes.workers} processes, {seconds:.0f} s; {failed}"

@@ -54,13 +54,10 @@ class NeededKernel:
     def prepare(self) -> ASTSource:
         """Return what ``triton.compile`` takes. Forks inherit its key, which takes half a second to make."""
         kernel = getattr(importlib.import_module(self.module), self.name)
-        source, backend = (
-            source_of(kernel, self.signature, self.constants, self.attributes),
-            make_backend(self.target),
-        )
-        get_cache_key(
-            source, backend, backend.parse_options(dict(self.options)), get_cache_invalidating_env_vars()
-        )
+        source = source_of(kernel, self.signature, self.constants, self.attributes)
+        backend = make_backend(self.target)
+        options = backend.parse_options(dict(self.options))
+        get_cache_key(source, backend, options, get_cache_invalidating_env_vars())
         return source
 
     def run(self, device: torch.device) -> None:
@@ -105,10 +102,7 @@ def collect_needed() -> Iterator[dict[str, NeededKernel]]:
 
 
 def launch(kernel: Any, grid: tuple[int, ...], arguments: list[Any], options: Mapping[str, Any]) -> Any:
-    """Launch by Triton's dispatch; return the compiled kernel.
-
-    None from the interpreter, and where ``collect_needed`` notes a kernel.
-    """
+    """Launch by Triton's dispatch; return the compiled kernel, None if it is interpreted or only noted."""
     if _needed_here.get() is None:
         return kernel[grid](*arguments, **options)
     return kernel.warmup(*arguments, grid=grid, **options)

@@ -32,16 +32,11 @@ class RecordedLaunch:
 class RecordedKernel:
     function: str  # `module:function`
     source_hash: str
-    launches: list[RecordedLaunch] = field(default_factory=list)
+    by_shape: dict[str, RecordedLaunch] = field(default_factory=dict)  # all but tensors' contents
 
-    def find_or_add(self, launch: RecordedLaunch) -> RecordedLaunch:
-        """The noted launch that differs from this one only in tensors' contents; else this one, now noted."""
-        shape = _shape_of(launch)
-        for other in self.launches:
-            if _shape_of(other) == shape:
-                return other
-        self.launches.append(launch)
-        return launch
+    @property
+    def launches(self) -> list[RecordedLaunch]:
+        return list(self.by_shape.values())
 
     @property
     def us(self) -> float:
@@ -112,7 +107,8 @@ def _read_file(file: Path, kernels: dict[str, RecordedKernel], data: dict[str, b
         elif "launch" in line:
             fields = {key: line[key] for key in ("arguments", "grids", "wrote")}
             launch = RecordedLaunch(storages=tuple(line["storages"]), **fields)
-            launches[line["launch"]] = kernels[line["kernel"]].find_or_add(launch)
+            by_shape = kernels[line["kernel"]].by_shape
+            launches[line["launch"]] = by_shape.setdefault(_shape_of(launch), launch)
         else:
             counts = line["counts"]
     for number, launch in launches.items():

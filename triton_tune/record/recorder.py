@@ -1,7 +1,4 @@
-"""Note every launch of a program's autotuned kernels in a folder, so that they can be made again without it.
-
-Each process appends lines to a file of its own (`record.lines`). A launch that was noted before is counted.
-"""
+"""Note all launches of a program's autotuned kernels in a folder (`lines.py`), to make them again."""
 
 import atexit
 import base64
@@ -23,7 +20,7 @@ import torch
 from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import in_one_line
-from triton_tune.core.identity import source_hash
+from triton_tune.core.source import source_hash
 from triton_tune.launch.every_autotuner import (
     apply_rules,
     capturing,
@@ -34,8 +31,8 @@ from triton_tune.launch.every_autotuner import (
     run_first,
     wrap_every,
 )
+from triton_tune.launch.features import plain
 from triton_tune.launch.own_configs import OWN
-from triton_tune.launch.words import plain
 from triton_tune.record.lines import FORMAT, SUFFIX
 
 VALUES_BYTES = 1 << 20  # integer tensors up to this size are kept whole: kernels use them as indices

@@ -1,22 +1,18 @@
-"""Fill a table: run a search on a bench, with progress, a summary and a clean end."""
+"""Fill tables: run a search on a bench, with progress, summaries and a clean end."""
 
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any
 
 from triton_tune.bench.worker import DISAGREES
-from triton_tune.core.bench import Bench
-from triton_tune.core.problem import SearchProblem, Times
+from triton_tune.core.problem import Bench, SearchProblem, Times
 from triton_tune.run.progress import Progress
-from triton_tune.search.check import CheckFirst
-from triton_tune.search.loop import tune
-from triton_tune.search.rounds import Strategy
-from triton_tune.search.strategies import STRATEGIES
-from triton_tune.search.worth import ASKED, compared, worth
+from triton_tune.search.loop import Together, tune
+from triton_tune.search.race import ASKED, compared, worth
 from tuning_table import TableError, TableWriter, read_run
 from tuning_table.command_line import INTERRUPTED
 from tuning_table.table import MOST_WITHOUT, Visit
@@ -29,134 +25,135 @@ GO_ON = "the same command with a larger --budget goes on"
 
 @dataclass
 class Filling:
-    """A table that a run fills, what it may measure, and the times so far."""
+    """What a run may measure of a kernel, and the kernel's table, which is made for its first visit."""
 
-    table: TableWriter
     problem: SearchProblem
-    times: Times
+    create: Callable[[], TableWriter]
+    table: TableWriter | None = None
 
-    def save(self, seconds: float, finished: bool) -> dict[str, Any]:
-        """Write the summary into the table, and return it."""
-        summary = summarise(self.problem, self.times, seconds, finished)
-        self.table.summarise(summary)
-        return summary
-
-    def append(self, visit: Visit) -> None:
-        self.table.append(visit.scenario, visit.cells, visit.repeat)
-
-    def without(self) -> list[str]:
-        """The scenarios in which no config that was tried has a time."""
-        times = self.times
-        return [s for s in self.problem.scenarios if times.measured(s) and not times.medians(s)]
-
-    def fails(self) -> bool:
-        """Whether more than MOST_WITHOUT of the measured scenarios have no config with a time."""
-        seen = sum(bool(self.times.measured(s)) for s in self.problem.scenarios)
-        return len(self.without()) > MOST_WITHOUT * seen
+    def open(self) -> TableWriter:
+        self.table = self.table or self.create()
+        return self.table
 
 
-def measure(
-    search: Strategy,
-    bench: Bench,
-    times: Times,
-    record: Callable[[Visit], None],
-    fillings: Callable[[], Iterable[tuple[Filling, bool]]],
-    *,
-    budget: float,
-    spent: float,
-) -> tuple[bool, float] | None:
-    """Follow a search until the budget ends or nothing is left, and keep the tables' summaries up to date.
+@dataclass
+class Run:
+    """A search for kernels on a bench, and their tables."""
 
-    times, record: as of ``search.loop.tune``. fillings: the tables, each with whether its search is
-    finished. budget, spent: seconds of all runs, and of earlier ones.
-    Returns whether the search is finished, and the seconds of all runs; None after Ctrl-C.
-    Raises TuningError and TableError; the rows so far are kept.
-    """
-    start = written = bench.clock()
+    bench: Bench
+    fillings: Mapping[str, Filling]  # by kernel
+    weights: Mapping[str, float]  # of the kernels
+    strategy: str
+    budget: float  # seconds, as is what earlier runs `spent`, and all did so far: `seconds`
 
-    def seconds() -> float:
-        return spent + bench.clock() - start
+    def __post_init__(self) -> None:
+        self.times = Times(visit for table in self.opened.values() for visit in table.visits)
+        self.spent = self.seconds = sum(table.header.seconds for table in self.opened.values())
+        problems = {name: filling.problem for name, filling in self.fillings.items()}
+        used = min(1.0, self.spent / self.budget)
+        self.search = Together(problems, self.weights, self.strategy, self.times, used)
+        self._owners = {scenario: f for f in self.fillings.values() for scenario in f.problem.scenarios}
 
-    def tick() -> None:
-        nonlocal written
-        if bench.clock() - written > SUMMARY_EVERY_S:
-            written = bench.clock()
-            save_all(fillings(), seconds())
+    @property
+    def opened(self) -> dict[str, TableWriter]:
+        return {name: filling.table for name, filling in self.fillings.items() if filling.table}
 
-    try:
-        with Progress(budget, spent, tick) as progress:
-            finished = tune(search, bench, times, record, progress, budget=budget, spent=spent)
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summaries
-        stopped = list(fillings())
-        for filling, _ in stopped:  # the first may have come between a row and its count
-            filling.times = Times(read_run(filling.table.folder).visits)
-        save_all(stopped, seconds())
-        rows = sum(filling.times.num_visits for filling, _ in stopped)
-        keep = f"{stopped[0][0].table.folder} keeps" if len(stopped) == 1 else f"{len(stopped)} tables keep"
-        print(f"\nstopped; {keep} {rows} rows; the same command goes on from there")
-        return None
-    except Exception:
-        with contextlib.suppress(TableError):
-            save_all(fillings(), seconds())
-        raise
-    return finished, seconds()
+    def times_of(self, name: str) -> Times:
+        return self.times.of(self.fillings[name].problem.scenarios)
+
+    def measure(self) -> bool:
+        """Follow the search until the budget ends or nothing is left. Returns False after Ctrl-C.
+
+        Raises TuningError and TableError; the rows so far are kept.
+        """
+        start = written = self.bench.clock()
+
+        def tick() -> None:
+            nonlocal written
+            self.seconds = self.spent + self.bench.clock() - start
+            if self.bench.clock() - written > SUMMARY_EVERY_S:
+                written = self.bench.clock()
+                self.save()
+
+        try:
+            with Progress(self.budget, self.spent, tick) as progress:
+                options = {"budget": self.budget, "spent": self.spent}
+                tune(self.search, self.bench, self.times, self._record, progress, **options)
+                tick()
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summaries
+            # The first may have come between a row and its count.
+            folders = [table.folder for table in self.opened.values()]
+            self.times = Times(visit for folder in folders for visit in read_run(folder).visits)
+            tick()
+            self.save()
+            keep = f"{folders[0]} keeps" if len(folders) == 1 else f"{len(folders)} tables keep"
+            print(f"\nstopped; {keep} {self.times.num_visits} rows; the same command goes on from there")
+            return False
+        except Exception:
+            with contextlib.suppress(TableError):
+                tick()
+                self.save()
+            raise
+        return True
+
+    def _record(self, visit: Visit) -> None:
+        self._owners[visit.scenario].open().append(visit.scenario, visit.cells, visit.repeat)
+
+    def summary(self, name: str, share: float = 1.0) -> dict[str, Any]:
+        """run.yaml's `summary` of a kernel's table, which gets this share of the seconds."""
+        finished, problem = name in self.search.finished, self.fillings[name].problem
+        return summarise(problem, self.times_of(name), self.seconds * share, finished)
+
+    def save(self) -> None:
+        """Write all tables' summaries, and divide the seconds among them by the cells that they have."""
+        cells = {name: 1 + self.times_of(name).num_measured() for name in self.opened}
+        for name, table in self.opened.items():
+            table.summarise(self.summary(name, cells[name] / sum(cells.values())))
 
 
-def save_all(fillings: Iterable[tuple[Filling, bool]], seconds: float) -> None:
-    """Write all tables' summaries, and divide the seconds among them by the cells that they have."""
-    each = list(fillings)
-    cells = [1 + filling.times.num_measured() for filling, _ in each]
-    for (filling, finished), mine in zip(each, cells, strict=True):
-        filling.save(seconds * mine / sum(cells), finished)
+def without_time(problem: SearchProblem, times: Times) -> list[str]:
+    """The scenarios in which no config that was tried has a time."""
+    return [s for s in problem.scenarios if times.measured(s) and not times.medians(s)]
 
 
-def fill(
-    table: TableWriter,
-    bench: Bench,
-    problem: SearchProblem,
-    strategy: str,
-    budget: float,
-) -> int:
+def fails(problem: SearchProblem, times: Times) -> bool:
+    """Whether more than MOST_WITHOUT of the measured scenarios have no config with a time."""
+    seen = sum(bool(times.measured(scenario)) for scenario in problem.scenarios)
+    return len(without_time(problem, times)) > MOST_WITHOUT * seen
+
+
+def fill(table: TableWriter, bench: Bench, problem: SearchProblem, strategy: str, budget: float) -> int:
     """Measure until the budget ends or nothing is left, and print the result.
 
     budget: seconds, of all runs of the table.
     Returns 0; 1 if no config has a time in more than MOST_WITHOUT of the scenarios; or 130 after Ctrl-C.
     Raises TuningError and TableError; the rows so far are kept.
     """
-    filling = Filling(table, problem, Times(table.visits))
-    times, spent = filling.times, table.header.seconds
-
-    def end(summary: Mapping[str, Any], why: str) -> int:
-        without = filling.without()
-        lines = [f"{table.folder}: {why}", *lines_of(summary, problem, times)]
-        lines += lines_about_failing(without, summary, problem, times) if without else []
-        print("\n".join([*lines, *lines_about_worth(summary, problem, times)]))
-        return int(filling.fails())
-
-    search = CheckFirst(STRATEGIES[strategy](problem), problem)
-    if search.next_round(times, min(1.0, spent / budget)) is None:
-        summary = filling.save(spent, not search.gave_up)
-        return end(summary, f"{search.gave_up or FINISHED}; an earlier run found this:")
-    if spent >= budget:
-        used_up = f"the budget of {budget:.0f} s is used up; {GO_ON}"
-        return end(summarise(problem, times, spent, False), used_up)
-    done = measure(
-        search, bench, times, filling.append, lambda: [(filling, False)], budget=budget, spent=spent
-    )
-    if done is None:
+    name = table.header.kernel
+    run = Run(bench, {name: Filling(problem, lambda: table, table)}, {name: 1.0}, strategy, budget)
+    search = run.search
+    if search.ended:
+        why = f"{search.gave_up.get(name) or FINISHED}; an earlier run found this:"
+    elif run.spent >= budget:
+        why = f"the budget of {budget:.0f} s is used up; {GO_ON}"
+    elif not run.measure():
         return INTERRUPTED
-    finished, seconds = done
-    if search.gave_up:
-        return end(filling.save(seconds, False), f"stopped early: {search.gave_up}")
-    return end(filling.save(seconds, finished), FINISHED if finished else f"the budget is used up; {GO_ON}")
+    elif search.gave_up:
+        why = f"stopped early: {search.gave_up[name]}"
+    else:
+        why = FINISHED if search.finished else f"the budget is used up; {GO_ON}"
+    run.save()
+    summary, times = run.summary(name), run.times
+    lines = [f"{table.folder}: {why}", *lines_of(summary, problem, times)]
+    if without := without_time(problem, times):
+        lines += lines_about_failing(without, summary, problem, times)
+    print("\n".join([*lines, *lines_about_worth(summary, problem, times)]))
+    return int(fails(problem, times))
 
 
 def summarise(problem: SearchProblem, times: Times, seconds: float, finished: bool) -> dict[str, Any]:
-    """run.yaml's `summary`.
-
-    Noise is the relative difference between two repeats of a cell; median and percentiles over these cells.
-    """
+    """run.yaml's `summary`. Noise is the relative difference between two repeats of a cell."""
     failures = times.failures()
     summary: dict[str, Any] = {
         "seconds": max(0.1, round(seconds, 1)),  # a table needs a number above 0

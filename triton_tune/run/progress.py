@@ -9,10 +9,7 @@ LINE_EVERY_S = 15.0
 
 
 class Progress:
-    """Shows the current round, its progress and the seconds left of the budget.
-
-    tick: is called after every step.
-    """
+    """Shows the current round, its progress and the seconds left; calls `tick` after every step."""
 
     def __init__(self, budget: float, spent: float, tick: Callable[[], None]) -> None:
         self._tick = tick

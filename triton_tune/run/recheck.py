@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean, median
 
-from triton_tune.core.bench import Bench
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.core.problem import Bench, PlannedVisit, SearchProblem, Times
 from triton_tune.run.progress import Progress
 from triton_tune.search.loop import COMPILE_SHARE
 from triton_tune.search.neighbours import Distances
-from tuning_table.table import Cell, Failure, RecordedRun
+from tuning_table.table import Cell, Failure, RecordedTable
 
 SCENARIOS, RIVALS, REPEATS = 10, 2, 3  # 30 cells, each timed three times
 SECONDS = 60.0
@@ -31,7 +30,7 @@ class Answer:
 
 
 def recheck(
-    recorded: RecordedRun, problem: SearchProblem, bench: Bench, chosen: Mapping[str, str]
+    recorded: RecordedTable, problem: SearchProblem, bench: Bench, chosen: Mapping[str, str]
 ) -> tuple[list[str], bool]:
     """Time some choices and their rivals again. Returns a report in lines, and whether to doubt the table.
 
@@ -81,10 +80,7 @@ def _visits(
     rows: Mapping[str, list[str]],
     carried: Mapping[str, float],
 ) -> list[PlannedVisit]:
-    """The visits to make: more for choices that carry more time, in scenarios near other choices.
-
-    The first config of a visit is the choice; the others were its fastest rivals.
-    """
+    """Visits of a choice and its rivals, more for choices that carry more time, near other choices."""
     counts = dict.fromkeys(rows, 0)
     for _ in range(SCENARIOS):
         left = [c for c in rows if counts[c] < len(rows[c])]

@@ -1,4 +1,4 @@
-"""The race: sweeps a few scenarios that stand for all, and times the best configs of these everywhere."""
+"""The search: a check, a sweep of a few scenarios, the best configs everywhere; and what a table is worth."""
 
 import math
 import random
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from triton_tune.core.problem import PlannedVisit, SearchProblem, ShapeKey, Times
+from triton_tune.core.problem import PlannedVisit, Round, SearchProblem, ShapeKey, Times
 from triton_tune.search.neighbours import Distances
-from triton_tune.search.rounds import CHECKED_CONFIGS, Round
 
 REPEATS = 2
-FIRST_ROUND = 2  # scenarios that are swept; few, as all their configs are compiled first
+FIRST_ROUND = 2  # scenarios that are checked, and swept; few, as all their configs are compiled first
+CHECKED_CONFIGS = 2  # that the check times in each of these
+CHECK_SHARE = 0.25  # checking ends at this share of the budget
 ASKED_AT_ONCE = 16  # neighbours
 # The slowdown of a config without a time in a scenario (it failed, cannot run or was not tried). Greater
 # slowdowns count as this one.
@@ -26,10 +27,7 @@ Rows = npt.NDArray[np.intp]  # numbers of scenarios
 
 @dataclass(frozen=True)
 class RaceRules:
-    """The limits of a race's exploration.
-
-    A config is hopeless in a scenario if it was slow in all of the nearest scenarios that tried it.
-    """
+    """Limits of a race. A config is hopeless if it was slow in all the nearest scenarios that tried it."""
 
     # The number of scenarios to sweep first, in rounds of 2, 2, 4, 8, and so on: at least, and at most.
     explore: tuple[int, int] = (4, 64)
@@ -42,21 +40,26 @@ class RaceRules:
     refine: int = 64  # the number of scenarios to sweep in each further round
 
 
-# Every config in every scenario.
+# Every config in every scenario, and those near the best a second time.
 FULL = RaceRules(explore=(sys.maxsize, sys.maxsize), hopeless=math.inf, again=1.15)
+STRATEGIES = {"race": RaceRules(), "full": FULL}
 
 
 class Race:
     """Sweeps a few scenarios that stand for all, and times a portfolio of configs chosen there everywhere.
+
+    First it checks two configs in two scenarios, so that a mistake ends a run in seconds. These configs are
+    from the middle of the list, as those at the ends of a space are seldom good. Once every config has failed
+    in more than half of these scenarios, nothing further is planned (`gave_up`: why).
 
     With the remaining time, it sweeps the other scenarios that represent most of the rest, and the portfolio
     grows. It ends early if no config is left that might win. Whenever the budget ends, the table compares
     configs: each scenario has times of all configs that are not hopeless, of the portfolio, or none at all.
     """
 
-    def __init__(self, problem: SearchProblem, rules: RaceRules | None = None) -> None:
-        self._problem = problem
-        self._rules = rules or RaceRules()
+    def __init__(self, problem: SearchProblem, rules: RaceRules = STRATEGIES["race"]) -> None:
+        self.gave_up = ""
+        self._problem, self._rules = problem, rules
         self._seen = Seen(problem)
         self._scenarios = self._seen.scenarios
         self._numbers = {scenario: number for number, scenario in enumerate(self._scenarios)}
@@ -70,6 +73,16 @@ class Race:
         rules, seen = self._rules, self._seen
         seen.update(times)
         untried = seen.candidates & (seen.repeats == 0)
+        checked = self._first[:FIRST_ROUND]
+        unchecked = [row for row in checked if not seen.repeats[row].any()]
+        if unchecked and spent < CHECK_SHARE:
+            middle = tuple(PlannedVisit(self._scenarios[row], 1, self._middle(row)) for row in unchecked)
+            return Round("a first check", middle, CHECK_SHARE)
+        failing = [row for row in checked if not untried[row].any() and not seen.has_time[row]]
+        if 2 * len(failing) > len(checked):
+            where = f"{len(failing)} of {len(checked)} scenarios, as in {self._scenarios[failing[0]]}"
+            self.gave_up = f"no config works in {where}"
+            return None
         promising = untried & ~self._hopeless(untried)
         fresh = promising & ((seen.repeats > 0).sum(axis=1, keepdims=True) <= CHECKED_CONFIGS)
         begin, end = 0, FIRST_ROUND
@@ -82,7 +95,10 @@ class Race:
         swept = np.flatnonzero((seen.repeats > 0).any(axis=1) & ~promising.any(axis=1))
         portfolio = self._portfolio(swept)
         for repeat in range(1, REPEATS + 1):
-            due = self._due(portfolio, repeat)
+            # Of the portfolio, and of others that may be the best.
+            limits = np.where(portfolio, rules.again, min(rules.again, rules.hopeless))
+            wanted = portfolio if repeat == 1 else seen.slowdowns <= limits
+            due = seen.candidates & wanted & (seen.repeats == repeat - 1)
             tasks = self._visits(times, due, f"portfolio/{repeat}/{len(swept)}")
             if tasks:
                 return Round(f"portfolio of {portfolio.sum()}, repeat {repeat}", tasks)
@@ -94,6 +110,11 @@ class Race:
         )
         tasks = self._visits(times, left, f"refine/{len(swept)}", [self._numbers[s] for s in chosen])
         return Round("refine", tasks) if tasks else None
+
+    def _middle(self, row: int) -> tuple[str, ...]:
+        configs = self._problem.candidates[self._scenarios[row]]
+        begin = max(0, (len(configs) - CHECKED_CONFIGS) // 2)
+        return configs[begin : begin + CHECKED_CONFIGS]
 
     def _visits(
         self, times: Times, due: Mask, shuffle: str, among: Iterable[int] | None = None
@@ -170,14 +191,6 @@ class Race:
         nearest = self._between[swept].argmin(axis=0) if len(swept) else np.array([], dtype=np.intp)
         return np.bincount(nearest, minlength=len(swept)).astype(np.float64)
 
-    def _due(self, portfolio: Mask, repeat: int) -> Mask:
-        """The cells to time for this repeat: of the portfolio, and of others that may be the best."""
-        seen, rules = self._seen, self._rules
-        limits = np.where(portfolio, rules.again, min(rules.again, rules.hopeless))
-        wanted = portfolio if repeat == 1 else seen.slowdowns <= limits
-        due: Mask = seen.candidates & wanted & (seen.repeats == repeat - 1)
-        return due
-
     def _names(self, numbers: Rows) -> Sequence[str]:
         return [self._scenarios[number] for number in numbers]
 
@@ -247,3 +260,61 @@ def cover(
         chosen.append(best)
         lost = np.minimum(lost, logs[:, best])
     return tuple(chosen)
+
+
+ASKED = 3  # nearest scenarios; the means then come closest to those of modules on models that were not tuned
+PASSES = 20  # of the estimate, which soon converges
+
+
+@dataclass(frozen=True)
+class Worth:
+    """Geometric means over the compared scenarios, of the time over the best one measured there."""
+
+    compared: int  # scenarios in which at least two configs have a time or a failure
+    choice: float  # of what is best on average in the nearest others
+    by_half: float  # the same, if only a half of the scenarios can be asked
+    single: float  # of the best single config
+
+
+def compared(problem: SearchProblem, times: Times) -> list[str]:
+    """The scenarios that compare configs; with one cell, a scenario says nothing about any."""
+    return [scenario for scenario in problem.scenarios if len(times.measured(scenario)) > 1]
+
+
+def worth(problem: SearchProblem, times: Times) -> Worth | None:
+    """Judge choices by leaving out each scenario; None with fewer than four that compare configs."""
+    names = compared(problem, times)
+    if len(names) < 4:
+        return None
+    seen = Seen(problem)
+    seen.update(times)
+    rows = [seen.scenarios.index(name) for name in names]
+    tried = seen.repeats[rows] > 0
+    logs = np.log(np.minimum(seen.slowdowns[rows], ABSENT))
+    logs = np.where(tried, logs, estimated(logs, tried))
+    logs[~seen.candidates[rows]] = math.log(ABSENT)
+    distances = Distances(problem).matrix(names, names)
+    np.fill_diagonal(distances, math.inf)
+
+    def choice() -> float:
+        nearest = distances.argsort(axis=1, kind="stable")[:, :ASKED]
+        chosen = np.where(seen.candidates[rows], logs[nearest].mean(axis=1), math.inf).argmin(axis=1)
+        return math.exp(logs[np.arange(len(rows)), chosen].mean())
+
+    whole = choice()
+    distances[:, random.Random(problem.seed).sample(range(len(rows)), len(rows) // 2)] = math.inf
+    return Worth(len(rows), whole, choice(), math.exp(logs.mean(axis=0).min()))
+
+
+def estimated(logs: npt.NDArray[np.float64], tried: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """[scenarios, configs] the sum of a factor of the scenario and one of the config, by least squares.
+
+    logs: of slowdowns, of which those that were `tried` count. A config that was tried nowhere is ABSENT.
+    """
+    of_row, of_config = np.zeros((len(logs), 1)), np.zeros(logs.shape[1])
+    for _ in range(PASSES):
+        of_config = np.where(tried, logs - of_row, 0.0).sum(axis=0) / np.maximum(1, tried.sum(axis=0))
+        of_config[~tried.any(axis=0)] = math.log(ABSENT)
+        rest = np.where(tried, logs - of_config, 0.0).sum(axis=1, keepdims=True)
+        of_row = rest / np.maximum(1, tried.sum(axis=1, keepdims=True))
+    return np.maximum(0.0, of_row + of_config)

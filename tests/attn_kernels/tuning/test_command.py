@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from tuning_workers import BATCHES, CONFIGS, OUTPUT_FILES, RUN, Act, command, files, stub
+from treegen_builders import contents as files
+from tuning_workers import BATCHES, CONFIGS, OUTPUT_FILES, RUN, Act, command, stub
 
 from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
@@ -61,7 +62,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     monkeypatch.setattr(pool, "START_METHOD", "fork")
 
     def run_here(*arguments: str, act: Act = lambda scenario, config: None, code: int = 0) -> list[str]:
-        monkeypatch.setattr(pool, "serve", stub(act, lambda name: device_facts(torch.device(name))))
+        monkeypatch.setattr(pool, "serve", stub(act))
         capsys.readouterr()
         assert main([*RUN, *arguments]) == code
         message = capsys.readouterr()
@@ -335,7 +336,7 @@ def test_a_shard_has_a_folder_of_its_own(run: Callable[..., list[str]]) -> None:
 @pytest.mark.parametrize("kernel", KERNELS.values())
 def test_what_the_modules_choose_can_be_checked_again(kernel: TunedKernel) -> None:
     scenarios = kernel.sets["tiny"](0)
-    workload = kernel.workload(scenarios, "tiny", 0)
-    chosen = workload.chosen(torch.device("cpu"))
+    device = torch.device("cpu")
+    chosen = kernel.workload(scenarios, "tiny", 0, device, device_facts(device)).chosen()
     assert list(chosen) == [scenario.name for scenario in scenarios]
     assert set(chosen.values()) <= set(map(str, kernel.configs("cpu")))

@@ -14,7 +14,7 @@ from attn_kernels.tuning.scenarios.serving import SETS
 from attn_kernels.tuning.space.space import find_possible, gpu_of
 from triton_tune.core.problem import Times
 from tuning_table import read_run
-from tuning_table.table import RecordedRun
+from tuning_table.table import RecordedTable
 
 FOLDER = Path(__file__).parents[3] / "tuning_data/unified_attention"
 TABLES = sorted(path.parent.name for path in FOLDER.glob("*/run.yaml"))
@@ -22,11 +22,11 @@ COMPILED = "nvidia_h200"
 
 
 @pytest.fixture(scope="module", params=TABLES)
-def recorded(request: pytest.FixtureRequest) -> RecordedRun:
+def recorded(request: pytest.FixtureRequest) -> RecordedTable:
     return read_run(FOLDER / request.param)
 
 
-def drawn_again(recorded: RecordedRun) -> tuple[Batch, ...]:
+def drawn_again(recorded: RecordedTable) -> tuple[Batch, ...]:
     """The scenarios of the set that the table says it was measured on."""
     run = recorded.header.provenance
     name = run["scenario_set"].split()[0]
@@ -35,7 +35,7 @@ def drawn_again(recorded: RecordedRun) -> tuple[Batch, ...]:
     return scenarios
 
 
-def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedRun) -> None:
+def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedTable) -> None:
     expected = {s.name: tuple(s.features[name] for name in FEATURES) for s in drawn_again(recorded)}
     assert dict(recorded.scenarios) == expected
 
@@ -59,7 +59,7 @@ def test_it_is_a_whole_run() -> None:
     assert seen_once <= int(0.15 * len(recorded.scenarios))
 
 
-def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedRun) -> None:
+def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedTable) -> None:
     """The rules that chose the cells are those of the repository."""
     run = recorded.header.provenance
     configs = [Config.parse(entry.id) for entry in recorded.header.configs]

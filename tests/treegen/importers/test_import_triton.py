@@ -19,7 +19,7 @@ from tuned_files import ENTRY, GPU, NAMED
 from treegen.cli.main import main
 from treegen.core.table import Cells, Table, median_times
 from treegen.read.problem import read_table
-from triton_tune.launch.words import word_of
+from triton_tune.launch.features import word_of
 
 Refuse = Callable[..., str]
 

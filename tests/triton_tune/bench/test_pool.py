@@ -16,7 +16,9 @@ from tuning_workers import Act, stub
 
 from triton_tune.bench import pool
 from triton_tune.bench.pool import CRASHED, HUNG, GpuBench, Subject
+from triton_tune.bench.timing import first_time
 from triton_tune.bench.worker import OUT_OF_MEMORY, failure_of
+from triton_tune.core import device
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit
 from tuning_table.table import TOO_LARGE, Failure
@@ -24,9 +26,10 @@ from tuning_table.table import TOO_LARGE, Failure
 CPU = torch.device("cpu")
 NAMES = ("c0", "c1", "c2", "c3")
 SUBJECT = Subject(
-    {name: SimpleNamespace(id=name) for name in "abc"},
-    print,  # any function, as `stub` takes its place
-    lambda scenario, config, device: config,
+    scenarios={name: SimpleNamespace(id=name) for name in "abc"},
+    configs={name: name for name in NAMES},
+    prepare=print,  # any function, as `stub` takes its place
+    job_for=lambda scenario, config, device: config,
 )
 FINE = dict.fromkeys(NAMES, 7.0)
 LATER = 1e9
@@ -43,7 +46,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GpuBench]]:
         found = GpuBench(devices, 0)
         made.append(found)
         found.begin(SUBJECT)
-        found.configs = {name: name for name in NAMES}
         return found
 
     yield make
@@ -136,25 +138,21 @@ def test_the_order_of_configs_depends_on_the_repeat(bench: Callable[..., GpuBenc
     assert len({tuple(visit.cells) for visit in found}) > 2
 
 
-def test_gpus_of_different_models_are_refused(
-    bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[pool._Worker] = []
-    start = pool._Worker.start
-    monkeypatch.setattr(pool._Worker, "start", lambda worker: (made.append(worker), start(worker)))
+def test_gpus_of_different_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "device_facts", lambda device: {"name": str(device)})
+    assert device.facts_of([CPU, CPU]) == {"name": "cpu"}
     with pytest.raises(TuningError, match="--gpus"):
-        bench(idle, [CPU, torch.device("meta"), CPU], facts=lambda name: {"name": name})
-    assert len(made) == 3
+        device.facts_of([CPU, torch.device("meta"), CPU])
 
 
 def test_a_process_that_does_not_start_is_reported(
     bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TuningError, match=r"^cpu: "):
-        bench(idle, facts=die)
+        bench(idle, load=die)
     monkeypatch.setattr(pool, "START_S", 0.1)
     with pytest.raises(TuningError, match=r"^cpu: "):
-        bench(idle, facts=lambda device: {"name": str(time.sleep(600))})
+        bench(idle, load=lambda: time.sleep(600))
 
 
 def test_configs_that_were_not_compiled_are_left_out(bench: Callable[..., GpuBench]) -> None:
@@ -196,8 +194,8 @@ def prepare(scenario, repeat, device):
 
 if __name__ == "__main__":
     bench = GpuBench([torch.device("cpu")], 0, load)
-    bench.begin(Subject({"a": "a", "bad": "bad"}, prepare, None))
-    bench.configs = {"c": "c", "r": "raises"}
+    scenarios, configs = {"a": "a", "bad": "bad"}, {"c": "c", "r": "raises"}
+    bench.begin(Subject(scenarios=scenarios, configs=configs, prepare=prepare, job_for=None))
     for visit in bench.measure([PlannedVisit("bad", 1, ("c", "r")), PlannedVisit("a", 1, ("r", "c"))], 1e18):
         print(visit.cells["r"].reason, flush=True)
     print(int(visit.cells["c"]), flush=True)
@@ -222,3 +220,20 @@ def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path: Pa
     while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+BEST_US = 8.0
+LAUNCHES = 64
+
+
+@pytest.mark.parametrize(("times", "expected"), [
+    ([9.0], (9.0, False)),
+    ([13.0], (13.0, False)),  # far slower, but quick to measure again
+    ([164.0, 8.5], (8.5, False)),  # the GPU stalled for 10 ms
+    ([164.0, 150.0], (150.0, True)),
+    ([900.0], (900.0, True)),  # 58 ms are no stall
+])  # fmt: skip
+def test_a_stall_does_not_pass_for_a_slow_config(times: list[float], expected: tuple[float, bool]) -> None:
+    left = iter(times)
+    assert first_time(lambda: next(left), LAUNCHES, BEST_US) == expected
+    assert next(left, None) is None

@@ -138,6 +138,24 @@ def test_another_autotuned_kernel_of_a_call_is_named_and_does_not_search(run: Ru
     assert cells and all(isinstance(cell, float) for cell in cells)
 
 
+def test_the_element_type_of_a_tensor_that_some_shapes_leave_out_is_a_word(run: Run) -> None:
+    path, text = Path("kernel.py"), Path("kernel.py").read_text()
+    for old, new in (
+        ("def added(x_ptr, total_ptr, N,", "def added(x_ptr, total_ptr, N, bias_ptr,"),
+        ("def add(x):", "def add(x, bias):"),
+        ("(x, total, N=len(x))", "(x, total, N=len(x), bias_ptr=bias)"),
+        ("[torch.randn(size)]", "[torch.randn(size), torch.ones(1) if size > 20 else None]"),
+        ("lambda x: (x.sum", "lambda x, bias: (x.sum"),
+    ):
+        text = text.replace(old, new)
+    path.write_text(text)
+    run(*SUMS)
+    recorded = read_run(SUMS_TABLE)
+    assert recorded.header.provenance["values"] == {"bias_ptr_dtype": ["float32", "none"]}
+    assert recorded.scenarios == {"size10": (10, 1), "size50": (50, 0)}
+    assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
+
+
 REFERENCE = "reference=lambda x, flag: x * ("
 
 

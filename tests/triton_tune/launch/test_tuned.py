@@ -15,7 +15,7 @@ import triton.language as tl
 from triton.runtime.errors import OutOfResources
 
 from triton_tune.launch import tuned as module
-from triton_tune.launch.environment import CONFIG, DEVICE, LOG
+from triton_tune.launch.choosing import CONFIG, DEVICE, LOG
 from triton_tune.launch.tuned import Tuned, tuned
 
 

@@ -15,8 +15,7 @@ import pytest
 import torch
 from fake_kernels import FakeKernel
 
-from triton_tune.processes.cache_filler import CacheFiller
-from triton_tune.processes.host_lock import compile_lock
+from triton_tune.processes.cache_filler import CacheFiller, compile_lock
 
 CALLER = """
 import sys, time
@@ -26,6 +25,18 @@ from triton_tune.processes.cache_filler import CacheFiller
 filler = CacheFiller(torch.device("meta"))
 filler.add([FakeKernel(str(number), sys.argv[1], deed="stay") for number in range(2)], 2)
 sys.stdin.read()
+"""
+
+HOLDER = """
+import os, sys, time
+from triton_tune.processes.cache_filler import compile_lock
+with compile_lock():
+    if os.fork() == 0:  # the child keeps the file open, as a process may that another thread starts
+        os.close(1)
+        time.sleep(2)
+        os._exit(0)
+    print("held", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -110,3 +121,28 @@ def runs(pid: str) -> bool:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_process_waits_until_the_holder_frees_the_lock_or_is_killed(killed: bool, file: Path) -> None:
+    def start() -> subprocess.Popen[str]:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        command, pipe = [sys.executable, "-c", HOLDER], subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+
+    with start() as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with start() as waiting:
+            with pytest.raises(subprocess.TimeoutExpired):
+                waiting.wait(0.5)
+            if killed:
+                holder.kill()
+            elif holder.stdin is not None:
+                holder.stdin.close()
+            assert waiting.stdout is not None and waiting.stdout.readline() == "held\n"
+
+
+def test_without_a_folder_to_write_nothing_is_locked(file: Path) -> None:
+    (file.parent / "cache").write_text("a file")
+    with compile_lock(), compile_lock():
+        pass

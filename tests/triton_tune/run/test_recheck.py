@@ -9,18 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tuning_builders import Silent, SurfaceBench, recorded_of, surface
+from tuning_builders import Silent, SurfaceBench, full, recorded_of, surface
 
 from attn_kernels.tuning.space.space import ATTENTION
-from triton_tune.core.bench import Advance
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.core.problem import Advance, PlannedVisit, SearchProblem, Times
 from triton_tune.run.recheck import SECONDS, recheck
 from triton_tune.run.shards import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.search.loop import tune
-from triton_tune.search.strategies import full
 from tuning_table import read_run
-from tuning_table.table import Cell, Failure, RecordedRun, Visit
+from tuning_table.table import Cell, Failure, RecordedTable, Visit
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES, PAGE = ROOT / "tuning_data/unified_attention", ROOT / "docs/recheck.md"
@@ -29,7 +27,7 @@ THERE = surface(scenarios=48, configs=12, noise=NOISE)
 PROBLEM = THERE.problem
 
 
-def swept() -> RecordedRun:
+def swept() -> RecordedTable:
     visits: list[Visit] = []
     tune(full(PROBLEM), SurfaceBench(THERE), Times(), visits.append, Silent(), budget=1e6)
     return recorded_of(PROBLEM, visits)
@@ -96,7 +94,7 @@ def test_the_modules_choices_are_asked_about_with_thirty_cells_in_a_minute() -> 
     assert bench.deadlines[0] <= 100.0 + SECONDS and bench.now < 100.0 + SECONDS
 
 
-def noisy(noise: float) -> RecordedRun:
+def noisy(noise: float) -> RecordedTable:
     provenance = {**TABLE.header.provenance, "summary": {"noise_p90": noise}}
     return replace(TABLE, header=replace(TABLE.header, provenance=provenance))
 
@@ -115,7 +113,7 @@ def test_a_device_too_noisy_to_tell_does_not_confirm_the_table(day: int) -> None
     assert doubted and any(line.startswith("unsure ") for line in lines)
 
 
-def problem_of(recorded: RecordedRun) -> SearchProblem:
+def problem_of(recorded: RecordedTable) -> SearchProblem:
     """The problem whose candidates are the cells of a table."""
     times, header = Times(recorded.visits), recorded.header
     scenarios = {s: values for s, values in recorded.scenarios.items() if times.measured(s)}
@@ -130,7 +128,7 @@ def problem_of(recorded: RecordedRun) -> SearchProblem:
 class TableBench:
     """Returns a table's repeats of a cell one after the other, by the clock of an H100 with 15 processes."""
 
-    def __init__(self, recorded: RecordedRun) -> None:
+    def __init__(self, recorded: RecordedTable) -> None:
         self._cells, self._problem = Times(recorded.visits), problem_of(recorded)
         self._now = 0.0
 
@@ -152,7 +150,7 @@ class TableBench:
             yield Visit(task.scenario, task.repeat, row)
 
 
-def of_real_tables(before: RecordedRun, after: RecordedRun) -> tuple[list[str], bool]:
+def of_real_tables(before: RecordedTable, after: RecordedTable) -> tuple[list[str], bool]:
     """Check a shipped table again on the times of another one, in the cells that both have."""
     known = Times(after.visits)
     visits = []
@@ -162,16 +160,6 @@ def of_real_tables(before: RecordedRun, after: RecordedRun) -> tuple[list[str], 
         visits += [replace(visit, cells=cells)] if cells else []
     both = replace(before, visits=tuple(visits))
     return recheck(both, problem_of(both), TableBench(after), {})
-
-
-def test_the_second_round_of_a_run_makes_nothing_of_the_first_stale() -> None:
-    table = read_run(TABLES / "nvidia_h200")
-    first, second = (
-        replace(table, visits=tuple(visit for visit in table.visits if visit.repeat == number))
-        for number in (1, 2)
-    )
-    lines, stale = of_real_tables(first, second)
-    assert not stale and sum(line.startswith("sure ") for line in lines) == 10
 
 
 def test_the_page_shows_what_a_check_of_an_h100s_table_on_an_h200_prints() -> None:

@@ -11,7 +11,7 @@ from tuning_builders import surface
 
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.run.fill import lines_about_failing, lines_about_worth, lines_of, summarise
-from triton_tune.search.worth import estimated, worth
+from triton_tune.search.race import estimated, worth
 from tuning_table.table import Failure, Visit
 
 PROBLEM = SearchProblem(

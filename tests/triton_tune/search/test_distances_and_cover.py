@@ -119,15 +119,3 @@ def test_it_stops_as_soon_as_little_is_lost(
         assert lost(table, weights, chosen[:-1]) > enough
     if lost(table, weights, chosen) > enough:  # then no other config helps
         assert lost(table, weights, [*CONFIGS, *start]) == pytest.approx(lost(table, weights, chosen))
-
-
-def test_a_config_without_a_time_counts_as_slow_as_the_slowest() -> None:
-    # "fails" is best in s alone; "slow" runs in both, in t slower than what is taken for a failure
-    table = {"s": {"slow": 1.1, "fails": 1.0}, "t": {"slow": 20.0, "good": 1.0}}
-    even = {"s": 1.0, "t": 1.0}
-    assert covered(table, even, loss=0.0, most=9) == ("fails", "good")
-    assert covered(table, even, start=("slow",), loss=0.0, most=2) == ("slow", "good")
-    assert covered(table, even, start=("slow",), loss=0.5, most=9) == ("slow", "good")
-    assert covered(table, {"s": 0.0, "t": 1.0}, start=("slow",), loss=4.0, most=9) == ("slow",)
-    table = {"s": {"slow": 20.0, "fair": 5.0}, "t": {"slow": 1.5, "good": 1.0}}
-    assert covered(table, even, start=("slow",), loss=0.0, most=2) == ("slow", "good")

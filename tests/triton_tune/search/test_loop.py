@@ -1,14 +1,15 @@
-"""The loop of a run: its budget, rounds that do not get anywhere, and what an interrupt leaves."""
+"""The loop of a run: its budget, the check before it, many kernels at once, and what an interrupt leaves."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
-from tuning_builders import Listed, Silent, SurfaceBench, surface
+from tuning_builders import Listed, Silent, Surface, SurfaceBench, full, surface
 
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import PlannedVisit, Times
-from triton_tune.search.loop import COMPILE_SHARE, tune
-from triton_tune.search.race import Race
-from triton_tune.search.rounds import Round, Strategy
-from triton_tune.search.strategies import full
+from triton_tune.core.problem import Advance, PlannedVisit, Round, Strategy, Times
+from triton_tune.search.loop import COMPILE_SHARE, Together, tune
+from triton_tune.search.race import CHECK_SHARE, FIRST_ROUND, Race
 from tuning_table.table import Visit
 
 THERE = surface(noise=0.05)
@@ -112,3 +113,118 @@ def test_a_visit_that_could_not_be_recorded_does_not_count() -> None:
     with pytest.raises(TuningError, match="no space left"):
         tune(full(THERE.problem), SurfaceBench(THERE), times, refused, Silent(), budget=PLENTY)
     assert times.num_visits == 0
+
+
+def checked(there: Surface, visits: list[Visit]) -> Race:
+    """Run a sweep to its end, which adds to `visits`."""
+    strategy = full(there.problem)
+    run(strategy, SurfaceBench(there), visits, PLENTY)
+    return strategy
+
+
+@pytest.mark.parametrize("fails", ["s1", "*"])
+def test_two_configs_of_the_middle_come_first_where_the_strategy_begins(fails: str) -> None:
+    there = surface(configs=4, failing=frozenset({(fails, "c1"), (fails, "c2")}))
+    visits: list[Visit] = []
+    assert not checked(there, visits).gave_up
+    first, then = visits[:FIRST_ROUND], visits[FIRST_ROUND : 2 * FIRST_ROUND]
+    assert all(visit.cells.keys() == {"c1", "c2"} for visit in first)
+    assert {visit.scenario for visit in then} == {visit.scenario for visit in first}
+    assert all(visit.cells.keys() == {"c0", "c3"} for visit in then)
+    assert Times(visits).num_measured() == there.problem.possible
+
+
+@pytest.mark.parametrize("works", [0, 1])
+def test_it_gives_up_once_no_config_works_in_most_of_these_scenarios(works: int) -> None:
+    first: list[Visit] = []
+    checked(surface(configs=4), first)
+    bad = [visit.scenario for visit in first[works:FIRST_ROUND]]
+    there = surface(configs=4, failing=frozenset((s, f"c{c}") for s in bad for c in range(4)))
+    visits: list[Visit] = []
+    strategy = checked(there, visits)
+    assert bool(strategy.gave_up) is (works < 1)
+    assert len({visit.scenario for visit in visits}) == (FIRST_ROUND if works < 1 else 24)
+    again = full(there.problem)  # a later run, from the table
+    assert again.next_round(Times(visits), 0.0) is None and bool(again.gave_up) is (works < 1)
+
+
+def test_the_check_ends_by_its_share() -> None:
+    there = surface(configs=4)
+    later = full(there.problem).next_round(Times(), CHECK_SHARE)
+    assert later is not None and later.share == 1.0
+
+
+MANY = surface(scenarios=100)
+WEIGHTS = {"rare": 0.02, "seldom": 0.08, "often": 0.3, "mostly": 0.6}
+PROBLEMS = {
+    name: replace(
+        MANY.problem,
+        features={f"{name}:{s}": row for s, row in MANY.problem.features.items()},
+        candidates={f"{name}:{s}": row for s, row in MANY.problem.candidates.items()},
+    )
+    for name in WEIGHTS
+}
+
+
+def together(times: Times) -> Together:
+    return Together(PROBLEMS, WEIGHTS, "race", times, 0.0)
+
+
+def visit_of(task: PlannedVisit) -> Visit:
+    return replace(
+        MANY.visit(replace(task, scenario=task.scenario.partition(":")[2])), scenario=task.scenario
+    )
+
+
+def measured(times: Times) -> dict[str, int]:
+    return {name: times.of(problem.scenarios).num_measured() for name, problem in PROBLEMS.items()}
+
+
+def rounds(search: Together, times: Times, most: int) -> int:
+    """Measure so many rounds at most; returns how many there were."""
+    for number in range(most):
+        planned = search.next_round(times, 0.5)
+        if planned is None:
+            return number
+        for task in planned.tasks:
+            times.add(visit_of(task))
+    return most
+
+
+def test_every_kernel_is_begun_at_once_those_that_matter_go_on_first_and_all_are_finished() -> None:
+    search = together(times := Times())
+    rounds(search, times, 1)
+    assert all(measured(times).values()) and not search.finished
+    while "mostly" not in search.finished:
+        assert rounds(search, times, 1) == 1
+    assert measured(times)["rare"] < measured(times)["mostly"] / 2
+    assert rounds(search, times, 1000) < 1000
+    assert search.finished == set(WEIGHTS) and not search.gave_up
+    later = together(times)  # of a later run, which has the tables
+    assert later.finished == set(WEIGHTS) and later.next_round(times, 0.0) is None
+
+
+class SlowBench(SurfaceBench):
+    """Compiles all of a round, 0.1 s a cell, before it measures any, 0.05 s a cell."""
+
+    def compile(
+        self, tasks: Sequence[PlannedVisit], until: float, progress: Advance
+    ) -> tuple[PlannedVisit, ...]:
+        self.now += 0.1 * sum(len(task.configs) for task in tasks)
+        return tuple(tasks)
+
+    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+        for task in tasks:
+            if self.now >= until:
+                return
+            self.now += 0.05 * len(task.configs)
+            yield visit_of(task)
+
+
+@pytest.mark.parametrize("budget", [8, 12, 20, 40])
+def test_a_budget_that_ends_early_is_not_spent_on_kernels_that_are_never_measured(budget: int) -> None:
+    search, bench = together(times := Times()), SlowBench(MANY)
+    tune(search, bench, times, lambda visit: None, Silent(), budget=budget)
+    cells = measured(times)
+    assert sum(cells.values()) * 0.15 > 0.7 * budget
+    assert cells["mostly"] == max(cells.values())

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from statistics import geometric_mean
 
 import pytest
-from tuning_builders import Silent, Surface, SurfaceBench, rounds_of, surface
+from tuning_builders import Silent, Surface, SurfaceBench, full, rounds_of, surface
 
-from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
+from triton_tune.core.problem import PlannedVisit, SearchProblem, Strategy, Times
 from triton_tune.search.loop import tune
 from triton_tune.search.neighbours import Distances
 from triton_tune.search.race import FULL, REPEATS, Race, RaceRules
-from triton_tune.search.rounds import Strategy
-from triton_tune.search.strategies import full
 from tuning_table.table import Visit
 
 QUICK = RaceRules(explore=(2, 8), refine=2, neighbours=2, portfolio_size=(2, 4))
@@ -95,7 +93,7 @@ def test_full_sweeps_everything_and_times_the_best_again() -> None:
     times = finished(there, full(there.problem))
     assert times.num_measured() == there.problem.possible
     for scenario in there.problem.scenarios:
-        once = {c: there.cell(scenario, c, 1) for c in there.problem.candidates[scenario]}
+        once = {c: cells[0] for c, cells in times.measured(scenario).items()}
         best = min(once.values())
         expected = {c for c, cell in once.items() if cell <= FULL.again * best}
         twice = {c for c, cells in times.measured(scenario).items() if len(cells) == 2}
