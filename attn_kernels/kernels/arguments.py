@@ -166,6 +166,7 @@ def launch_constants(
             and head_padded(head_size) >= LEAST_PAIRED
         ),
         converts_e4m3=converts,
+        invariant=config.variant == "invariant",
     )
     in_query_units = tuple(n // query_unit for n in query_strides)
     in_cache_units = tuple(n // cache_unit for n in cache_strides)

@@ -6,7 +6,7 @@ heads that share one KV head. The tile of keys is independent of the page size. 
 a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import triton
 import triton.language as tl
@@ -26,7 +26,14 @@ from attn_kernels.kernels.arguments import (
 from attn_kernels.kernels.compile_params import PagedCache, Scoring
 from attn_kernels.kernels.hopper_joins import bind_joins
 from attn_kernels.kernels.hopper_launch import bind_hopper, bind_schedules, launches, take_schedule
-from attn_kernels.kernels.query_tile import attend_cache, find_q_block, load_queries, load_scales
+from attn_kernels.kernels.query_tile import (
+    attend_cache,
+    find_q_block,
+    first_tile,
+    initial_state,
+    load_queries,
+    load_scales,
+)
 from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, schedule_kernel
 from attn_kernels.kernels.splits import (
     EAGER,
@@ -34,7 +41,11 @@ from attn_kernels.kernels.splits import (
     bind_reduce,
     bind_split_keys,
     find_split_keys,
+    fixed_splits,
+    join_states,
     max_q_blocks,
+    one_program,
+    query_tokens_of_tile,
     reduce_kernel,
     specialise_splits,
     split_keys_kernel,
@@ -104,11 +115,17 @@ def qblock_kernel(
         return
     split_keys = find_split_keys(split_keys_ptr, split_keys)
     ranges = (ranges_ptr, max_ranges)
-    first, end, keys = split_range(
-        block, ranges, window, ahead, split_keys, num_splits, const.tile_size, const.windowed
-    )
-    start = first + split * keys
-    if (split > 0) & (start >= end):
+    if const.invariant:
+        first, count, end = fixed_splits(block, ranges, window, ahead, split_keys, const.windowed)
+        whole = one_program(count, num_splits)
+        unused = (split > 0) & (whole | (split >= count))
+    else:
+        first, end, keys = split_range(
+            block, ranges, window, ahead, split_keys, num_splits, const.tile_size, const.windowed
+        )
+        start = first + split * keys
+        unused = (split > 0) & (start >= end)
+    if unused:
         return
     scoring = Scoring(factor, cap, window, ahead, slopes_ptr, sinks_ptr, ranges)
     scales = load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr)
@@ -118,12 +135,24 @@ def qblock_kernel(
     q = (q_ptr, stride_q_token, stride_q_head)
     out = (out_ptr, stride_out_token, stride_out_head)
     queries = load_queries(q, block, scoring, const)
-    stop = tl.minimum(start + keys, end)
-    state = attend_cache(block, queries, cache, scoring, scales, start, stop, const)
+    if const.invariant:
+        begin = first_tile(queries.first_position, window, const.tile_size, const.windowed)
+        acc, row_max, row_sum = initial_state(const)
+        last = tl.where(whole, first + count, first + split + 1)
+        for number in tl.range(first + split, last, num_stages=1):
+            start = tl.maximum(number * split_keys, begin)
+            stop = tl.minimum((number + 1) * split_keys, end)
+            state = attend_cache(block, queries, cache, scoring, scales, start, stop, const)
+            acc, row_max, row_sum = join_states(acc, row_max, row_sum, *state)
+        state = (acc, row_max, row_sum)
+    else:
+        stop = tl.minimum(start + keys, end)
+        state = attend_cache(block, queries, cache, scoring, scales, start, stop, const)
     partials = (partial_ptr, max_ptr, sum_ptr)
     heads = num_kv_heads * const.gqa_group_size
+    if not const.invariant:
+        whole = end - first <= keys
     lse = (lse_ptr, stride_lse)
-    whole = end - first <= keys
     store_state(out, lse, partials, block, split, whole, num_splits, heads, scoring, state, const)
 
 
@@ -141,7 +170,7 @@ def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: 
 
 def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
     """A function from a plan to ``heads_per_group``, for layers like this one."""
-    block_q = plan.config.block_m // min(plan.model.gqa_group_size, plan.config.block_m)
+    block_q = query_tokens_of_tile(plan.config, plan.model)
     key_bytes = 2 * plan.model.head_size * layer.k_cache.element_size()
 
     def group(plan: Plan) -> int:
@@ -181,27 +210,34 @@ def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
 
 def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """The launches for any GPU and layout."""
+    by_hopper = launches(plan.config, plan.device)
+    splits = plan.config.variant == "qblock" or not by_hopper
+    split_keys = DEVICE_SPLIT_KEYS if splits and (by_hopper or plan.batch.for_capture) else None
+    return bind_q_blocks(plan, layer, PARTIALS if splits else (None,) * 3, split_keys, NUM_SPLITS)
+
+
+def bind_q_blocks(
+    plan: Plan,
+    layer: Layer,
+    partials: Sequence[OfPlan | None],
+    split_keys: OfPlan | None,
+    num_splits: OfPlan,
+) -> tuple[Launch, ...]:
+    """The launches of ``qblock_kernel`` and of what joins its splits; arguments as of ``bind_reduce``."""
     group = bind_group(plan, layer)
     arguments, const, options = common_arguments(plan, layer)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
         heads = group(plan)
         groups = plan.model.num_kv_heads // heads
-        return (
-            max_q_blocks(plan.lengths, const.block_q) * heads,
-            groups * plan.num_splits,
-            const.head_splits * const.column_parts,
-        )
+        parts = const.head_splits * const.column_parts
+        return max_q_blocks(plan.lengths, const.block_q) * heads, groups * num_splits.value(plan), parts
 
-    by_hopper = launches(plan.config, plan.device)
-    splits = plan.config.variant == "qblock" or not by_hopper
-    partials = PARTIALS if splits else (None,) * 3
-    split_keys = DEVICE_SPLIT_KEYS if splits and (by_hopper or plan.batch.for_capture) else None
     heads = plan.model.num_kv_heads
-    of_splits = (*partials, split_keys, SPLIT_KEYS, NUM_SPLITS)
+    of_splits = (*partials, split_keys, SPLIT_KEYS, num_splits)
     arguments = (*arguments, *of_splits, heads, OfPlan(group), MAX_QUERY_LEN, *ranges_of(layer), const)
     kernel = Launch(qblock_kernel, programs, arguments, options)
-    return kernel, *bind_reduce(layer, partials, split_keys, const)
+    return kernel, *bind_reduce(layer, partials, split_keys, num_splits, const)
 
 
 VARIANT = Variant(
