@@ -92,20 +92,15 @@ def hopper_kernel(
     v_page_rows,
     v_head_rows,
     v_head_columns,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-    PAGE_SIZE: gl.constexpr,
-    BOX: gl.constexpr,
-    TILE_SIZE: gl.constexpr,
-    STAGES: gl.constexpr,
-    RAW_STAGES: gl.constexpr,
-    QUERY_TERMS: gl.constexpr,
-    DECODE_TILE: gl.constexpr,
-    SLOTS: gl.constexpr,
-    ROWS: gl.constexpr,
-    REGISTERS: gl.constexpr,
-    COPY_REGISTERS: gl.constexpr,
+    const: gl.constexpr,
 ):
+    TILE_SIZE: gl.constexpr = const.tile_size
+    STAGES: gl.constexpr = const.stages
+    RAW_STAGES: gl.constexpr = const.raw_stages
+    DECODE_TILE: gl.constexpr = const.decode_tile
+    SLOTS: gl.constexpr = const.slots
+    ROWS: gl.constexpr = const.rows
+    HEAD_SIZE: gl.constexpr = const.head_size
     layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
     dtype: gl.constexpr = q_ptr.dtype.element_ty
     PARTS: gl.constexpr = (HEAD_SIZE + COLUMNS - 1) // COLUMNS
@@ -141,7 +136,7 @@ def hopper_kernel(
         prompts = (tickets, num_kv_heads, None, ahead)
         prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, None)
         if num_splits is not None:
-            partials = (partial_ptr, max_ptr, sum_ptr, num_splits, num_kv_heads * HEADS)
+            partials = (partial_ptr, max_ptr, sum_ptr, num_splits, num_kv_heads * const.heads)
             splits = (gl.load(schedule_ptr + 3), num_splits)
             prompts = (tickets, num_kv_heads, splits, ahead)  # type: ignore[assignment]
             prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, partials)  # type: ignore[assignment]
@@ -164,50 +159,49 @@ def hopper_kernel(
         fragments = (counters_ptr, partial_ptr, max_ptr, sum_ptr)
         smems = (decode_q_smem, weight_smem, decode_ring)
         channel = (decode_ring, decode_mail)
-        BLOCK_Q: gl.constexpr = ROWS // HEADS
     fence_async_shared()
     # The first function runs in the warps that hold the kernel's arguments; they cost it no registers.
     if RAW_STAGES > 0:
         gl.warp_specialize(
             [
                 (convert_values, (raw_ring, ring, mail, window)),
-                (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (produce_prompts, (caches, rings, signals, prompts, window, HEAD_SIZE, PAGE_SIZE)),
+                (consume_prompts, (0, prompt_rows, q_smem, ring, signals, const)),
+                (consume_prompts, (1, prompt_rows, q_smem, ring, signals, const)),
+                (produce_prompts, (caches, rings, signals, prompts, window, const)),
             ],
             [4, 4, 1],
-            [REGISTERS, REGISTERS, COPY_REGISTERS],
+            [const.registers, const.registers, const.copy_registers],
         )
     elif DECODE_TILE == 0:
         gl.warp_specialize(
             [
-                (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (produce_prompts, (caches, rings, signals, prompts, window, HEAD_SIZE, PAGE_SIZE)),
+                (consume_prompts, (0, prompt_rows, q_smem, ring, signals, const)),
+                (consume_prompts, (1, prompt_rows, q_smem, ring, signals, const)),
+                (produce_prompts, (caches, rings, signals, prompts, window, const)),
             ],
             [4, 1],
-            [REGISTERS, COPY_REGISTERS],
+            [const.registers, const.copy_registers],
         )
     elif TILE_SIZE == 0:
         gl.warp_specialize(
             [
-                (consume_decodes, (rows, smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE)),
-                (produce_decodes, (caches, channel, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE)),
+                (consume_decodes, (rows, smems, decode_mail, fragments, num_kv_heads, const)),
+                (produce_decodes, (caches, channel, decodes, window, const)),
             ],
             [1],
-            [COPY_REGISTERS],
+            [const.copy_registers],
         )
     else:
         gl.warp_specialize(
             [
-                (consume_decodes, (rows, smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE)),
-                (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (produce_prompts, (caches, rings, signals, prompts, window, HEAD_SIZE, PAGE_SIZE)),
-                (produce_decodes, (caches, channel, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE)),
+                (consume_decodes, (rows, smems, decode_mail, fragments, num_kv_heads, const)),
+                (consume_prompts, (0, prompt_rows, q_smem, ring, signals, const)),
+                (consume_prompts, (1, prompt_rows, q_smem, ring, signals, const)),
+                (produce_prompts, (caches, rings, signals, prompts, window, const)),
+                (produce_decodes, (caches, channel, decodes, window, const)),
             ],
             [4, 4, 1, 1],
-            [REGISTERS, REGISTERS, COPY_REGISTERS, COPY_REGISTERS],
+            [const.registers, const.registers, const.copy_registers, const.copy_registers],
         )
 
 
@@ -271,7 +265,7 @@ def bind(
     arguments = (
         OfLayer("out"),
         OfLayer("q"),
-        *descriptors(layer.k_cache, chosen["BOX"]),
+        *descriptors(layer.k_cache, chosen.box),
         *(OfLayer(name) if isinstance(getattr(layer, name), Tensor) else None for name in OPTIONAL_TENSORS),
         BLOCK_TABLE,
         cu_decodes,
@@ -288,7 +282,7 @@ def bind(
         STRIDE_TABLE,
         *cache_steps(layer.k_cache),
         *cache_steps(layer.v_cache),
-        *chosen.values(),
+        chosen,
     )
     return Launch(hopper_kernel, lambda plan: grid, arguments, LAUNCH_OPTIONS)
 

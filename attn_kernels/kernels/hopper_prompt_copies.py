@@ -140,15 +140,7 @@ def copy_heads(heads, smems, stage, barrier, pages, tile, visible, PAGE_SIZE: gl
 
 
 @gluon.jit
-def produce_prompts(
-    caches,
-    rings,
-    signals,
-    batch,
-    window,
-    HEAD_SIZE: gl.constexpr,
-    PAGE_SIZE: gl.constexpr,
-):
+def produce_prompts(caches, rings, signals, batch, window, const: gl.constexpr):
     """The copying warp. A stage holds the keys of one tile and the values of the tile visited before.
 
     The warpgroups multiply both at the same time, so one barrier announces them and one frees them. fp8
@@ -163,9 +155,10 @@ def produce_prompts(
         raw_v = raw_ring[0]
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     STAGES: gl.constexpr = ring[2].shape[0]
+    PAGE_SIZE: gl.constexpr = const.page_size
     BOX: gl.constexpr = k_desc.block_shape[0]
     BOXES: gl.constexpr = TILE_SIZE // BOX
-    TILE_BYTES: gl.constexpr = TILE_SIZE * padded(HEAD_SIZE) * k_smem[0].dtype.primitive_bitwidth // 8
+    TILE_BYTES: gl.constexpr = TILE_SIZE * padded(const.head_size) * k_smem[0].dtype.primitive_bitwidth // 8
     k_page_rows, k_head_rows, k_head_columns = k_steps
     v_page_rows, v_head_rows, v_head_columns = v_steps
     counters_ptr, _, num_q_blocks, splittable, longest = batch[0]

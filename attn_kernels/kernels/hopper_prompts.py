@@ -44,18 +44,18 @@ from attn_kernels.kernels.hopper_q_blocks import (
 
 
 @gluon.jit
-def start_scores(q_smem, GROUP: gl.constexpr, TERMS: gl.constexpr, k_smem, stage, HEAD_SIZE: gl.constexpr):
+def start_scores(q_smem, GROUP: gl.constexpr, k_smem, stage, const: gl.constexpr):
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     K: gl.constexpr = 32 if k_smem[0].dtype == gl.float8e4nv else 16
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_SIZE, K])
     scores = gl.zeros([GROUP_ROWS, TILE_SIZE], gl.float32, layout)
-    UNUSED: gl.constexpr = padded(HEAD_SIZE) - HEAD_SIZE
+    UNUSED: gl.constexpr = padded(const.head_size) - const.head_size
     for chunk in gl.static_range(len(q_smem)):
         k_tile = k_smem[chunk].index(stage).permute([1, 0])
         if q_smem[chunk].shape[0] == 4:  # of fp8 numbers
             high = q_smem[chunk].index(2 * GROUP)
             scores = warpgroup_mma(high, k_tile, scores, use_acc=chunk > 0, is_async=True)
-            if TERMS == 2:
+            if const.query_terms == 2:
                 scores = warpgroup_mma(q_smem[chunk].index(2 * GROUP + 1), k_tile, scores, is_async=True)
         else:
             q = q_smem[chunk].index(GROUP)
@@ -104,20 +104,8 @@ def add_bias(scores, scoring, factor, slopes, row_limit, start, PER_ROW: gl.cons
 
 
 @gluon.jit
-def consume_prompts(
-    GROUP: gl.constexpr,
-    TERMS: gl.constexpr,
-    rows,
-    q_smem,
-    ring,
-    signals,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-):
-    """A computing warpgroup, which computes 64 rows of each Q-Block.
-
-    TERMS: fp8 numbers whose sum is a query, next to fp8 keys.
-    """
+def consume_prompts(GROUP: gl.constexpr, rows, q_smem, ring, signals, const: gl.constexpr):
+    """A computing warpgroup, which computes 64 rows of each Q-Block."""
     mail, repeats = signals
     smems = (q_smem, ring)
     kv_head, first_token, num_queries, first_limit, num_keys, hidden, num_tiles, split, ticket, exact = (
@@ -129,9 +117,7 @@ def consume_prompts(
     while num_tiles > 0:
         place = (kv_head, first_token, num_queries, split, ticket, exact)
         keys = (first_limit, num_keys, hidden, num_tiles)
-        noted, base = compute_q_block(
-            GROUP, TERMS, rows, smems, repeats, place, keys, noted, base, HEADS, HEAD_SIZE
-        )
+        noted, base = compute_q_block(GROUP, rows, smems, repeats, place, keys, noted, base, const)
         number += 1
         kv_head, first_token, num_queries, first_limit, num_keys, hidden, num_tiles, split, ticket, exact = (
             receive(mail, number)
@@ -139,19 +125,7 @@ def consume_prompts(
 
 
 @gluon.jit
-def compute_q_block(
-    GROUP: gl.constexpr,
-    TERMS: gl.constexpr,
-    rows,
-    smems,
-    repeats,
-    place,
-    keys,
-    noted,
-    base,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-):
+def compute_q_block(GROUP: gl.constexpr, rows, smems, repeats, place, keys, noted, base, const: gl.constexpr):
     """Compute a Q-Block; return the warpgroup's count of noted tickets, and the stages used so far.
 
     ``place`` and ``keys``: fields of its message.
@@ -163,6 +137,7 @@ def compute_q_block(
     kv_head, first_token, num_queries, _, _, exact = place
     first_limit, num_keys, hidden, num_tiles = keys
     window = scoring.window
+    HEADS: gl.constexpr = const.heads
     dtype: gl.constexpr = v_smem[0].dtype
     FP8: gl.constexpr = k_smem[0].dtype == gl.float8e4nv
     STAGES: gl.constexpr = full.shape[0]
@@ -178,10 +153,10 @@ def compute_q_block(
     q_block_ptr = q_ptr + (first_row * stride_q_token + first_head * stride_q_head) * UNIT
     q_strides = (stride_q_token, stride_q_head)
     if FP8:
-        powers = split_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS, HEAD_SIZE, row_layout)
+        powers = split_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, row_layout, const)
         product_factor = scoring.factor * powers
     else:
-        load_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, HEADS, HEAD_SIZE)
+        load_queries(q_smem, GROUP, q_block_ptr, q_strides, num_rows, const)
         product_factor = scoring.factor
     # What the softmax multiplies scores with.
     PER_ROW: gl.constexpr = FP8 and scoring.slopes_ptr is None and scoring.cap is None
@@ -211,7 +186,7 @@ def compute_q_block(
 
     stage = base % STAGES
     mbarrier.wait(full.index(stage), (base // STAGES) & 1)
-    scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, HEAD_SIZE)
+    scores = start_scores(q_smem, GROUP, k_smem, stage, const)
     scores = warpgroup_mma_wait(0, [scores])
     mbarrier.arrive(empty.index(stage), count=1)
     scores = add_bias(scores, scoring, product_factor, slopes, row_limit, start, FP8)
@@ -237,12 +212,12 @@ def compute_q_block(
     block = (scoring, product_factor, factor, slopes, row_limit, row_last)
     state = (p, accs, row_sum, row_max, rescale)
     for i in range(1, num_exact):
-        state = next_tile(i, state, tiles, True, smems, block, GROUP, TERMS, HEAD_SIZE)
+        state = next_tile(i, state, tiles, True, smems, block, GROUP, const)
     p, accs, row_sum, row_max, rescale = state
     accs = rescale_chunks(accs, rescale)
     state = (p, accs, row_sum, row_max, rescale)
     for i in range(num_exact, num_tiles):
-        state = next_tile(i, state, tiles, False, smems, block, GROUP, TERMS, HEAD_SIZE)
+        state = next_tile(i, state, tiles, False, smems, block, GROUP, const)
     p, accs, row_sum, row_max, rescale = state
 
     stage = (base + num_tiles) % STAGES
@@ -254,9 +229,8 @@ def compute_q_block(
     for chunk in gl.static_range(CHUNKS):
         acc = warpgroup_mma(p, v_smem[chunk].index(stage), accs[chunk], is_async=True)
         products = products + (acc,)  # type: ignore[assignment]  # noqa: RUF005
-    noted = finish_q_block(
-        GROUP, rows, smems, repeats, place, products, (row_sum, row_max), stage, noted, HEADS, HEAD_SIZE
-    )
+    row_state = (row_sum, row_max)
+    noted = finish_q_block(GROUP, rows, smems, repeats, place, products, row_state, stage, noted, const)
     return noted, base + num_tiles + 1
 
 
@@ -284,17 +258,7 @@ def find_tiles(keys, num_queries, first_last, window, TILE_SIZE: gl.constexpr, d
 
 @gluon.jit
 def finish_q_block(
-    GROUP: gl.constexpr,
-    rows,
-    smems,
-    repeats,
-    place,
-    products,
-    row_state,
-    stage,
-    noted,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
+    GROUP: gl.constexpr, rows, smems, repeats, place, products, row_state, stage, noted, const: gl.constexpr
 ):
     """Store a Q-Block's results, or a split's, and note its ticket if a row has outgrown its maximum."""
     _, out_ptr, strides, lse, scoring, partials = rows
@@ -303,6 +267,7 @@ def finish_q_block(
     _, v_smem, _, empty = ring
     kv_head, first_token, num_queries, split, ticket, exact = place
     row_sum, row_max = row_state
+    HEADS: gl.constexpr = const.heads
     row_layout: gl.constexpr = row_max.type.layout
     dtype: gl.constexpr = v_smem[0].dtype
     first_head = kv_head * HEADS
@@ -328,27 +293,17 @@ def finish_q_block(
     mbarrier.arrive(empty.index(stage), count=1)
     out_block_ptr = out_ptr + (first_row * stride_out_token + first_head * stride_out_head) * UNIT
     out_strides = (stride_out_token, stride_out_head)
-    store_output(q_smem, GROUP, out_block_ptr, out_strides, out_rows, accs, row_factor, HEADS, HEAD_SIZE)
+    store_output(q_smem, GROUP, out_block_ptr, out_strides, out_rows, accs, row_factor, const)
     if partials is not None:  # noqa: SIM102  # the compiler knows it, unlike ``split``
         if split >= 0:
             at = (first_token, first_head, num_rows, split)
             sums = gl.convert_layout(row_sums, row_layout)
-            store_split(partials, at, GROUP, accs, row_max, sums, scoring.v_scale, HEADS, HEAD_SIZE)
+            store_split(partials, at, GROUP, accs, row_max, sums, scoring.v_scale, const)
     return noted
 
 
 @gluon.jit
-def next_tile(
-    i,
-    state,
-    tiles,
-    EXACT: gl.constexpr,
-    smems,
-    block,
-    GROUP: gl.constexpr,
-    TERMS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-):
+def next_tile(i, state, tiles, EXACT: gl.constexpr, smems, block, GROUP: gl.constexpr, const: gl.constexpr):
     """Compute the weights of visit ``i`` to a tile, while the values of the visit before are multiplied.
 
     EXACT: whether the maximum may grow.
@@ -368,7 +323,7 @@ def next_tile(
     start = tile * TILE_SIZE
     index = base + i
     stage = index % STAGES
-    scores = start_scores(q_smem, GROUP, TERMS, k_smem, stage, HEAD_SIZE)
+    scores = start_scores(q_smem, GROUP, k_smem, stage, const)
     products = ()
     for chunk in gl.static_range(CHUNKS):
         acc = rescale_in_place(accs[chunk], rescale) if EXACT else accs[chunk]

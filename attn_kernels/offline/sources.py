@@ -168,7 +168,7 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
     """The kernel that configs with ``tma`` and of ``pod`` launch on Hopper GPUs."""
     kernel = hopper.hopper_kernel
     cache_bytes = _cache_bytes(shape)
-    constants: dict[str, Any] = hopper_limits.constants(
+    const = hopper_limits.constants(
         config, shape.head_size, shape.block_size, shape.gqa_group_size, cache_bytes
     )
     wide, tail = hopper.box_columns(shape.head_size, cache_bytes)
@@ -176,8 +176,8 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
     absent += [] if "fp8" in shape.features and "scales" not in shape.features else ["v_scale"]
     absent += [] if tail else ["k_tail_desc", "v_tail_desc"]
     # There are either fragments of decodes or splits of prompts.
-    absent.append("num_splits" if constants["DECODE_TILE"] else "counters_ptr")
-    constants = constants | dict.fromkeys(absent)
+    absent.append("num_splits" if const.decode_tile else "counters_ptr")
+    constants = {"const": const, **dict.fromkeys(absent)}
     cache_dtype = "fp8e4nv" if "fp8" in shape.features else DTYPE_NAMES[shape.dtype]
 
     def argument_type(name: str) -> str:
@@ -186,7 +186,7 @@ def _hopper_source(hopper: Any, config: Config, shape: CompileShape) -> KernelSo
         if name.endswith("_desc"):
             columns = tail if name.endswith("_tail_desc") else wide
             layout = hopper.box_layout(columns, cache_bytes)
-            return f"tensordesc<{cache_dtype}[{constants['BOX']}, {columns}],{layout!r}>"
+            return f"tensordesc<{cache_dtype}[{const.box}, {columns}],{layout!r}>"
         return _argument_type(name, shape)
 
     signature = {name: argument_type(name) for name in kernel.arg_names}

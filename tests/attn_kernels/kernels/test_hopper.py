@@ -105,7 +105,7 @@ def test_fp8_queries_are_one_number_or_a_sum_of_two(fp8_queries, terms):
     """The option compiles another kernel, of plans whose models differ, and needs fp8 caches."""
     model = Model(8, 2, 64, 16, torch.bfloat16, torch.float8_e4m3fn, fp8_queries=fp8_queries)
     chosen = hopper_limits.constants(DESCRIPTORS, 64, 16, 4, 1, model.fp8_queries)
-    assert chosen["QUERY_TERMS"] == terms
+    assert chosen.query_terms == terms
     assert (model == dataclasses.replace(model, fp8_queries=True)) == fp8_queries
     for cache_dtype in (None, torch.bfloat16):
         with pytest.raises(ValueError, match="fp8_queries is True"):
@@ -159,14 +159,14 @@ def test_what_serves_fits_shared_memory(config):
         if hopper_limits.unsupported_shape(config, head_size, block_size, heads) is not None:
             continue
         chosen = hopper_limits.constants(config, head_size, block_size, heads)
-        rows, tile = chosen["ROWS"], chosen["DECODE_TILE"]
-        in_prompts = 2 * chosen["STAGES"] * chosen["TILE_SIZE"] * head_size
-        in_prompts += 128 * head_size if chosen["TILE_SIZE"] else 0
-        in_decodes = chosen["SLOTS"] * tile * 64 + rows * head_size + rows * tile
+        rows, tile = chosen.rows, chosen.decode_tile
+        in_prompts = 2 * chosen.stages * chosen.tile_size * head_size
+        in_prompts += 128 * head_size if chosen.tile_size else 0
+        in_decodes = chosen.slots * tile * 64 + rows * head_size + rows * tile
         assert 2 * (in_prompts + in_decodes) + 1024 <= SHARED_LIMITS["sm_90"]
-        assert rows == 0 or (rows >= heads and chosen["SLOTS"] > 2 * head_size // 64)
-        assert block_size % chosen["BOX"] == 0
-        assert all(size % chosen["BOX"] == 0 for size in (chosen["TILE_SIZE"], tile))
+        assert rows == 0 or (rows >= heads and chosen.slots > 2 * head_size // 64)
+        assert block_size % chosen.box == 0
+        assert all(size % chosen.box == 0 for size in (chosen.tile_size, tile))
         roles = hopper_limits.roles_of(config, heads)
         assert bool(roles.prompt_block_q) == (config.variant != "stream_k")
         assert bool(roles.decode_block_q) == bool(roles.decode_tile) == (config.variant != "qblock")
