@@ -185,22 +185,10 @@ def find_prompt_splits(blocks, work, longest, SPLIT_COST: tl.constexpr):
 
 @triton.jit(**JIT_OPTIONS)
 def schedule_kernel(
-    schedule_ptr,
-    cu_prompts_ptr,
-    cu_decodes_ptr,
-    seqused_k_ptr,
-    num_seqs,
-    max_q_blocks,
-    tiles_at,
-    num_kv_heads,
-    multiprocessors,
-    causal,
-    PROMPT_BLOCK_Q: tl.constexpr,
-    DECODE_BLOCK_Q: tl.constexpr,
-    DECODE_TILE: tl.constexpr,
-    CHUNK: tl.constexpr,
-    SPLIT_COST: tl.constexpr,
-):
+    schedule_ptr, cu_prompts_ptr, cu_decodes_ptr, seqused_k_ptr, num_seqs, max_q_blocks, tiles_at,
+    num_kv_heads, multiprocessors, causal, PROMPT_BLOCK_Q: tl.constexpr, DECODE_BLOCK_Q: tl.constexpr,
+    DECODE_TILE: tl.constexpr, CHUNK: tl.constexpr, SPLIT_COST: tl.constexpr,
+):  # fmt: skip
     """Write a schedule. All programs rank Q-Blocks of prompts, and the last program counts decodes' tiles."""
     if PROMPT_BLOCK_Q > 0:
         rank_q_blocks(

@@ -201,25 +201,9 @@ def find_splits(
 
 @triton.jit(**JIT_OPTIONS)
 def split_keys_kernel(
-    split_keys_ptr,
-    cu_seqlens_q_ptr,
-    seqused_k_ptr,
-    num_seqs,
-    max_query_len,
-    max_draft,
-    block_q,
-    window,
-    row_cost,
-    least_splits,
-    least_even,
-    held,
-    busy,
-    enough,
-    enough_if_short,
-    on_all,
-    full,
-    short,
-):
+    split_keys_ptr, cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, max_query_len, max_draft, block_q, window,
+    row_cost, least_splits, least_even, held, busy, enough, enough_if_short, on_all, full, short,
+):  # fmt: skip
     """Store the keys of each split of a batch, as ``find_splits`` finds them; one program.
 
     ``row_cost``: of all rows of a Q-Block, over the multiprocessors. ``window``: 0 for none. The last are a
@@ -362,29 +346,10 @@ def store_state(
 
 @triton.jit(**JIT_OPTIONS)
 def reduce_kernel(
-    out_ptr,
-    partial_ptr,
-    max_ptr,
-    sum_ptr,
-    split_keys_ptr,
-    cu_seqlens_q_ptr,
-    seqused_k_ptr,
-    sinks_ptr,
-    lse_ptr,
-    window,
-    ahead,
-    num_seqs,
-    split_keys,
-    num_splits,
-    block_q,
-    tile_size,
-    stride_out_token,
-    stride_out_head,
-    stride_lse,
-    ranges_ptr,
-    max_ranges,
-    const: tl.constexpr,
-):
+    out_ptr, partial_ptr, max_ptr, sum_ptr, split_keys_ptr, cu_seqlens_q_ptr, seqused_k_ptr,
+    sinks_ptr, lse_ptr, window, ahead, num_seqs, split_keys, num_splits, block_q, tile_size,
+    stride_out_token, stride_out_head, stride_lse, ranges_ptr, max_ranges, const: tl.constexpr,
+):  # fmt: skip
     """Join the splits of one query token, head and block of columns; ``const`` is a ReduceParams.
 
     ``block_q`` and ``tile_size`` are those of the kernel that wrote the splits. They are run-time arguments,
