@@ -263,7 +263,7 @@ def store_queries(q_smem, q_ptrs, row_mask, FP8: gl.constexpr, HEAD_SIZE: gl.con
 @gluon.jit
 def consume_decodes(tensors, smems, mail, fragments, num_kv_heads, const: gl.constexpr):
     """The computing warpgroup, which computes this program's share of the decodes."""
-    q_ptr, out_ptr, strides, lse, scoring = tensors
+    q_ptr, out_ptr, strides, lse, scoring, _ = tensors
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     q_smem = smems[0]
     HEADS: gl.constexpr = const.heads
