@@ -97,11 +97,6 @@ class Scoring(NamedTuple):
     ranges: Any  # the pointer to ``bidirectional_ranges``, and how many a sequence has; None for none
 
 
-class CacheScales(NamedTuple):
-    k: Any
-    v: Any
-
-
 class QBlock(NamedTuple):
     """The queries of one program: consecutive query tokens of one sequence, times some query heads."""
 
@@ -120,12 +115,12 @@ class QueryTile(NamedTuple):
     """The query rows of a Q-Block. Positions count keys of the sequence."""
 
     q: Any  # [block_m, head_padded]; of paired caches its even columns [block_m, head_padded // 2]
+    odd: Any  # of paired caches the odd columns of q; else unused
+    powers: Any  # [block_m], by which q was divided for caches of one byte a number; else unused
     positions: Any  # [block_m], of each row's own key
     first_position: Any
     last_position: Any
     slopes: Any  # [block_m], ALiBi in base 2
-    odd: Any  # of paired caches the odd columns of q; else unused
-    powers: Any  # [block_m], by which q was divided for caches of one byte a number; else unused
     last_keys: Any  # [block_m], the last key that each row sees
     shared_last: Any  # the first of these
 

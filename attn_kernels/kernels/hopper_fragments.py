@@ -128,7 +128,7 @@ def join_fragments(fragments, begin, first, count, step, places, PARTS: gl.const
             largest = gl.maximum(largest, maxima[i])
         rescale = exp2(before - largest)
         row_sum *= rescale
-        accs = rescale_columns(accs, rescale)
+        accs = [acc * rescale[None, :] for acc in accs]
         for i in gl.static_range(TOGETHER):
             weight = gl.where(start + i < count, exp2(maxima[i] - largest), 0.0)
             row_sum += weight * sums[i]
@@ -137,11 +137,3 @@ def join_fragments(fragments, begin, first, count, step, places, PARTS: gl.const
                 joined = joined + (accs[part] + partials[i * PARTS + part] * weight[None, :],)  # type: ignore[assignment]  # noqa: RUF005
             accs = joined
     return accs, largest, row_sum
-
-
-@gluon.jit
-def rescale_columns(accs, factor):
-    rescaled = ()
-    for part in gl.static_range(len(accs)):
-        rescaled = rescaled + (accs[part] * factor[None, :],)  # type: ignore[assignment]  # noqa: RUF005
-    return rescaled

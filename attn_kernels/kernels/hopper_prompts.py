@@ -178,9 +178,7 @@ def compute_q_block(GROUP: gl.constexpr, rows, smems, repeats, place, keys, note
     whole, cut, second, num_exact, num_tiles, hidden = find_tiles(
         keys, num_queries, first_last, window, TILE_SIZE, dtype
     )
-    accs = ()
-    for chunk in gl.static_range(CHUNKS):
-        accs = accs + (zero_products(v_smem[chunk].shape[2]),)  # type: ignore[assignment]  # noqa: RUF005
+    accs = [zero_products(smem.shape[2]) for smem in v_smem]
     # Finite, so that the weights of rows that see nothing of the first tile are 2**-inf = 0.
     row_max = gl.full([GROUP_ROWS], -1e30, gl.float32, row_layout)
 
@@ -214,7 +212,7 @@ def compute_q_block(GROUP: gl.constexpr, rows, smems, repeats, place, keys, note
     for i in range(1, num_exact):
         state = next_tile(i, state, tiles, True, smems, block, GROUP, const)
     p, accs, row_sum, row_max, rescale = state
-    accs = rescale_chunks(accs, rescale)
+    accs = [rescale_rows(acc, rescale) for acc in accs]
     state = (p, accs, row_sum, row_max, rescale)
     for i in range(num_exact, num_tiles):
         state = next_tile(i, state, tiles, False, smems, block, GROUP, const)
@@ -346,14 +344,6 @@ def next_tile(i, state, tiles, EXACT: gl.constexpr, smems, block, GROUP: gl.cons
     accs = wait_products(products)
     mbarrier.arrive(empty.index(stage), count=1)
     return next_p, accs, row_sum, row_max, rescale
-
-
-@gluon.jit
-def rescale_chunks(accs, rescale):
-    rescaled = ()
-    for chunk in gl.static_range(len(accs)):
-        rescaled = rescaled + (rescale_rows(accs[chunk], rescale),)  # type: ignore[assignment]  # noqa: RUF005
-    return rescaled
 
 
 @gluon.jit

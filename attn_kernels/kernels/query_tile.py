@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from attn_kernels.kernels.compile_params import CacheScales, QBlock, QueryTile, Scoring
+from attn_kernels.kernels.compile_params import QBlock, QueryTile, Scoring
 from attn_kernels.kernels.online_softmax import attend_keys, row_mask, sequence_keys
 
 
@@ -104,17 +104,8 @@ def make_q_block(
     num_queries = tl.minimum(query_len - first_query, block_q)
     first_token = (seq_start + first_query).to(tl.int64)
     context_len = tl.load(seqused_k_ptr + seq) - query_len
-    return QBlock(
-        seq,
-        first_query,
-        num_queries,
-        first_token,
-        context_len,
-        kv_head.to(tl.int64),
-        head_in_group,
-        context_len + query_len,
-        first_column,
-    )
+    of_sequence = (seq, first_query, num_queries, first_token, context_len)
+    return QBlock(*of_sequence, kv_head.to(tl.int64), head_in_group, context_len + query_len, first_column)
 
 
 @triton.jit
@@ -190,16 +181,9 @@ def load_queries(q, block, scoring, const: tl.constexpr):
         column = positions[:, None]
         last_keys = last_key_seen(scoring.ranges, block.seq, column, column, last_keys)
         shared_last = tl.minimum(tl.min(last_keys, 0), block.num_keys)
+    last_position = first_position + block.num_queries - 1
     return QueryTile(
-        rows,
-        positions,
-        first_position,
-        first_position + block.num_queries - 1,
-        slopes,
-        rows,
-        slopes,
-        last_keys,
-        shared_last,
+        rows, rows, slopes, positions, first_position, last_position, slopes, last_keys, shared_last
     )
 
 
@@ -217,17 +201,7 @@ def in_half_precision(queries, const: tl.constexpr):
     odd = q
     if const.paired:
         q, odd = tl.split(tl.reshape(q, [q.shape[0], q.shape[1] // 2, 2]))
-    return QueryTile(
-        q,
-        queries.positions,
-        queries.first_position,
-        queries.last_position,
-        queries.slopes,
-        odd,
-        exponents.to(tl.float32, bitcast=True),
-        queries.last_keys,
-        queries.shared_last,
-    )
+    return QueryTile(q, odd, exponents.to(tl.float32, bitcast=True), *queries[3:])
 
 
 @triton.jit
@@ -261,12 +235,12 @@ def first_tile(first_position, window, tile_size, WINDOWED: tl.constexpr):
 
 @triton.jit
 def load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr):
-    """The CacheScales: each is a number times what its pointer holds, if there is one."""
+    """Both scales: each is a number times what its pointer holds, if there is one."""
     if k_scale_ptr is not None:
         k_scale *= tl.load(k_scale_ptr)
     if v_scale_ptr is not None:
         v_scale *= tl.load(v_scale_ptr)
-    return CacheScales(k_scale, v_scale)
+    return k_scale, v_scale
 
 
 @triton.jit
@@ -277,15 +251,8 @@ def attend_cache(block, queries, cache, scoring, scales, start, stop, const: tl.
     last = tl.maximum(stop - 1, 0)
     first = tl.minimum(first_key(queries.first_position, scoring.window, const.windowed), last)
     keys = sequence_keys(cache, block.seq, block.kv_head, block.first_column, first, last, const)
-    scaled = Scoring(
-        scoring.factor * scales.k,
-        scoring.cap,
-        scoring.window,
-        scoring.ahead,
-        scoring.slopes_ptr,
-        scoring.sinks_ptr,
-        scoring.ranges,
-    )
+    k_scale, v_scale = scales
+    scaled = Scoring(scoring.factor * k_scale, *scoring[1:])
     if cache.k[0].dtype.element_ty.primitive_bitwidth == 8:
         queries = in_half_precision(queries, const)
     if const.paired:
@@ -293,7 +260,7 @@ def attend_cache(block, queries, cache, scoring, scales, start, stop, const: tl.
     acc, row_max, row_sum = attend_keys(acc, row_max, row_sum, queries, keys, scaled, start, stop, const)
     if const.paired:
         acc = tl.reshape(tl.join(acc[0], acc[1]), [const.block_m, const.columns])
-    return acc * scales.v, row_max, row_sum
+    return acc * v_scale, row_max, row_sum
 
 
 @triton.jit

@@ -67,9 +67,7 @@ class Roles(NamedTuple):
 
 
 @triton.jit
-def find_q_blocks(
-    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_blocks, causal, BLOCK_Q: tl.constexpr
-):
+def find_q_blocks(batch, numbers, BLOCK_Q: tl.constexpr):
     """Q-Blocks by their numbers, as in ``find_sequence``: their cost, and the fields of the schedule.
 
     The cost of a Q-Block is the number of keys that its last query sees (all of the sequence's, if attention
@@ -77,6 +75,7 @@ def find_q_blocks(
     Q-Block, or from ``max_q_blocks`` on, costs 0. The fields are the sequence, the first token, the number of
     query tokens, the last key that the first of them sees, and the number of keys of the sequence.
     """
+    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, max_q_blocks, causal = batch
     base = tl.load(cu_seqlens_q_ptr)
     seqs = numbers * 0
     step = 1
@@ -108,23 +107,12 @@ def grade_of(costs):
 
 @triton.jit
 def rank_q_blocks(
-    schedule_ptr,
-    cu_seqlens_q_ptr,
-    seqused_k_ptr,
-    num_seqs,
-    max_q_blocks,
-    num_kv_heads,
-    multiprocessors,
-    causal,
-    BLOCK_Q: tl.constexpr,
-    CHUNK: tl.constexpr,
-    SPLIT_COST: tl.constexpr,
+    schedule_ptr, batch, gpu, BLOCK_Q: tl.constexpr, CHUNK: tl.constexpr, SPLIT_COST: tl.constexpr
 ):
     """Write this program's CHUNK of Q-Blocks to their places; the first program writes what precedes them."""
+    max_q_blocks = batch[3]
     numbers = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
-    costs, fields = find_q_blocks(
-        cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_blocks, causal, BLOCK_Q
-    )
+    costs, fields = find_q_blocks(batch, numbers, BLOCK_Q)
     grades = grade_of(costs)
     ranks = tl.zeros([CHUNK], dtype=tl.int32)
     count = 0
@@ -132,9 +120,7 @@ def rank_q_blocks(
     work = 0.0
     for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
         others = first + tl.arange(0, CHUNK)
-        other_costs, _ = find_q_blocks(
-            cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, max_q_blocks, causal, BLOCK_Q
-        )
+        other_costs, _ = find_q_blocks(batch, others, BLOCK_Q)
         other_grades = grade_of(other_costs)
         dearer = other_grades[:, None] > grades[None, :]
         equal_before = (other_grades[:, None] == grades[None, :]) & (others[:, None] > numbers[None, :])
@@ -146,6 +132,7 @@ def rank_q_blocks(
     for field in tl.static_range(5):
         tl.store(schedule_ptr + 6 + 5 * ranks + field, fields[field], mask=exists)
     if tl.program_id(0) == 0:
+        num_kv_heads, multiprocessors = gpu
         share = num_kv_heads / multiprocessors.to(tl.float32)  # programs of a multiprocessor, of each Q-Block
         tl.store(schedule_ptr + 2, count)
         keys = find_prompt_splits(count * share, work * share, longest, SPLIT_COST)
@@ -156,9 +143,7 @@ def rank_q_blocks(
             lowest = grade_of(tl.maximum(keys - 128, 1))  # the rest of the last tile counts as a tile
             for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
                 others = first + tl.arange(0, CHUNK)
-                other_costs, _ = find_q_blocks(
-                    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, max_q_blocks, causal, BLOCK_Q
-                )
+                other_costs, _ = find_q_blocks(batch, others, BLOCK_Q)
                 splittable += tl.sum((grade_of(other_costs) >= lowest).to(tl.int32), 0)
         tl.store(schedule_ptr + 5, splittable)
 
@@ -191,19 +176,9 @@ def schedule_kernel(
 ):  # fmt: skip
     """Write a schedule. All programs rank Q-Blocks of prompts, and the last program counts decodes' tiles."""
     if PROMPT_BLOCK_Q > 0:
-        rank_q_blocks(
-            schedule_ptr,
-            cu_prompts_ptr,
-            seqused_k_ptr,
-            num_seqs,
-            max_q_blocks,
-            num_kv_heads,
-            multiprocessors,
-            causal,
-            PROMPT_BLOCK_Q,
-            CHUNK,
-            SPLIT_COST,
-        )
+        batch = (cu_prompts_ptr, seqused_k_ptr, num_seqs, max_q_blocks, causal)
+        gpu = (num_kv_heads, multiprocessors)
+        rank_q_blocks(schedule_ptr, batch, gpu, PROMPT_BLOCK_Q, CHUNK, SPLIT_COST)
     if DECODE_TILE > 0:  # noqa: SIM102  # the compiler knows it, unlike the program
         if tl.program_id(0) == tl.num_programs(0) - 1:
             LENGTH: tl.constexpr = 256  # sequences at a time
