@@ -1,7 +1,4 @@
-"""The decodes' role of the Hopper kernel: one computing warpgroup and a copying warp.
-
-The copying warp (``hopper_shares``) sends what the computing warpgroup must know of the next work. Where
-several groups of programs share a sequence, ``hopper_fragments`` joins what they computed.
+"""The decodes' role of the Hopper kernel: one computing warpgroup, which ``hopper_shares`` feeds.
 
 The products are transposed: keys and values fill the 64 rows of a wgmma, and the few queries are its columns.
 A head is computed in parts of COLUMNS columns. Of a narrower last part, only its columns are copied, and the

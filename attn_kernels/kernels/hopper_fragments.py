@@ -1,8 +1,7 @@
 """Fragments of the Hopper kernel's decodes: softmax states of Q-Blocks that several programs share.
 
 The programs of a Q-Block have consecutive groups and one KV head. The last of them to finish joins their
-fragments, without waiting, as in ``stream_k_device``. With more than MOST programs, the last program of
-each run of RUN neighbours joins their fragments first; the last of these programs joins the runs.
+fragments. With more than MOST programs, the last of each run of RUN neighbours joins theirs first.
 """
 
 from triton.experimental import gluon
@@ -31,10 +30,7 @@ def store_fragment(fragments, fragment, places, state):
 
 @gluon.jit
 def slot_of(program, begin):
-    """Where a program's state of a Q-Block is stored. The program ``begin`` began it.
-
-    A program has two slots: one for the Q-Block that it begins, and one for that which it continues.
-    """
+    """Of a program's two slots, that for the Q-Block which program ``begin`` began: it may be this one."""
     return gl.where(program == begin, program + gl.num_programs(0), program)
 
 
@@ -98,8 +94,8 @@ def is_last_to_arrive(counter_ptr, others):
 def join_fragments(fragments, begin, first, count, step, places, PARTS: gl.constexpr):
     """The softmax state of ``count`` fragments: of the programs ``first``, ``first + step`` and so on.
 
-    They are joined in the order of the programs, whichever finished last, so every launch gives the same
-    sums. A few fragments are loaded at a time, because a load takes as long as the products of a tile.
+    They are joined in the order of the programs, so every launch gives the same sums. A few are loaded at a
+    time, because a load takes as long as the products of a tile.
     """
     offsets, rows = places
     ROWS: gl.constexpr = rows.shape[0]

@@ -1,7 +1,7 @@
-"""Join the splits that the Hopper kernel writes of prompts.
+"""Join the splits that the Hopper kernel writes of prompts; programs find them in the schedule.
 
-A program takes rows of a Q-Block, which it finds in the schedule. ``splits.reduce_kernel`` has a program for
-every query token and head, and with 4,096 tokens, most of them unsplit, these took longer than splits save.
+``splits.reduce_kernel`` has a program for every query token and head, and with 4,096 tokens, most of them
+unsplit, these took longer than splits save.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """The copies of the Hopper kernel's prompts: tickets, TMA copies of keys and values, and fp8 values in fp16.
 
-The copying warp takes a ticket, which is the number of a Q-Block, a split of its keys and a KV head. It sends
-what the warpgroups must know of it, and copies keys and values into a ring in shared memory. It begins the
-next Q-Block while the warpgroups finish the last.
+A ticket is the number of a Q-Block, a split of its keys and a KV head. The copying warp begins the next while
+the warpgroups finish the last.
 """
 
 from typing import Any, NamedTuple
@@ -111,10 +110,7 @@ def first_key(block, window):
 
 @gluon.jit
 def wait_for_stage(ring, index):
-    """Wait until the ring's stage for tile number ``index`` is free; return the stage and its barrier.
-
-    The last two entries of a ring are its full and its empty barriers.
-    """
+    """Wait until the ring's stage for tile number ``index`` is free; return the stage and its barrier."""
     full = ring[len(ring) - 2]
     empty = ring[len(ring) - 1]
     STAGES: gl.constexpr = full.shape[0]
@@ -124,10 +120,7 @@ def wait_for_stage(ring, index):
 
 @gluon.jit
 def copy_heads(heads, smems, stage, barrier, pages, tile, visible, PAGE_SIZE: gl.constexpr):
-    """Start the copies of a tile into the chunks of its columns.
-
-    heads: descriptors, and the place of a KV head.
-    """
+    """Start the copies of a tile into the chunks of its columns; heads: descriptors, and a head's place."""
     desc, tail_desc, page_rows, first_row, column = heads
     for chunk in gl.static_range(len(smems)):
         smem = smems[chunk]

@@ -221,11 +221,10 @@ def compute_q_block(GROUP: gl.constexpr, rows, smems, repeats, block, noted, bas
 
 @gluon.jit
 def find_tiles(block, first_last, window, TILE_SIZE: gl.constexpr, dtype: gl.constexpr):
-    """What a Q-Block visits, whose first query sees keys up to ``first_last``.
+    """What a PromptBlock visits, whose first query sees keys up to ``first_last``.
 
-    Returns the first tile that not all rows see to its end, the first that all rows see from its beginning,
-    the tile that comes second, how many tiles compute a maximum, how many are visited, and the keys that the
-    first of these hides.
+    Returns the first tile that not all rows see to its end, the first that all see from its beginning, the
+    tile that comes second, how many compute a maximum, how many are visited, and keys hidden in the first.
     """
     first_limit, num_tiles = block.first_limit, block.num_tiles
     hidden = block.first_key

@@ -1,10 +1,9 @@
 """Q-Blocks of the Hopper kernel's prompts: rows, the order of tiles, and which are computed twice.
 
-A row's weights are relative to the maximum of its nearest tiles; docs/kernels.md says why ("One maximum a
-row"). If a row's sum grows beyond 2^64 in bf16 or 2^15 in fp16, the warpgroup notes the Q-Block's ticket. The
-copying warp sends these Q-Blocks again when no other tickets are left. After the first such ticket, all
-Q-Blocks of the program compute the maximum of every tile. In fp16, the first tile always computes it, because
-the first tokens of a sequence often have scores far above the others (attention sinks, arXiv 2309.17453).
+docs/kernels.md says why ("One maximum a row"). If a row's sum grows beyond 2^64 in bf16 or 2^15 in fp16, the
+warpgroup notes the Q-Block's ticket, and the copying warp sends it again when no other tickets are left.
+After the first, all Q-Blocks of the program compute the maximum of every tile. In fp16, the first tile always
+does, because first tokens often have scores far above the others (attention sinks, arXiv 2309.17453).
 """
 
 import triton

@@ -75,10 +75,7 @@ def windowed_tiles(batch, seqs, window, BLOCK_Q: gl.constexpr, TILE_SIZE: gl.con
 
 @gluon.jit
 def windowed_share(batch, window, BLOCK_Q: gl.constexpr, TILE_SIZE: gl.constexpr):
-    """``share_of_program`` of a layer with a window, and the first tile of that sequence.
-
-    The schedule cannot count these tiles, because layers of one plan have different windows.
-    """
+    """``share_of_program`` of a layer with a window, which the schedule does not know; its first tile."""
     _, num_seqs, num_kv_heads, _, _ = batch
     layout: gl.constexpr = gl.BlockedLayout([LENGTH // 32], [32], [1], [0])
     offsets = gl.arange(0, LENGTH, layout)

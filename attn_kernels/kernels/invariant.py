@@ -1,15 +1,9 @@
 """Attention whose results for a sequence have the same bits in every batch.
 
-A query's sums depend on its own keys alone. Every context is divided at the same keys, at multiples of
-``SPLIT_KEYS`` from its beginning, and each of these splits has a softmax state of its own. ``join_states``
-joins them in the order of the keys: within a program that computes all splits of a Q-Block, or in
-``reduce_kernel`` if each split had a program. So the batch decides only who computes what. Compilers may not
-fuse products and sums, because they could do so in one of several loops. Rows and tiles that are masked add
-exact zeros.
-
-Other tiles would be summed in another order, so a model with ``batch_invariant`` has one config for all its
-batches. The idea is that of "Defeating Nondeterminism in LLM Inference" (He et al., Thinking Machines Lab,
-2025).
+Every context is divided at the same keys, and ``join_states`` joins the states of its splits in their order:
+within a program that computes all splits of a Q-Block, or in ``reduce_kernel`` if each split had a program.
+So the batch decides only who computes what; docs/kernels.md ("The same bits in every batch") says more. The
+idea is that of "Defeating Nondeterminism in LLM Inference" (He et al., Thinking Machines Lab, 2025).
 """
 
 from collections.abc import Callable

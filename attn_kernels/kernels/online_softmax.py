@@ -44,11 +44,10 @@ def sequence_keys(cache, seq, kv_head, first_column, first, last, const: tl.cons
 
 @triton.jit
 def load_page_ids(table_row_ptr, tile_start, first, last, const: tl.constexpr):
-    """Page ids of the keys ``tile_start .. tile_start + tile_size - 1``.
+    """Page ids of a tile's keys: a scalar where a page holds whole tiles, else [tile_size].
 
-    A scalar where a page holds whole tiles, else [tile_size]. A key outside ``first .. last`` gets the page
-    of the nearest key inside. So no table entry is used that the sequence does not own, and every address is
-    valid.
+    A key outside ``first .. last`` gets the page of the nearest key inside, because the sequence does not
+    own the table's other entries.
     """
     TILE_SIZE: tl.constexpr = const.tile_size
     PAGE_SIZE: tl.constexpr = const.page_size
@@ -100,8 +99,7 @@ def tile_pointers(
 def load_tile(pointers, row_valid, size, dtype: tl.constexpr, const: tl.constexpr):
     """Load a tile of keys or values of ``size`` elements as ``dtype``; rows that are not valid are zero.
 
-    ``row_valid`` is None where every row is valid. Then the load has no mask if the head size is a power of
-    two. The result of a paired cache is two tiles: even and odd columns.
+    ``row_valid`` is None where all are. The result of a paired cache is two tiles: even and odd columns.
     """
     NUMBERS: tl.constexpr = 2 if pointers.dtype.element_ty.is_uint16() else 1  # of an element
     cache_modifier: tl.constexpr = ".cg" if const.bypass_l1 else ""
@@ -124,8 +122,7 @@ def load_tile(pointers, row_valid, size, dtype: tl.constexpr, const: tl.constexp
 def unpack_pairs(tile, const: tl.constexpr):
     """Convert pairs of fp8 e4m3 numbers (uint16) to two tiles of fp16: the first numbers and the second.
 
-    Pairs let every GPU transpose values with its 16-bit instructions, on their way from shared memory. The
-    assembly takes two pairs, (a, b) and (c, d), and makes (a, c) and (b, d).
+    The assembly takes two pairs, (a, b) and (c, d), and makes (a, c) and (b, d).
     """
     if const.converts_e4m3:
         return tl.inline_asm_elementwise(

@@ -1,8 +1,6 @@
-"""Both parts of a mixed batch in one launch of the Hopper kernel.
+"""Both parts of a mixed batch in one launch of the Hopper kernel, as in POD-Attention (arXiv 2410.18038).
 
-POD-Attention (arXiv 2410.18038) overlaps the prompts' products with the reads of the decodes' caches. The
-module ``hopper`` tells how a program divides its warps between both. ``tile_size`` and ``num_stages`` are of
-the prompts. The decodes' ring takes the shared memory that is left.
+``tile_size`` and ``num_stages`` are of the prompts. The decodes' ring takes the shared memory that is left.
 """
 
 import torch

@@ -1,9 +1,8 @@
 """The Q-Block kernel: unified paged attention for prefill, chunked prefill, decode and their mixtures.
 
-One program computes one Q-Block, or one split of its keys where few Q-Blocks have long contexts
-(``splits``). The ``block_m`` rows of a Q-Block are consecutive query tokens of one sequence times the query
-heads that share one KV head. The tile of keys is independent of the page size. The source is "The Anatomy of
-a Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
+One program computes one Q-Block, or one split of its keys. The ``block_m`` rows of a Q-Block are consecutive
+query tokens of one sequence times the query heads that share one KV head. The source is "The Anatomy of a
+Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 """
 
 from collections.abc import Callable, Sequence

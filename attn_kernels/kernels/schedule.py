@@ -6,19 +6,12 @@ Then come the number of the prompts' Q-Blocks, the keys of each split of them, t
 sees, and the number of leading Q-Blocks that may have several splits. Then come the Q-Blocks, with all that a
 program must know of each, so that it waits for no lengths. Last are the cumulative tiles of the decodes.
 
-The longest Q-Blocks come first (longest processing time first, Graham 1969). Those of about one length, which
-is less than a quarter of a power of two, come by their sequences: programs that run at the same time then
-read the same keys, which the L2 cache holds.
+The longest Q-Blocks come first (Graham 1969). Those of about one length come by their sequences: programs
+that run at the same time then read the same keys, which the L2 cache holds. docs/kernels.md ("How contexts
+are split") says where prompts have splits.
 
-Prompts have splits where whole Q-Blocks would leave multiprocessors idle and splits save a tenth of the time.
-A program computes the keys of a split, and then needs as long as for SPLIT_COST keys to begin and to write a
-partial result. Q-Blocks of about one length take turns, so the best number of splits is searched. In others,
-the last program to finish has half a split more than the mean, ``work`` keys, and the time is least where a
-split has ``sqrt(2 * SPLIT_COST * work)`` keys.
-
-A mixed batch is divided into its decodes and its prompts. The host says how many leading sequences are
-decodes and how long they are at most; the device checks this and treats the other sequences as prompts. So a
-wrong count never gives a wrong result.
+The host says how many leading sequences of a mixed batch are decodes and how long they are at most. The
+device checks this and treats the others as prompts, so a wrong count never gives a wrong result.
 """
 
 from operator import attrgetter

@@ -1,24 +1,14 @@
 """Splits of long contexts: how many keys each holds, their partial results, and the kernel that joins these.
 
-Several programs read the keys of one Q-Block in parallel ("The Anatomy of a Triton Attention Kernel",
-arXiv 2511.11581, section 4.5 and listing 5; also Flash-Decoding, Dao et al., 2023). Their number is not a
-launch parameter: it follows from the batch. If a split holds ``k`` keys, a program reads for a time in
-proportion to ``k``. A context has ``longest / k`` splits, each of which writes a partial result for every row
-of a query tile, and each multiprocessor writes its share of these. The sum of both times is least at
-``k = sqrt(ROW_COST * longest * rows / multiprocessors)``.
-
-This number is for contexts of different lengths. Decodes with similar contexts have fewer splits, or none, if
-the GPU holds all their programs at once or its last wave of programs is full, too (``Wave``).
-
-A context of up to ``k`` keys is one split, whose program writes the result itself. In a captured graph, the
-lengths that the host knows are maxima. Then one program finds ``k`` once per plan from the lengths in memory.
+docs/kernels.md ("How contexts are split") says why there are as many. Sources: "The Anatomy of a Triton
+Attention Kernel", arXiv 2511.11581, section 4.5 and listing 5; Flash-Decoding (Dao et al., 2023).
 """
 
 import math
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import triton
 import triton.language as tl
@@ -151,8 +141,7 @@ def most_hopper_splits(
 ) -> tuple[int, int]:
     """How many splits the Hopper kernel may give a context of prompts; as ``find_splits``.
 
-    The device finds the keys of each, in ``schedule``, because it knows every Q-Block. One split where that
-    hardly pays by the mean context; layers with a window have one.
+    The device finds the keys of each, in ``schedule``. One where that hardly pays by the mean context.
     """
     longest, q_blocks = largest(config, model, lengths)
     rows = q_blocks * rows_of_q_block(config, model)
@@ -248,15 +237,11 @@ def bind_split_keys(plan: Plan, split_keys: OfPlan) -> tuple[Launch, ...]:
     row_cost = ROW_COST * rows_of_q_block(config, model) / multiprocessors(plan.device)
     wave = Wave.of(config, model, multiprocessors(plan.device))
     arguments = (*of_batch, row_cost, LEAST_SPLITS, LEAST_EVEN, *wave)
-    return (
-        Launch(
-            split_keys_kernel,
-            one_program_grid,
-            arguments,
-            ONE_PROGRAM_OPTIONS,
-            lambda plan: plan.num_splits > 1,
-        ),
-    )
+
+    def needed(plan: Plan) -> bool:
+        return plan.num_splits > 1
+
+    return (Launch(split_keys_kernel, one_program_grid, arguments, ONE_PROGRAM_OPTIONS, needed),)
 
 
 @triton.jit
@@ -453,26 +438,17 @@ def take_partials(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
 
 
 def specialise_splits() -> tuple[Specialisation, ...]:
-    reduce = (
-        Specialisation(
-            reduce_kernel,
-            str(splits),
-            constants=EAGER,
-            options=REDUCE_OPTIONS,
-            const_of=partial(ReduceParams.of, splits=splits),
-        )
-        for splits in JOINED_AT_ONCE
-    )
+    reduce = (_specialise_reduce(str(splits), EAGER, REDUCE_OPTIONS, splits) for splits in JOINED_AT_ONCE)
     return Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS), *reduce
 
 
 def specialise_fixed_splits() -> Specialisation:
-    return Specialisation(
-        reduce_kernel,
-        constants=EAGER | {"tile_size": None},
-        options=JOIN_OPTIONS,
-        const_of=partial(ReduceParams.of, splits=1),
-    )
+    return _specialise_reduce("", EAGER | {"tile_size": None}, JOIN_OPTIONS, 1)
+
+
+def _specialise_reduce(suffix: str, constants: Any, options: Any, splits: int) -> Specialisation:
+    const_of = partial(ReduceParams.of, splits=splits)
+    return Specialisation(reduce_kernel, suffix, constants, options, const_of)
 
 
 SPLIT_KEYS = OfPlan(lambda plan: plan.split_keys)

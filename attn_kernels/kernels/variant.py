@@ -43,10 +43,10 @@ class Scratch:
         return torch.zeros(length, dtype=torch.int32, device=self.device)
 
     def partials(self, num_rows: int, num_splits: int, head_padded: int) -> Partials:
-        """Softmax states of splits, float32; ``num_rows``: query tokens times query heads.
+        """Softmax states of splits, float32, few without splits; rows are query tokens times query heads.
 
-        The weighted sums of values: at least [num_rows, num_splits, head_padded] elements. The maxima of
-        scores and the sums of weights: at least [num_rows, num_splits] each. Few of each without splits.
+        Weighted sums of values: at least [num_rows, num_splits, head_padded]. Maxima of scores, and sums of
+        weights: at least [num_rows, num_splits] each.
         """
         if num_splits == 1:
             return unused_partials(self.device)
@@ -57,11 +57,9 @@ class Scratch:
         return self._int32(1)
 
     def fragments(self, programs: int, block_m: int, head_padded: int) -> Fragments:
-        """Counters and softmax states of fragments.
+        """Counters of fragments, int32 zeros [2, programs], and softmax states, float32; at least so large.
 
-        The counters: int32, at least [2, programs], zeros. The weighted sums of values: float32, at least
-        [2, programs, block_m, head_padded]. The maxima of scores and the sums of weights: float32, at least
-        [2, programs, block_m] each.
+        Sums of values are [2, programs, block_m, head_padded]; maxima and sums [2, programs, block_m] each.
         """
         counters = torch.zeros((2, programs), dtype=torch.int32, device=self.device)
         return counters, *self._softmax_states((2, programs, block_m), head_padded)
