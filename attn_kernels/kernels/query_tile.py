@@ -8,33 +8,23 @@ from attn_kernels.kernels.online_softmax import attend_keys, row_mask, sequence_
 
 
 @triton.jit
-def search(starts_ptr, count, value, base=0, BLOCK_Q: tl.constexpr = None):
-    """The last i below ``count`` with ``starts[i] <= value``, by binary search; 0 if there is none.
-
-    Starts ascend. With ``BLOCK_Q``, start i is the number of sequence i's first Q-Block, as
-    ``find_sequence`` counts.
-    """
-    low = 0
-    high = count
-    while high - low > 1:
-        middle = (low + high) // 2
-        start = tl.load(starts_ptr + middle)
-        if BLOCK_Q is not None:
-            start = (start - base) // BLOCK_Q + middle
-        low = tl.where(start <= value, middle, low)
-        high = tl.where(start <= value, high, middle)
-    return low
-
-
-@triton.jit
-def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q: tl.constexpr):
-    """The sequence that owns Q-Block number ``q_block`` of the batch.
+def find_sequence(cu_seqlens_q_ptr, num_seqs, number, base=0, BLOCK_Q: tl.constexpr = None):
+    """The sequence that owns query token ``number`` of the batch, or with ``BLOCK_Q`` that Q-Block.
 
     Sequence i's Q-Blocks start at number ``(cu_seqlens_q[i] - base) // BLOCK_Q + i``, where ``base`` is
     ``cu_seqlens_q[0]``. This is an upper bound of the blocks before it, and needs no prefix sum over rounded
     lengths (arXiv 2511.11581, section 4.4).
     """
-    return search(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
+    low = 0
+    high = num_seqs
+    while high - low > 1:
+        middle = (low + high) // 2
+        start = tl.load(cu_seqlens_q_ptr + middle)
+        if BLOCK_Q is not None:
+            start = (start - base) // BLOCK_Q + middle
+        low = tl.where(start <= number, middle, low)
+        high = tl.where(start <= number, high, middle)
+    return low
 
 
 @triton.jit
@@ -246,7 +236,7 @@ def load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr):
 @triton.jit
 def attend_cache(block, queries, cache, scoring, scales, start, stop, const: tl.constexpr):
     """The softmax state of a query tile after the cached keys ``start .. stop - 1``, without sinks."""
-    acc, row_max, row_sum = initial_state(const)
+    state = initial_state(const)
     # A sequence without cached keys uses none, but the id of its first page is looked up.
     last = tl.maximum(stop - 1, 0)
     first = tl.minimum(first_key(queries.first_position, scoring.window, const.windowed), last)
@@ -256,8 +246,9 @@ def attend_cache(block, queries, cache, scoring, scales, start, stop, const: tl.
     if cache.k[0].dtype.element_ty.primitive_bitwidth == 8:
         queries = in_half_precision(queries, const)
     if const.paired:
-        acc = tl.split(tl.reshape(acc, [acc.shape[0], acc.shape[1] // 2, 2]))
-    acc, row_max, row_sum = attend_keys(acc, row_max, row_sum, queries, keys, scaled, start, stop, const)
+        acc = state[0]
+        state = (tl.split(tl.reshape(acc, [acc.shape[0], acc.shape[1] // 2, 2])), state[1], state[2])
+    acc, row_max, row_sum = attend_keys(state, queries, keys, scaled, start, stop, const)
     if const.paired:
         acc = tl.reshape(tl.join(acc[0], acc[1]), [const.block_m, const.columns])
     return acc * v_scale, row_max, row_sum

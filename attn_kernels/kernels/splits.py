@@ -35,6 +35,7 @@ from attn_kernels.kernels.arguments import (
 from attn_kernels.kernels.compile_params import CompileParams, QBlock, ReduceParams, Scoring
 from attn_kernels.kernels.query_tile import (
     end_of_keys,
+    find_sequence,
     first_key,
     first_tile,
     in_base_2,
@@ -43,7 +44,6 @@ from attn_kernels.kernels.query_tile import (
     load_lengths,
     make_q_block,
     query_heads,
-    search,
     store_normalised,
     valid_rows,
 )
@@ -342,7 +342,7 @@ def reduce_kernel(
     """
     token = tl.program_id(0)
     head = tl.program_id(1)
-    seq = search(cu_seqlens_q_ptr, num_seqs, token)
+    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, token)
     query = token - tl.load(cu_seqlens_q_ptr + seq)
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // block_q, head, 0, block_q)
     if query < 0 or query - block.first_query >= block.num_queries:  # a token of no sequence

@@ -89,7 +89,7 @@ def test_only_the_last_tile_needs_a_mask(monkeypatch):
     original = online_softmax.attend_tiles
 
     def record(*arguments):
-        start, stop, masked = map(number, arguments[6:9])
+        start, stop, masked = map(number, arguments[4:7])
         if start < stop:
             tiles.append((start, stop, masked))
         return original(*arguments)
