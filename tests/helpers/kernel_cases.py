@@ -132,21 +132,3 @@ def record_launches(
 
     monkeypatch.setattr(direct, "launch_kernel", launch)
     return recorded
-
-
-def record_calls(monkeypatch: Any, module: Any, function: str, *fields: str) -> list[tuple[int, ...]]:
-    """Return a list in which every call of a device function from ``module`` is recorded.
-
-    An entry holds the numbers that ``fields`` names, of the call's Block or among its arguments.
-    """
-    recorded: list[tuple[int, ...]] = []
-    original = getattr(module, function)
-
-    def call(*arguments: Any) -> Any:
-        named = dict(zip(original.arg_names, arguments, strict=True))
-        values = {**named, **named["block"]._asdict()}
-        recorded.append(tuple(number(values[field]) for field in fields))
-        return original(*arguments)
-
-    monkeypatch.setattr(module, function, call)
-    return recorded

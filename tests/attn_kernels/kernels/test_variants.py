@@ -9,7 +9,6 @@ from kernel_cases import (
     assert_close,
     check,
     make_config,
-    number,
     random_batch,
     strided,
 )
@@ -18,7 +17,6 @@ from launch_cases import hide
 
 import attn_kernels
 from attn_kernels import run
-from attn_kernels.kernels import online_softmax
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, run_poisoned
 
 # The interpreter also computes the rows of a tile that hold no query, and the infinite powers of a soft cap.
@@ -68,13 +66,6 @@ def test_features(case):
         lens, ratio, kv_heads, head_size, block_size=page, dtype=dtype, cache_dtype=FP8 if fp8 else None
     )
     check(batch, make_config("qblock", block_m, tile), **score_options(ratio * kv_heads, names, dtype))
-
-
-@pytest.mark.parametrize("names", ["", "window=9 softcap alibi sinks"])
-def test_a_group_larger_than_a_block(names):
-    """Several query tiles hold its heads."""
-    batch = random_batch(((2, 0, 1), (19, 0, 30)), ratio=23, head_size=16)
-    check(batch, make_config(), **score_options(23, names))
 
 
 @pytest.mark.parametrize("block_m, tile_size", [(128, 256), (16, 32)])
@@ -209,20 +200,3 @@ def test_nothing_left_of_the_window_is_used(window, block_size, tile_size):
     assert torch.equal(batch.block_table, hidden.block_table) == (window == 200)
     batch.block_table.copy_(hidden.block_table)
     assert_close(run_poisoned(hidden, plan, sliding_window=window), expected)
-
-
-def test_no_tile_is_visited_that_no_row_sees(monkeypatch):
-    visits = []
-    original = online_softmax.tile_pointers
-
-    def tile_pointers(*arguments):
-        tile = dict(zip(original.arg_names, arguments, strict=True))["tile_start"]
-        visits.append(number(tile))
-        return original(*arguments)
-
-    monkeypatch.setattr(online_softmax, "tile_pointers", tile_pointers)
-    batch = random_batch(((1,), (100,)), ratio=1, head_size=16)
-    for window, tiles in ((4, [96]), (5, [80, 96]), (37, [48, 64, 80, 96]), (None, range(0, 100, 16))):
-        visits.clear()
-        run_poisoned(batch, batch.plan(config=make_config()), sliding_window=window)
-        assert sorted(visits) == sorted([*tiles, *tiles]), "once for K and once for V"
