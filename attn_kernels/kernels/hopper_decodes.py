@@ -148,9 +148,7 @@ def attend_share(smems, n, block, scoring, slopes, powers, const: gl.constexpr):
         factor = scoring.cap
     else:
         factor = scoring.factor
-    accs = ()
-    for _ in gl.static_range(PARTS):
-        accs = accs + (gl.zeros([COLUMNS, ROWS], gl.float32, layout),)  # type: ignore[assignment]  # noqa: RUF005
+    accs = (gl.zeros([COLUMNS, ROWS], gl.float32, layout),) * PARTS
     sums = gl.zeros([TILE_SIZE, ROWS], gl.float32, layout)
     row_max = gl.full([ROWS], -1e30, gl.float32, row_layout)
     num_queries, first_limit, num_keys = block.num_queries, block.first_limit, block.num_keys

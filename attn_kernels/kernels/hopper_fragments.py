@@ -104,9 +104,7 @@ def join_fragments(fragments, begin, first, count, step, places, PARTS: gl.const
     TOGETHER: gl.constexpr = max(1, 128 // (PARTS * ROWS))
     largest = gl.full([ROWS], -1e30, gl.float32, rows.type.layout)
     row_sum = largest * 0.0
-    accs = ()
-    for _ in gl.static_range(PARTS):
-        accs = accs + (gl.zeros([COLUMNS, ROWS], gl.float32, layout),)  # type: ignore[assignment]  # noqa: RUF005
+    accs = (gl.zeros([COLUMNS, ROWS], gl.float32, layout),) * PARTS
     for start in range(0, count, TOGETHER):
         maxima = ()
         sums = ()

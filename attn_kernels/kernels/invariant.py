@@ -16,10 +16,9 @@ from attn_kernels.kernels.arguments import Specialisation
 from attn_kernels.kernels.qblock import PARTIALS, bind_q_blocks, qblock_kernel
 from attn_kernels.kernels.splits import (
     EAGER,
+    FIXED_REDUCTION,
     find_splits,
     query_tokens_of_tile,
-    reduce_kernel,
-    specialise_fixed_splits,
     take_partials,
 )
 from attn_kernels.kernels.variant import ConfigGrid, Variant
@@ -51,18 +50,13 @@ def _bind_num_splits(layer: Layer, block_q: int) -> Callable[[Plan], int]:
     return lambda plan: min(plan.num_splits, most)
 
 
-def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...]:
-    return Specialisation(qblock_kernel, constants=EAGER), specialise_fixed_splits()
-
-
 VARIANT = Variant(
     name="invariant",
-    kernels=(qblock_kernel, reduce_kernel),
     bind=bind,
     batch_invariant=True,
     find_splits=find_invariant_splits,
     scratch=take_partials,
-    specialise=specialise,
+    specialisations=(Specialisation(qblock_kernel, constants=EAGER), FIXED_REDUCTION),
     samples=(Config("invariant", block_m=64, tile_size=32),),
     grids=(
         ConfigGrid(M=(64,), T=(32, 64), W=(4, 8), S=(2, 3)),

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
-from attn_kernels.kernels.arguments import Specialisation, head_padded, multiprocessors, of_workspace
+from attn_kernels.kernels.arguments import head_padded, multiprocessors, of_workspace
 from attn_kernels.kernels.hopper_launch import bind_hopper, bind_schedules, take_schedule
-from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.kernels.variant import ConfigGrid, Scratch, Variant
 
 SCHEDULE, *FRAGMENTS, CU_DECODES = map(of_workspace, range(6))
@@ -24,11 +23,6 @@ def bind_once(plan: Plan) -> tuple[Launch, ...]:
 def bind(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
     """One launch; none if the kernel cannot compute the layer, and its parts have to be launched."""
     return bind_hopper(plan, layer, SCHEDULE, cu_decodes=CU_DECODES, fragments=FRAGMENTS)
-
-
-def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...]:
-    """None of Triton's own kernels: ``offline.sources`` compiles the Hopper kernel."""
-    return ()
 
 
 def take_scratch(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
@@ -45,10 +39,8 @@ def fragment_rows(config: Config, device: torch.device) -> int:
 
 VARIANT = Variant(
     name="pod",
-    kernels=(schedule_kernel,),
     bind=bind,
     bind_once=bind_once,
-    specialise=specialise,
     mixed=True,
     scratch=take_scratch,
     fragment_rows=fragment_rows,

@@ -5,7 +5,7 @@ query tokens of one sequence times the query heads that share one KV head. The s
 Triton Attention Kernel" (arXiv 2511.11581, sections 4.4 and 4.6, appendix B).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import triton
 import triton.language as tl
@@ -33,9 +33,10 @@ from attn_kernels.kernels.query_tile import (
     load_queries,
     load_scales,
 )
-from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, schedule_kernel
+from attn_kernels.kernels.schedule import SPLIT_KEYS_AT
 from attn_kernels.kernels.splits import (
     EAGER,
+    REDUCTIONS,
     SPLIT_KEYS,
     bind_reduce,
     bind_split_keys,
@@ -44,10 +45,6 @@ from attn_kernels.kernels.splits import (
     join_states,
     max_q_blocks,
     one_program,
-    query_tokens_of_tile,
-    reduce_kernel,
-    specialise_splits,
-    split_keys_kernel,
     split_range,
     store_state,
     take_partials,
@@ -131,22 +128,6 @@ def heads_per_group(num_kv_heads: int, head_bytes: int, one_block_per_sequence: 
     return next(size for size in range(fitting, 0, -1) if num_kv_heads % size == 0)
 
 
-def bind_group(plan: Plan, layer: Layer) -> Callable[[Plan], int]:
-    """A function from a plan to ``heads_per_group``, for layers like this one."""
-    block_q = query_tokens_of_tile(plan.config, plan.model)
-    key_bytes = 2 * plan.model.head_size * layer.k_cache.element_size()
-
-    def group(plan: Plan) -> int:
-        one_block = plan.lengths.max_query_len <= block_q
-        return heads_per_group(plan.model.num_kv_heads, plan.lengths.max_seq_len * key_bytes, one_block)
-
-    return group
-
-
-def specialise(config: Config, gqa_group_size: int) -> tuple[Specialisation, ...]:
-    return (Specialisation(qblock_kernel, constants=EAGER), *specialise_splits())
-
-
 def take_scratch(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
     """The tensors of ``store_partial``, where the device writes the keys of each split, and the schedule."""
     partials, schedule = take_partials(scratch, plan), take_schedule(scratch, plan)
@@ -187,8 +168,12 @@ def bind_q_blocks(
     num_splits: OfPlan,
 ) -> tuple[Launch, ...]:
     """The launches of ``qblock_kernel`` and of what joins its splits; arguments as of ``bind_reduce``."""
-    group = bind_group(plan, layer)
     arguments, const, options = common_arguments(plan, layer)
+    key_bytes = 2 * plan.model.head_size * layer.k_cache.element_size()
+
+    def group(plan: Plan) -> int:
+        one_block = plan.lengths.max_query_len <= const.block_q
+        return heads_per_group(plan.model.num_kv_heads, plan.lengths.max_seq_len * key_bytes, one_block)
 
     def programs(plan: Plan) -> tuple[int, int, int]:
         heads = group(plan)
@@ -205,11 +190,10 @@ def bind_q_blocks(
 
 VARIANT = Variant(
     name="qblock",
-    kernels=(qblock_kernel, split_keys_kernel, reduce_kernel, schedule_kernel),
     bind=bind,
     bind_once=bind_once,
     scratch=take_scratch,
-    specialise=specialise,
+    specialisations=(Specialisation(qblock_kernel, constants=EAGER), *REDUCTIONS),
     parameters=frozenset({"tma"}),
     samples=(Config("qblock", block_m=64, tile_size=32),),
     grids=(

@@ -437,20 +437,17 @@ def take_partials(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
     return scratch.partials(rows, plan.num_splits, head_padded(model.head_size))
 
 
-def specialise_splits() -> tuple[Specialisation, ...]:
-    reduce = (_specialise_reduce(str(splits), EAGER, REDUCE_OPTIONS, splits) for splits in JOINED_AT_ONCE)
-    return Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS), *reduce
+def _reduction(suffix: str, constants: Any, options: Any, splits: int) -> Specialisation:
+    return Specialisation(
+        reduce_kernel, suffix, constants, options, const_of=partial(ReduceParams.of, splits=splits)
+    )
 
 
-def specialise_fixed_splits() -> Specialisation:
-    return _specialise_reduce("", EAGER | {"tile_size": None}, JOIN_OPTIONS, 1)
-
-
-def _specialise_reduce(suffix: str, constants: Any, options: Any, splits: int) -> Specialisation:
-    const_of = partial(ReduceParams.of, splits=splits)
-    return Specialisation(reduce_kernel, suffix, constants, options, const_of)
-
-
+REDUCTIONS = (
+    Specialisation(split_keys_kernel, options=ONE_PROGRAM_OPTIONS),
+    *(_reduction(str(splits), EAGER, REDUCE_OPTIONS, splits) for splits in JOINED_AT_ONCE),
+)
+FIXED_REDUCTION = _reduction("", EAGER | {"tile_size": None}, JOIN_OPTIONS, splits=1)
 SPLIT_KEYS = OfPlan(lambda plan: plan.split_keys)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,11 +93,10 @@ class Variant:
     """One kernel implementation. It describes launches and makes none itself."""
 
     name: str  # what ``Config.variant`` calls it
-    kernels: tuple[Any, ...]  # its Triton kernels
     bind: Callable[[Plan, Layer], tuple[Launch, ...]]  # launches for layers of one signature, checked before
     bind_once: Callable[[Plan], tuple[Launch, ...]] | None = None  # launches once per plan, before any layer
-    # The kernels that a config launches for this many query heads per KV head, and their constants.
-    specialise: Callable[[Config, int], tuple[Specialisation, ...]]
+    # The kernels that a config launches; ``offline.sources`` knows those of the Hopper kernel.
+    specialisations: tuple[Specialisation, ...] = ()
     parameters: frozenset[str] = frozenset()  # launch parameters that it has beside those of all variants
     mixed: bool = False  # computes both parts of a mixed batch in one launch, and no other batch
     batch_invariant: bool = False  # results for a sequence have the same bits in every batch

@@ -94,8 +94,7 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
     """
     check_config(config)
     shape.check()
-    variant = VARIANTS[config.variant]
-    if not all(isinstance(kernel, JITFunction) for kernel in variant.kernels):
+    if not isinstance(schedule_kernel, JITFunction):
         raise RuntimeError("TRITON_INTERPRET is set, but compiling needs a process without it")
     if hopper_limits.asked_by(config) and shape.target == "sm_90":
         from attn_kernels.kernels import hopper  # not at import: Gluon is experimental
@@ -110,7 +109,7 @@ def sources(config: Config, shape: CompileShape) -> dict[str, KernelSource]:
                 "hopper": _hopper_source(hopper, config, shape),
                 **_specialised(config, joins, shape),
             }
-    return _specialised(config, variant.specialise(config, shape.gqa_group_size), shape)
+    return _specialised(config, VARIANTS[config.variant].specialisations, shape)
 
 
 def _specialised(

@@ -17,7 +17,7 @@ from attn_kernels import Config, run
 from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.kernels.hopper_launch import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.kernels.schedule import divide_kernel
+from attn_kernels.kernels.schedule import divide_kernel, schedule_kernel
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
@@ -67,8 +67,8 @@ def draw(rng: random.Random) -> Batch:
 
 def count_by_kernel(device: torch.device) -> dict[str, int]:
     """How many binaries of each of this package's kernels this process has compiled or loaded."""
-    kernels = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
-    kernels.append(divide_kernel)
+    kernels = [part.kernel for variant in VARIANTS.values() for part in variant.specialisations]
+    kernels += [schedule_kernel, divide_kernel]
     hopper = hopper_for(device)
     if hopper is not None:
         kernels.append(hopper.hopper_kernel)
@@ -85,8 +85,7 @@ def allowed(configs: list[Config], on_hopper: bool) -> dict[str, int]:
                 for name in ("hopper_kernel", "schedule_kernel", *["divide_kernel"] * in_parts):
                     users[name].add((config, layout))
                 continue
-            group = layout.num_query_heads // layout.num_kv_heads
-            for part in VARIANTS[config.variant].specialise(config, group):
+            for part in VARIANTS[config.variant].specialisations:
                 users[part.kernel.fn.__name__].add((config, layout))
     return {name: len(pairs) for name, pairs in users.items()}
 

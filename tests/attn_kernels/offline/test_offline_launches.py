@@ -81,8 +81,8 @@ for (name, gpu.target), config, features in product(TARGETS.items(), ALL, SETS):
         continue
     arguments.converts_e4m3 = lambda device: name != "sm_80"
     direct.forget()  # launches bound for another target
-    for kernel in VARIANTS[config.variant].kernels:
-        kernel.device_caches.clear()
+    for part in VARIANTS[config.variant].specialisations:
+        part.kernel.device_caches.clear()
     cache_dtype = torch.float8_e4m3fn if "fp8" in features else None
     batch = make_batch((1, 3), (7, 200), cache_dtype=cache_dtype, **shape)
     choices = {key: value for feature in features for key, value in CHOICES[feature].items()}
