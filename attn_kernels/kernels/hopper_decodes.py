@@ -199,7 +199,7 @@ def attend_share(smems, n, block, scoring, slopes, powers, const: gl.constexpr):
             products = products + (product,)  # type: ignore[assignment]  # noqa: RUF005
         accs = ()
         for part in gl.static_range(PARTS):
-            accs = accs + (warpgroup_mma_wait(PARTS - 1 - part, [products[part]]),)  # type: ignore[assignment]  # noqa: RUF005
+            accs = accs + (warpgroup_mma_wait(PARTS - 1 - part, [products[part]]),)  # noqa: RUF005
         for part in gl.static_range(SIDE):
             mbarrier.arrive(empty.index((n + part) % SLOTS), count=1)
         n += SIDE

@@ -494,7 +494,8 @@ def bind_reduce(
             return plan.lengths.num_query_tokens, plan.model.num_query_heads, blocks
 
         def needed(plan: Plan) -> bool:
-            return fewer < num_splits.value(plan) <= most
+            count: int = num_splits.value(plan)
+            return fewer < count <= most
 
         options = JOIN_OPTIONS if const.invariant else REDUCE_OPTIONS
         return Launch(reduce_kernel, programs, (*arguments, reduced), options, needed)
