@@ -161,11 +161,7 @@ def bind_with_pointers(plan: Plan, layer: Layer) -> tuple[Launch, ...]:
 
 
 def bind_q_blocks(
-    plan: Plan,
-    layer: Layer,
-    partials: Sequence[OfPlan | None],
-    split_keys: OfPlan | None,
-    num_splits: OfPlan,
+    plan: Plan, layer: Layer, partials: Sequence[OfPlan | None], split_keys: OfPlan | None, num_splits: OfPlan
 ) -> tuple[Launch, ...]:
     """The launches of ``qblock_kernel`` and of what joins its splits; arguments as of ``bind_reduce``."""
     arguments, const, options = common_arguments(plan, layer)

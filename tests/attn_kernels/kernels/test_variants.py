@@ -4,14 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from kernel_cases import (
-    FP8,
-    assert_close,
-    check,
-    make_config,
-    random_batch,
-    strided,
-)
+from kernel_cases import FP8, assert_close, check, make_config, random_batch, strided
 from kernel_cases import scores as score_options
 from launch_cases import hide
 
