@@ -97,14 +97,13 @@ def qblock_kernel(
     queries = load_queries(q, block, scoring, const)
     if const.invariant:
         begin = first_tile(queries.first_position, window, const.tile_size, const.windowed)
-        acc, row_max, row_sum = initial_state(const)
+        state = initial_state(const)
         last = tl.where(whole, first + count, first + split + 1)
         for number in tl.range(first + split, last, num_stages=1):
             start = tl.maximum(number * split_keys, begin)
             stop = tl.minimum((number + 1) * split_keys, end)
-            state = attend_cache(block, queries, cache, scoring, scales, start, stop, const)
-            acc, row_max, row_sum = join_states(acc, row_max, row_sum, *state)
-        state = (acc, row_max, row_sum)
+            split_state = attend_cache(block, queries, cache, scoring, scales, start, stop, const)
+            state = join_states(*state, *split_state)
     else:
         stop = tl.minimum(start + keys, end)
         state = attend_cache(block, queries, cache, scoring, scales, start, stop, const)

@@ -127,7 +127,7 @@ def cost(monkeypatch):
 
 @pytest.mark.parametrize("names, fp8", [("window=37 sinks", False), ("softcap alibi scales=tensor", True)])
 def test_replays_split_each_batch_by_its_own_lengths(names, fp8, cost):
-    """``split_keys_kernel`` finds as many keys as the docstring of the module says, whatever the maxima."""
+    """``split_keys_kernel`` finds as many keys as docs/kernels.md says, whatever the maxima."""
     options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
     found, rng = set(), random.Random(names)
     for value in (0.01, 0.3):
