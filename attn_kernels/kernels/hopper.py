@@ -35,7 +35,6 @@ from attn_kernels.kernels.hopper_device import (
     allocate_heads,
     barriers,
     mailbox,
-    padded,
 )
 from attn_kernels.kernels.hopper_limits import ROW_BYTES, constants, roles_of
 from attn_kernels.kernels.hopper_prompt_copies import PROMPT_FIELDS, convert_values, produce_prompts
@@ -81,14 +80,11 @@ def hopper_kernel(
     if WITH_PROMPTS:
         WIDE: gl.constexpr = k_desc.block_shape[1]
         LINE: gl.constexpr = COLUMNS if CONVERTS else WIDE
-        # One product of 256 columns needs more registers than a thread has when a launch of 512 begins.
-        MOST: gl.constexpr = 128 if CONVERTS else 256
         # Values are fp16 next to fp8 keys, and queries are fp8 numbers or sums of two.
         value_dtype: gl.constexpr = gl.float16 if CONVERTS else dtype
-        SIZE: gl.constexpr = padded(const.head_size)
-        q_smem = allocate_heads(4 if CONVERTS else 2, GROUP_ROWS, SIZE, WIDE, MOST, k_desc.dtype)
-        k_smem = allocate_heads(STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
-        v_smem = allocate_heads(STAGES, TILE_SIZE, SIZE, LINE, MOST, value_dtype)
+        q_smem = allocate_heads(4 if CONVERTS else 2, GROUP_ROWS, WIDE, k_desc.dtype, const)
+        k_smem = allocate_heads(STAGES, TILE_SIZE, WIDE, k_desc.dtype, const)
+        v_smem = allocate_heads(STAGES, TILE_SIZE, LINE, value_dtype, const)
         ring = (k_smem, v_smem, barriers(STAGES, 2 if CONVERTS else 1), barriers(STAGES, 2))
         mail = mailbox(PROMPT_FIELDS, 3 if CONVERTS else 2)
         signals = (mail, allocate_repeats())
@@ -99,7 +95,7 @@ def hopper_kernel(
             splits = (gl.load(schedule_ptr + 3), num_splits)
         prompts = (tickets, num_kv_heads, splits if WITH_SPLITS else None, ahead)
     if CONVERTS:
-        raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
+        raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, WIDE, k_desc.dtype, const)
         raw_ring = (raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
     if WITH_DECODES:
         layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)

@@ -93,18 +93,16 @@ def receive(mail, number):
 
 @gluon.jit
 def allocate_heads(
-    COUNT: gl.constexpr,
-    ROWS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-    WIDE: gl.constexpr,
-    MOST: gl.constexpr,
-    dtype: gl.constexpr,
+    COUNT: gl.constexpr, ROWS: gl.constexpr, WIDE: gl.constexpr, dtype: gl.constexpr, const: gl.constexpr
 ):
     """Allocate COUNT tiles of ROWS heads: a buffer [COUNT, ROWS, columns] for each chunk of their columns.
 
-    Chunks are powers of two up to MOST, the largest first. They lie in lines of WIDE columns, and narrower
+    Chunks are powers of two, the largest first. They lie in lines of WIDE columns, and narrower
     ones in lines as wide as a tail descriptor's box.
     """
+    HEAD_SIZE: gl.constexpr = padded(const.head_size)
+    # One product of 256 columns needs more registers than a thread has when a launch of 512 begins.
+    MOST: gl.constexpr = 128 if const.raw_stages else 256
     REST: gl.constexpr = HEAD_SIZE % WIDE
     TAIL: gl.constexpr = REST & -REST
     smems = ()
