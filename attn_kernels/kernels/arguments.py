@@ -119,9 +119,7 @@ def launch_constants(
     aligned: bool = True,
     converts: bool = False,
 ) -> tuple[tuple[int, ...], tuple[int, ...], CompileParams, dict[str, int | bool]]:
-    """Query strides and cache strides in their units, ``const`` and Triton's options.
-
-    All layers and most steps share them.
+    """Query strides and cache strides in their units, ``const`` and Triton's options, which most steps share.
 
     Args:
         vendor: "nvidia" or "amd".
@@ -155,6 +153,7 @@ def launch_constants(
             and head_padded(head_size) >= LEAST_PAIRED
         ),
         converts_e4m3=converts,
+        invariant=config.variant == "invariant",
     )
     in_query_units = tuple(n // query_unit for n in query_strides)
     in_cache_units = tuple(n // cache_unit for n in cache_strides)
@@ -187,10 +186,7 @@ def _score_numbers(softmax_scale: float, softcap: float) -> tuple[float, float]:
 def common_arguments(
     plan: Plan, layer: Layer
 ) -> tuple[tuple[Any, ...], CompileParams, dict[str, int | bool]]:
-    """The arguments with which every kernel begins, ``const``, and Triton's options.
-
-    They depend on the plan only in what all plans that share its ``bound`` have in common.
-    """
+    """The arguments with which every kernel begins, ``const``, and Triton's options, for like plans."""
     config, q, out, k_cache, v_cache = plan.config, layer.q, layer.out, layer.k_cache, layer.v_cache
     one_byte = k_cache.element_size() == 1
     as_bytes = one_byte and not converts_e4m3(plan.device)

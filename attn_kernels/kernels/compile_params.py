@@ -1,7 +1,7 @@
 """Compile-time constants of kernels, and bundles of values that device functions pass to each other."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class CompileParams:
     bypass_l1: bool  # keys and values are loaded past the L1 cache
     paired: bool = False  # cached fp8 numbers are loaded two at a time
     converts_e4m3: bool = False  # cached numbers are fp8, which instructions of this NVIDIA GPU convert
+    invariant: bool = False  # contexts are divided at the same keys in every batch (``invariant``)
 
     @property
     def block_q(self) -> int:
@@ -54,11 +55,16 @@ class ReduceParams:
     head_padded: int
     query_unit: int
     windowed: bool
-    splits: int  # at most, which a program holds in registers
+    invariant: bool
+    splits: int  # that a program holds in registers: at most, or of ``invariant`` one at a time
+    block_m: ClassVar[int] = 1
+    heads: ClassVar[int] = 1
+    gqa_group_size: ClassVar[int] = 1
 
     @classmethod
     def of(cls, const: CompileParams, splits: int) -> "ReduceParams":
-        return cls(const.head_size, const.head_padded, const.query_unit, const.windowed, splits)
+        of_kernel = (const.head_size, const.head_padded, const.query_unit, const.windowed, const.invariant)
+        return cls(*of_kernel, splits)
 
     @property
     def columns(self) -> int:
@@ -91,11 +97,6 @@ class Scoring(NamedTuple):
     ranges: Any  # the pointer to ``bidirectional_ranges``, and how many a sequence has; None for none
 
 
-class CacheScales(NamedTuple):
-    k: Any
-    v: Any
-
-
 class QBlock(NamedTuple):
     """The queries of one program: consecutive query tokens of one sequence, times some query heads."""
 
@@ -114,12 +115,12 @@ class QueryTile(NamedTuple):
     """The query rows of a Q-Block. Positions count keys of the sequence."""
 
     q: Any  # [block_m, head_padded]; of paired caches its even columns [block_m, head_padded // 2]
+    odd: Any  # of paired caches the odd columns of q; else unused
+    powers: Any  # [block_m], by which q was divided for caches of one byte a number; else unused
     positions: Any  # [block_m], of each row's own key
     first_position: Any
     last_position: Any
     slopes: Any  # [block_m], ALiBi in base 2
-    odd: Any  # of paired caches the odd columns of q; else unused
-    powers: Any  # [block_m], by which q was divided for caches of one byte a number; else unused
     last_keys: Any  # [block_m], the last key that each row sees
     shared_last: Any  # the first of these
 

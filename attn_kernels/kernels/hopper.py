@@ -35,7 +35,6 @@ from attn_kernels.kernels.hopper_device import (
     allocate_heads,
     barriers,
     mailbox,
-    padded,
 )
 from attn_kernels.kernels.hopper_limits import ROW_BYTES, constants, roles_of
 from attn_kernels.kernels.hopper_prompt_copies import PROMPT_FIELDS, convert_values, produce_prompts
@@ -52,162 +51,114 @@ OPTIONAL_TENSORS = ("alibi_slopes", "sinks", "k_scale", "v_scale", "lse")
 
 @gluon.jit(**JIT_OPTIONS)
 def hopper_kernel(
-    out_ptr,
-    q_ptr,
-    k_desc,
-    v_desc,
-    k_tail_desc,
-    v_tail_desc,
-    slopes_ptr,
-    sinks_ptr,
-    k_scale_ptr,
-    v_scale_ptr,
-    lse_ptr,
-    block_table_ptr,
-    cu_decodes_ptr,
-    seqused_k_ptr,
-    schedule_ptr,
-    counters_ptr,
-    partial_ptr,
-    max_ptr,
-    sum_ptr,
-    factor,
-    cap,
-    window,
-    ahead,
-    v_scale,
-    num_splits,
-    num_seqs,
-    num_kv_heads,
-    tiles_at,
-    stride_q_token,
-    stride_q_head,
-    stride_out_token,
-    stride_out_head,
-    stride_lse,
-    stride_table,
-    k_page_rows,
-    k_head_rows,
-    k_head_columns,
-    v_page_rows,
-    v_head_rows,
-    v_head_columns,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-    PAGE_SIZE: gl.constexpr,
-    BOX: gl.constexpr,
-    TILE_SIZE: gl.constexpr,
-    STAGES: gl.constexpr,
-    RAW_STAGES: gl.constexpr,
-    QUERY_TERMS: gl.constexpr,
-    DECODE_TILE: gl.constexpr,
-    SLOTS: gl.constexpr,
-    ROWS: gl.constexpr,
-    REGISTERS: gl.constexpr,
-    COPY_REGISTERS: gl.constexpr,
-):
-    layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
+    out_ptr, q_ptr, k_desc, v_desc, k_tail_desc, v_tail_desc,
+    slopes_ptr, sinks_ptr, k_scale_ptr, v_scale_ptr, lse_ptr,
+    block_table_ptr, cu_decodes_ptr, seqused_k_ptr, schedule_ptr, counters_ptr, partial_ptr, max_ptr, sum_ptr,
+    factor, cap, window, ahead, v_scale, num_splits, num_seqs, num_kv_heads, tiles_at,
+    stride_q_token, stride_q_head, stride_out_token, stride_out_head, stride_lse, stride_table,
+    k_page_rows, k_head_rows, k_head_columns, v_page_rows, v_head_rows, v_head_columns, const: gl.constexpr,
+):  # fmt: skip
+    TILE_SIZE: gl.constexpr = const.tile_size
+    STAGES: gl.constexpr = const.stages
+    RAW_STAGES: gl.constexpr = const.raw_stages
+    DECODE_TILE: gl.constexpr = const.decode_tile
+    WITH_PROMPTS: gl.constexpr = TILE_SIZE > 0
+    WITH_SPLITS: gl.constexpr = num_splits is not None
+    WITH_DECODES: gl.constexpr = DECODE_TILE > 0
+    CONVERTS: gl.constexpr = RAW_STAGES > 0
     dtype: gl.constexpr = q_ptr.dtype.element_ty
-    PARTS: gl.constexpr = (HEAD_SIZE + COLUMNS - 1) // COLUMNS
     FP8: gl.constexpr = k_desc.dtype == gl.float8e4nv
     strides = (stride_q_token, stride_q_head, stride_out_token, stride_out_head)
     if k_scale_ptr is not None:
         factor *= gl.load(k_scale_ptr)
     if v_scale_ptr is not None:
-        scoring = Scoring(factor, cap, window, ahead, slopes_ptr, sinks_ptr, gl.load(v_scale_ptr))
-    else:
-        scoring = Scoring(factor, cap, window, ahead, slopes_ptr, sinks_ptr, v_scale)
-    rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring)
+        v_scale = gl.load(v_scale_ptr)
+    scoring = Scoring(factor, cap, window, ahead, slopes_ptr, sinks_ptr, v_scale)
     k_steps = (k_page_rows, k_head_rows, k_head_columns)
     v_steps = (v_page_rows, v_head_rows, v_head_columns)
     caches = Caches(k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, block_table_ptr, stride_table)
-    if TILE_SIZE > 0:
-        LINE: gl.constexpr = COLUMNS if RAW_STAGES else k_desc.block_shape[1]
-        # One product of 256 columns needs more registers than a thread has when a launch of 512 begins.
-        MOST: gl.constexpr = 128 if RAW_STAGES else 256
+    if WITH_PROMPTS:
         WIDE: gl.constexpr = k_desc.block_shape[1]
+        LINE: gl.constexpr = COLUMNS if CONVERTS else WIDE
         # Values are fp16 next to fp8 keys, and queries are fp8 numbers or sums of two.
-        value_dtype: gl.constexpr = gl.float16 if RAW_STAGES else dtype
-        SIZE: gl.constexpr = padded(HEAD_SIZE)
-        q_smem = allocate_heads(4 if RAW_STAGES else 2, GROUP_ROWS, SIZE, WIDE, MOST, k_desc.dtype)
-        k_smem = allocate_heads(STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
-        v_smem = allocate_heads(STAGES, TILE_SIZE, SIZE, LINE, MOST, value_dtype)
-        ring = (k_smem, v_smem, barriers(STAGES, 2 if RAW_STAGES else 1), barriers(STAGES, 2))
-        rings = (ring, None)
-        mail = mailbox(PROMPT_FIELDS, 3 if RAW_STAGES else 2)
+        value_dtype: gl.constexpr = gl.float16 if CONVERTS else dtype
+        q_smem = allocate_heads(4 if CONVERTS else 2, GROUP_ROWS, WIDE, k_desc.dtype, const)
+        k_smem = allocate_heads(STAGES, TILE_SIZE, WIDE, k_desc.dtype, const)
+        v_smem = allocate_heads(STAGES, TILE_SIZE, LINE, value_dtype, const)
+        ring = (k_smem, v_smem, barriers(STAGES, 2 if CONVERTS else 1), barriers(STAGES, 2))
+        mail = mailbox(PROMPT_FIELDS, 3 if CONVERTS else 2)
         signals = (mail, allocate_repeats())
         num_q_blocks, longest = gl.load(schedule_ptr + 2), gl.load(schedule_ptr + 4)
         tickets = (schedule_ptr, schedule_ptr + 6, num_q_blocks, gl.load(schedule_ptr + 5), longest)
-        prompts = (tickets, num_kv_heads, None, ahead)
-        prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, None)
-        if num_splits is not None:
-            partials = (partial_ptr, max_ptr, sum_ptr, num_splits, num_kv_heads * HEADS)
+        if WITH_SPLITS:
+            partials = (partial_ptr, max_ptr, sum_ptr, num_splits, num_kv_heads * const.heads)
             splits = (gl.load(schedule_ptr + 3), num_splits)
-            prompts = (tickets, num_kv_heads, splits, ahead)  # type: ignore[assignment]
-            prompt_rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, partials)  # type: ignore[assignment]
-    if RAW_STAGES > 0:
-        raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, SIZE, WIDE, MOST, k_desc.dtype)
+        prompts = (tickets, num_kv_heads, splits if WITH_SPLITS else None, ahead)
+    if CONVERTS:
+        raw_v = allocate_heads(RAW_STAGES, TILE_SIZE, WIDE, k_desc.dtype, const)
         raw_ring = (raw_v, barriers(RAW_STAGES, 1), barriers(RAW_STAGES, 1))
-        rings = (ring, raw_ring)  # type: ignore[assignment]
-    if DECODE_TILE > 0:
+    if WITH_DECODES:
+        layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
+        PARTS: gl.constexpr = (const.head_size + COLUMNS - 1) // COLUMNS
+        ROWS: gl.constexpr = const.rows
+        SLOTS: gl.constexpr = const.slots
         # Pairs of fp8 numbers become fp16.
         slot_dtype: gl.constexpr = gl.uint16 if FP8 else dtype
         decode_dtype: gl.constexpr = gl.float16 if FP8 else dtype
         decode_smem = gl.allocate_shared_memory(slot_dtype, [SLOTS, DECODE_TILE, COLUMNS], layout)
         decode_q_smem = gl.allocate_shared_memory(decode_dtype, [PARTS, ROWS, COLUMNS], layout)
         weight_smem = gl.allocate_shared_memory(decode_dtype, [ROWS, DECODE_TILE], layout)
-        if HEAD_SIZE % COLUMNS > 0 and not FP8:
+        if const.head_size % COLUMNS > 0 and not FP8:
             clear_slots(decode_smem)
         decode_ring = (decode_smem, barriers(SLOTS, 1), barriers(SLOTS, 1))
-        decode_mail = mailbox(DECODE_FIELDS, 1)
+        channel = (decode_ring, mailbox(DECODE_FIELDS, 1))
         decodes = (schedule_ptr + tiles_at, num_seqs, num_kv_heads, cu_decodes_ptr, seqused_k_ptr)
         fragments = (counters_ptr, partial_ptr, max_ptr, sum_ptr)
         smems = (decode_q_smem, weight_smem, decode_ring)
-        channel = (decode_ring, decode_mail)
-        BLOCK_Q: gl.constexpr = ROWS // HEADS
+    rows = (q_ptr, out_ptr, strides, (lse_ptr, stride_lse), scoring, partials if WITH_SPLITS else None)
     fence_async_shared()
     # The first function runs in the warps that hold the kernel's arguments; they cost it no registers.
-    if RAW_STAGES > 0:
+    if CONVERTS:
         gl.warp_specialize(
             [
                 (convert_values, (raw_ring, ring, mail, window)),
-                (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (produce_prompts, (caches, rings, signals, prompts, window, HEAD_SIZE, PAGE_SIZE)),
+                (consume_prompts, (0, rows, q_smem, ring, signals, const)),
+                (consume_prompts, (1, rows, q_smem, ring, signals, const)),
+                (produce_prompts, (caches, (ring, raw_ring), signals, prompts, window, const)),
             ],
             [4, 4, 1],
-            [REGISTERS, REGISTERS, COPY_REGISTERS],
+            [const.registers, const.registers, const.copy_registers],
         )
-    elif DECODE_TILE == 0:
+    elif not WITH_DECODES:
         gl.warp_specialize(
             [
-                (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (produce_prompts, (caches, rings, signals, prompts, window, HEAD_SIZE, PAGE_SIZE)),
+                (consume_prompts, (0, rows, q_smem, ring, signals, const)),
+                (consume_prompts, (1, rows, q_smem, ring, signals, const)),
+                (produce_prompts, (caches, (ring, None), signals, prompts, window, const)),
             ],
             [4, 1],
-            [REGISTERS, COPY_REGISTERS],
+            [const.registers, const.copy_registers],
         )
-    elif TILE_SIZE == 0:
+    elif not WITH_PROMPTS:
         gl.warp_specialize(
             [
-                (consume_decodes, (rows, smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE)),
-                (produce_decodes, (caches, channel, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE)),
+                (consume_decodes, (rows, smems, channel[1], fragments, num_kv_heads, const)),
+                (produce_decodes, (caches, channel, decodes, window, const)),
             ],
             [1],
-            [COPY_REGISTERS],
+            [const.copy_registers],
         )
     else:
         gl.warp_specialize(
             [
-                (consume_decodes, (rows, smems, decode_mail, fragments, num_kv_heads, HEADS, HEAD_SIZE)),
-                (consume_prompts, (0, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (consume_prompts, (1, QUERY_TERMS, prompt_rows, q_smem, ring, signals, HEADS, HEAD_SIZE)),
-                (produce_prompts, (caches, rings, signals, prompts, window, HEAD_SIZE, PAGE_SIZE)),
-                (produce_decodes, (caches, channel, decodes, window, BLOCK_Q, HEAD_SIZE, PAGE_SIZE)),
+                (consume_decodes, (rows, smems, channel[1], fragments, num_kv_heads, const)),
+                (consume_prompts, (0, rows, q_smem, ring, signals, const)),
+                (consume_prompts, (1, rows, q_smem, ring, signals, const)),
+                (produce_prompts, (caches, (ring, None), signals, prompts, window, const)),
+                (produce_decodes, (caches, channel, decodes, window, const)),
             ],
             [4, 4, 1, 1],
-            [REGISTERS, REGISTERS, COPY_REGISTERS, COPY_REGISTERS],
+            [const.registers, const.registers, const.copy_registers, const.copy_registers],
         )
 
 
@@ -271,7 +222,7 @@ def bind(
     arguments = (
         OfLayer("out"),
         OfLayer("q"),
-        *descriptors(layer.k_cache, chosen["BOX"]),
+        *descriptors(layer.k_cache, chosen.box),
         *(OfLayer(name) if isinstance(getattr(layer, name), Tensor) else None for name in OPTIONAL_TENSORS),
         BLOCK_TABLE,
         cu_decodes,
@@ -288,7 +239,7 @@ def bind(
         STRIDE_TABLE,
         *cache_steps(layer.k_cache),
         *cache_steps(layer.v_cache),
-        *chosen.values(),
+        chosen,
     )
     return Launch(hopper_kernel, lambda plan: grid, arguments, LAUNCH_OPTIONS)
 

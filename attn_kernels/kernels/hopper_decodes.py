@@ -1,7 +1,4 @@
-"""The decodes' role of the Hopper kernel: one computing warpgroup and a copying warp.
-
-The copying warp (``hopper_shares``) sends what the computing warpgroup must know of the next work. Where
-several groups of programs share a sequence, ``hopper_fragments`` joins what they computed.
+"""The decodes' role of the Hopper kernel: one computing warpgroup, which ``hopper_shares`` feeds.
 
 The products are transposed: keys and values fill the 64 rows of a wgmma, and the few queries are its columns.
 A head is computed in parts of COLUMNS columns. Of a narrower last part, only its columns are copied, and the
@@ -68,7 +65,7 @@ def tail_view(smem, REST: gl.constexpr):
 
 
 @gluon.jit
-def start_scores(smems, n, HEAD_SIZE: gl.constexpr):
+def start_scores(smems, n, const: gl.constexpr):
     q_smem, p_smem, ring = smems
     smem, full, _ = ring
     FP8: gl.constexpr = smem.dtype == gl.uint16
@@ -77,7 +74,7 @@ def start_scores(smems, n, HEAD_SIZE: gl.constexpr):
     ROWS: gl.constexpr = q_smem.shape[1]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     key_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
-    REST: gl.constexpr = HEAD_SIZE % COLUMNS
+    REST: gl.constexpr = const.head_size % COLUMNS
     TILE_SIZE: gl.constexpr = p_smem.shape[1]
     scores = gl.zeros([TILE_SIZE, ROWS], gl.float32, layout)
     for part in gl.static_range(PARTS // 2 if FP8 else PARTS):
@@ -91,7 +88,7 @@ def start_scores(smems, n, HEAD_SIZE: gl.constexpr):
             scores = warpgroup_mma(odd, queries, scores, is_async=True)
         else:
             queries = q_smem.index(part).permute([1, 0])
-            if part < HEAD_SIZE // COLUMNS:
+            if part < const.head_size // COLUMNS:
                 scores = warpgroup_mma(smem.index(slot), queries, scores, use_acc=part > 0, is_async=True)
             else:
                 keys = tail_view(smem, REST).index(slot).load(key_layout)
@@ -121,7 +118,7 @@ def bias_scores(scores, start, first_limit, scoring, slopes, powers, HEADS: gl.c
 
 
 @gluon.jit
-def attend_share(smems, n, block, scoring, slopes, powers, HEADS: gl.constexpr, HEAD_SIZE: gl.constexpr):
+def attend_share(smems, n, block, scoring, slopes, powers, const: gl.constexpr):
     """The softmax state of a DecodeBlock, and the slots used so far.
 
     The state is one tensor [COLUMNS, rows] for each part of the columns, the maxima [rows], and the sums
@@ -136,7 +133,8 @@ def attend_share(smems, n, block, scoring, slopes, powers, HEADS: gl.constexpr, 
     TILE_SIZE: gl.constexpr = smem.shape[1]
     PARTS: gl.constexpr = q_smem.shape[0]
     SIDE: gl.constexpr = PARTS // 2 if FP8 else PARTS  # slots of a tile's keys
-    REST: gl.constexpr = HEAD_SIZE % COLUMNS
+    REST: gl.constexpr = const.head_size % COLUMNS
+    HEADS: gl.constexpr = const.heads
     ROWS: gl.constexpr = q_smem.shape[1]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     row_layout: gl.constexpr = gl.SliceLayout(0, layout)
@@ -150,14 +148,12 @@ def attend_share(smems, n, block, scoring, slopes, powers, HEADS: gl.constexpr, 
         factor = scoring.cap
     else:
         factor = scoring.factor
-    accs = ()
-    for _ in gl.static_range(PARTS):
-        accs = accs + (gl.zeros([COLUMNS, ROWS], gl.float32, layout),)  # type: ignore[assignment]  # noqa: RUF005
+    accs = (gl.zeros([COLUMNS, ROWS], gl.float32, layout),) * PARTS
     sums = gl.zeros([TILE_SIZE, ROWS], gl.float32, layout)
     row_max = gl.full([ROWS], -1e30, gl.float32, row_layout)
     num_queries, first_limit, num_keys = block.num_queries, block.first_limit, block.num_keys
     for i in range(block.start, block.stop):
-        scores = warpgroup_mma_wait(0, [start_scores(smems, n, HEAD_SIZE)])
+        scores = warpgroup_mma_wait(0, [start_scores(smems, n, const)])
         for part in gl.static_range(SIDE):
             mbarrier.arrive(empty.index((n + part) % SLOTS), count=1)
         n += SIDE
@@ -191,7 +187,7 @@ def attend_share(smems, n, block, scoring, slopes, powers, HEADS: gl.constexpr, 
                 product = warpgroup_mma(even, p_tile, accs[2 * part] * rescale, is_async=True)
                 products = products + (product,)  # type: ignore[assignment]  # noqa: RUF005
                 product = warpgroup_mma(odd, p_tile, accs[2 * part + 1] * rescale, is_async=True)
-            elif part < HEAD_SIZE // COLUMNS:
+            elif part < const.head_size // COLUMNS:
                 hide_values(smem, slot, i, num_keys, first_limit, window)
                 values = smem.index(slot).permute([1, 0])
                 product = warpgroup_mma(values, p_tile, accs[part] * rescale, is_async=True)
@@ -203,7 +199,7 @@ def attend_share(smems, n, block, scoring, slopes, powers, HEADS: gl.constexpr, 
             products = products + (product,)  # type: ignore[assignment]  # noqa: RUF005
         accs = ()
         for part in gl.static_range(PARTS):
-            accs = accs + (warpgroup_mma_wait(PARTS - 1 - part, [products[part]]),)  # type: ignore[assignment]  # noqa: RUF005
+            accs = accs + (warpgroup_mma_wait(PARTS - 1 - part, [products[part]]),)  # noqa: RUF005
         for part in gl.static_range(SIDE):
             mbarrier.arrive(empty.index((n + part) % SLOTS), count=1)
         n += SIDE
@@ -260,13 +256,13 @@ def store_queries(q_smem, q_ptrs, row_mask, FP8: gl.constexpr, HEAD_SIZE: gl.con
 
 
 @gluon.jit
-def consume_decodes(
-    tensors, smems, mail, fragments, num_kv_heads, HEADS: gl.constexpr, HEAD_SIZE: gl.constexpr
-):
+def consume_decodes(tensors, smems, mail, fragments, num_kv_heads, const: gl.constexpr):
     """The computing warpgroup, which computes this program's share of the decodes."""
-    q_ptr, out_ptr, strides, lse, scoring = tensors
+    q_ptr, out_ptr, strides, lse, scoring, _ = tensors
     stride_q_token, stride_q_head, stride_out_token, stride_out_head = strides
     q_smem = smems[0]
+    HEADS: gl.constexpr = const.heads
+    HEAD_SIZE: gl.constexpr = const.head_size
     FP8: gl.constexpr = smems[2][0].dtype == gl.uint16
     dtype: gl.constexpr = out_ptr.dtype.element_ty
     PARTS: gl.constexpr = q_smem.shape[0]
@@ -296,7 +292,7 @@ def consume_decodes(
         powers = store_queries(q_smem, q_ptrs, io_rows < num_rows, FP8, HEAD_SIZE)
         if FP8:
             powers = gl.convert_layout(powers, gl.SliceLayout(0, layout))
-        accs, row_max, row_sum, n = attend_share(smems, n, block, scoring, slopes, powers, HEADS, HEAD_SIZE)
+        accs, row_max, row_sum, n = attend_share(smems, n, block, scoring, slopes, powers, const)
         finished = (block.start == 0) & (block.stop == block.tiles)
         if (block.start > 0) | (block.stop < block.tiles):
             finished, accs, row_max, row_sum = join_others(

@@ -37,15 +37,11 @@ class Scoring(NamedTuple):
 
 
 class Caches(NamedTuple):
-    """Both caches as descriptors, and what finds a page in them.
+    """Both caches as descriptors, and what finds a page in them."""
 
-    ``k_desc`` and ``v_desc`` copy boxes of COLUMNS columns. Heads whose size is no multiple of COLUMNS have
-    ``k_tail_desc`` and ``v_tail_desc`` for their last columns, in boxes of fewer.
-    """
-
-    k_desc: Any
+    k_desc: Any  # copies boxes of COLUMNS columns
     v_desc: Any
-    k_tail_desc: Any
+    k_tail_desc: Any  # copies a head's last columns, where its size is no multiple of COLUMNS
     v_tail_desc: Any
     k_steps: Any  # rows per page, rows per head, columns per head
     v_steps: Any
@@ -97,18 +93,16 @@ def receive(mail, number):
 
 @gluon.jit
 def allocate_heads(
-    COUNT: gl.constexpr,
-    ROWS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-    WIDE: gl.constexpr,
-    MOST: gl.constexpr,
-    dtype: gl.constexpr,
+    COUNT: gl.constexpr, ROWS: gl.constexpr, WIDE: gl.constexpr, dtype: gl.constexpr, const: gl.constexpr
 ):
     """Allocate COUNT tiles of ROWS heads: a buffer [COUNT, ROWS, columns] for each chunk of their columns.
 
-    HEAD_SIZE: columns of a head in shared memory. Chunks are powers of two up to MOST, the largest first.
-    They lie in lines of WIDE columns. Narrower ones lie in lines as wide as a tail descriptor's box.
+    Chunks are powers of two, the largest first. They lie in lines of WIDE columns, and narrower
+    ones in lines as wide as a tail descriptor's box.
     """
+    HEAD_SIZE: gl.constexpr = padded(const.head_size)
+    # One product of 256 columns needs more registers than a thread has when a launch of 512 begins.
+    MOST: gl.constexpr = 128 if const.raw_stages else 256
     REST: gl.constexpr = HEAD_SIZE % WIDE
     TAIL: gl.constexpr = REST & -REST
     smems = ()
@@ -214,11 +208,10 @@ def copy_tile(
 
 @gluon.jit
 def zero_rows(v_smem, stage, first, stop):
-    """Zero the values of a tile that no query sees, because a zero weight does not hide a NaN.
+    """Zero the rows of values before ``first`` and from ``stop`` on: a zero weight does not hide a NaN.
 
-    They are the rows before ``first`` and from ``stop`` on. Both warpgroups of prompts write the same
-    numbers, so neither has to wait for the other. They must zero a tile once: a second pass of one could be
-    undone by the first pass of the other, which writes back the rows that it keeps.
+    Both warpgroups of prompts write the same numbers. They must zero a tile once: a second pass of one could
+    be undone by the first pass of the other, which writes back the rows that it keeps.
     """
     CHUNK: gl.constexpr = 16
     LINE: gl.constexpr = v_smem.layout.swizzle_byte_width // 2
@@ -239,27 +232,24 @@ def zero_rows(v_smem, stage, first, stop):
 
 
 @gluon.jit
+def instruction(x, TEXT: gl.constexpr):
+    return gl.inline_asm_elementwise(TEXT, "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1)
+
+
+@gluon.jit
 def exp2(x):
     """2**x in one instruction; ``gl.exp2`` takes more, to keep subnormal numbers."""
-    return gl.inline_asm_elementwise(
-        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
-    )
+    return instruction(x, "ex2.approx.ftz.f32 $0, $1;")
 
 
 @gluon.jit
 def log2(x):
-    return gl.inline_asm_elementwise(
-        "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
-    )
+    return instruction(x, "lg2.approx.ftz.f32 $0, $1;")
 
 
 @gluon.jit
 def store_lse(lse, first_token, first_head, rows, num_rows, row_max, row_sum, sinks, HEADS: gl.constexpr):
-    """Write the log-sum-exp of a Q-Block's rows.
-
-    ``lse``: the pointer and the stride of a head. ``row_max``, ``row_sum``: of the keys. ``sinks``: in base
-    2, None for none.
-    """
+    """Write the log-sum-exp of a Q-Block's rows; ``sinks`` are in base 2, and None for none."""
     lse_ptr, stride = lse
     if sinks is not None:
         largest = gl.maximum(row_max, sinks)
@@ -286,9 +276,7 @@ def float_of(x):
 @gluon.jit
 def tanh(x):
     """The hyperbolic tangent in one instruction, with a relative error of 2^-11 (PTX ISA, tanh.approx)."""
-    return gl.inline_asm_elementwise(
-        "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
-    )
+    return instruction(x, "tanh.approx.f32 $0, $1;")
 
 
 @gluon.jit

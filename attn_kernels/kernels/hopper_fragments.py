@@ -1,8 +1,7 @@
 """Fragments of the Hopper kernel's decodes: softmax states of Q-Blocks that several programs share.
 
 The programs of a Q-Block have consecutive groups and one KV head. The last of them to finish joins their
-fragments, without waiting, as in ``stream_k_device``. With more than MOST programs, the last program of
-each run of RUN neighbours joins their fragments first; the last of these programs joins the runs.
+fragments. With more than MOST programs, the last of each run of RUN neighbours joins theirs first.
 """
 
 from triton.experimental import gluon
@@ -31,10 +30,7 @@ def store_fragment(fragments, fragment, places, state):
 
 @gluon.jit
 def slot_of(program, begin):
-    """Where a program's state of a Q-Block is stored. The program ``begin`` began it.
-
-    A program has two slots: one for the Q-Block that it begins, and one for that which it continues.
-    """
+    """Of a program's two slots, that for the Q-Block which program ``begin`` began: it may be this one."""
     return gl.where(program == begin, program + gl.num_programs(0), program)
 
 
@@ -98,8 +94,8 @@ def is_last_to_arrive(counter_ptr, others):
 def join_fragments(fragments, begin, first, count, step, places, PARTS: gl.constexpr):
     """The softmax state of ``count`` fragments: of the programs ``first``, ``first + step`` and so on.
 
-    They are joined in the order of the programs, whichever finished last, so every launch gives the same
-    sums. A few fragments are loaded at a time, because a load takes as long as the products of a tile.
+    They are joined in the order of the programs, so every launch gives the same sums. A few are loaded at a
+    time, because a load takes as long as the products of a tile.
     """
     offsets, rows = places
     ROWS: gl.constexpr = rows.shape[0]
@@ -108,9 +104,7 @@ def join_fragments(fragments, begin, first, count, step, places, PARTS: gl.const
     TOGETHER: gl.constexpr = max(1, 128 // (PARTS * ROWS))
     largest = gl.full([ROWS], -1e30, gl.float32, rows.type.layout)
     row_sum = largest * 0.0
-    accs = ()
-    for _ in gl.static_range(PARTS):
-        accs = accs + (gl.zeros([COLUMNS, ROWS], gl.float32, layout),)  # type: ignore[assignment]  # noqa: RUF005
+    accs = (gl.zeros([COLUMNS, ROWS], gl.float32, layout),) * PARTS
     for start in range(0, count, TOGETHER):
         maxima = ()
         sums = ()
@@ -128,7 +122,7 @@ def join_fragments(fragments, begin, first, count, step, places, PARTS: gl.const
             largest = gl.maximum(largest, maxima[i])
         rescale = exp2(before - largest)
         row_sum *= rescale
-        accs = rescale_columns(accs, rescale)
+        accs = [acc * rescale[None, :] for acc in accs]
         for i in gl.static_range(TOGETHER):
             weight = gl.where(start + i < count, exp2(maxima[i] - largest), 0.0)
             row_sum += weight * sums[i]
@@ -137,11 +131,3 @@ def join_fragments(fragments, begin, first, count, step, places, PARTS: gl.const
                 joined = joined + (accs[part] + partials[i * PARTS + part] * weight[None, :],)  # type: ignore[assignment]  # noqa: RUF005
             accs = joined
     return accs, largest, row_sum
-
-
-@gluon.jit
-def rescale_columns(accs, factor):
-    rescaled = ()
-    for part in gl.static_range(len(accs)):
-        rescaled = rescaled + (accs[part] * factor[None, :],)  # type: ignore[assignment]  # noqa: RUF005
-    return rescaled

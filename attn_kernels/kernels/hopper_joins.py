@@ -1,7 +1,7 @@
-"""Join the splits that the Hopper kernel writes of prompts.
+"""Join the splits that the Hopper kernel writes of prompts; programs find them in the schedule.
 
-A program takes rows of a Q-Block, which it finds in the schedule. ``splits.reduce_kernel`` has a program for
-every query token and head, and with 4,096 tokens, most of them unsplit, these took longer than splits save.
+``splits.reduce_kernel`` has a program for every query token and head, and with 4,096 tokens, most of them
+unsplit, these took longer than splits save.
 """
 
 from collections.abc import Sequence
@@ -29,26 +29,10 @@ OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 @triton.jit(**JIT_OPTIONS)
 def join_prompts_kernel(
-    out_ptr,
-    partial_ptr,
-    max_ptr,
-    sum_ptr,
-    schedule_ptr,
-    sinks_ptr,
-    lse_ptr,
-    ahead,
-    num_splits,
-    num_kv_heads,
-    stride_out_token,
-    stride_out_head,
-    stride_lse,
-    HEADS: tl.constexpr,
-    HEAD_SIZE: tl.constexpr,
-    HEAD_PADDED: tl.constexpr,
-    TILE_SIZE: tl.constexpr,
-    ROWS: tl.constexpr,
-    UNIT: tl.constexpr,
-):
+    out_ptr, partial_ptr, max_ptr, sum_ptr, schedule_ptr, sinks_ptr, lse_ptr, ahead, num_splits, num_kv_heads,
+    stride_out_token, stride_out_head, stride_lse, HEADS: tl.constexpr, HEAD_SIZE: tl.constexpr,
+    HEAD_PADDED: tl.constexpr, TILE_SIZE: tl.constexpr, ROWS: tl.constexpr, UNIT: tl.constexpr,
+):  # fmt: skip
     """Join the splits of some rows of a Q-Block; the tensors are those of ``splits.store_partial``."""
     if tl.program_id(0) >= tl.load(schedule_ptr + 5):  # as many Q-Blocks may have several splits
         return

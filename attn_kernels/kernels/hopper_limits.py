@@ -4,6 +4,7 @@ Its limits stand here alone: the check of configs, launches, rules of tuning run
 this module, and ``treegen check`` compares the spec's constraints with it.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from torch import Tensor
@@ -48,6 +49,25 @@ ALL = frozenset({"window", "noncausal", "softcap", "alibi", "sinks", "scales", "
 OPTIONS: dict[str, frozenset[str]] = {"qblock": ALL | {"fp8"}, "stream_k": ALL | {"fp8"}, "pod": ALL}
 
 
+@dataclass(frozen=True, slots=True)
+class HopperParams:
+    """The compile-time argument ``const`` of the kernel; 0 stands for what a role lacks."""
+
+    heads: int  # query heads per KV head
+    head_size: int
+    page_size: int  # tokens per page
+    box: int  # rows of a page that one copy brings
+    tile_size: int  # keys of a prompt's tile
+    stages: int  # of the prompts' ring
+    raw_stages: int  # of the ring of fp8 values
+    query_terms: int  # fp8 numbers whose sum is a query, next to fp8 keys
+    decode_tile: int  # keys of a decode's tile
+    slots: int  # of the decodes' ring; -1 if nothing fits
+    rows: int  # of a decode's query tile
+    registers: int  # of a thread that computes prompts
+    copy_registers: int  # of a thread that copies
+
+
 def asked_by(config: Config) -> bool:
     """Return whether a config asks for the kernel: with ``tma``, or as ``pod``, which has no other kernel."""
     return bool(config.tma) or config.variant == "pod"
@@ -78,8 +98,8 @@ def constants(
     heads: int,
     cache_bytes: int = 2,
     fp8_queries: bool = False,
-) -> dict[str, int]:
-    """The kernel's compile-time arguments, for launches and for offline compilation alike.
+) -> HopperParams:
+    """The kernel's ``const``, for launches and for offline compilation alike.
 
     Beside prompts, the decodes' ring takes the shared memory that is left, and so does a ring of fp8 tiles.
 
@@ -108,29 +128,29 @@ def constants(
     if with_decodes and head_size % COLUMNS:
         # Each slot always holds the same part of a head, so zeros remain beside the last columns.
         slots -= slots % slots_of_tile(head_size, cache_bytes)
-    return {
-        "HEADS": heads,
-        "HEAD_SIZE": head_size,
-        "PAGE_SIZE": block_size,
-        "BOX": min(block_size & -block_size, *filter(None, (tile, decode_tile))),
-        "TILE_SIZE": tile,
-        "STAGES": stages,
-        "RAW_STAGES": raw_stages,
-        "QUERY_TERMS": 1 if fp8_queries else 2,
-        "DECODE_TILE": decode_tile,
-        "SLOTS": min(slots, MAX_SLOTS) if free >= 0 else -1,
-        "ROWS": rows,
-        "REGISTERS": registers,
-        "COPY_REGISTERS": copy_registers,
-    }
+    return HopperParams(
+        heads=heads,
+        head_size=head_size,
+        page_size=block_size,
+        box=min(block_size & -block_size, *filter(None, (tile, decode_tile))),
+        tile_size=tile,
+        stages=stages,
+        raw_stages=raw_stages,
+        query_terms=1 if fp8_queries else 2,
+        decode_tile=decode_tile,
+        slots=min(slots, MAX_SLOTS) if free >= 0 else -1,
+        rows=rows,
+        registers=registers,
+        copy_registers=copy_registers,
+    )
 
 
 def roles_of(config: Config, heads: int) -> Roles:
     """The roles of a config's launch with this many query heads per KV head; none that cannot hold them."""
     chosen = constants(config, 64, 16, heads)  # whatever the head and the page
-    prompt_block_q = BLOCK_M // heads if chosen["TILE_SIZE"] else 0
-    decode_block_q = chosen["ROWS"] // heads
-    return Roles(prompt_block_q, decode_block_q, chosen["DECODE_TILE"] if decode_block_q else 0)
+    prompt_block_q = BLOCK_M // heads if chosen.tile_size else 0
+    decode_block_q = chosen.rows // heads
+    return Roles(prompt_block_q, decode_block_q, chosen.decode_tile if decode_block_q else 0)
 
 
 def unsupported_shape(
@@ -154,14 +174,14 @@ def unsupported_shape(
     if block_size % 16:
         return f"the page size is {block_size}, not a multiple of 16"
     chosen = constants(config, head_size, block_size, gqa_group_size, cache_bytes)
-    if chosen["ROWS"] > MAX_DECODE_ROWS or (chosen["ROWS"] and gqa_group_size > chosen["ROWS"]):
+    if chosen.rows > MAX_DECODE_ROWS or (chosen.rows and gqa_group_size > chosen.rows):
         return f"{gqa_group_size} query heads share a KV head, too many for a decode's query tile"
     # A tile's keys, and then its values, stay in their slots while others arrive.
-    least = slots_of_tile(head_size, cache_bytes) + (head_size % COLUMNS == 0) if chosen["ROWS"] else 0
-    least_raw = 1 if cache_bytes == 1 and chosen["STAGES"] else 0
-    if chosen["SLOTS"] < least or chosen["RAW_STAGES"] < least_raw:
+    least = slots_of_tile(head_size, cache_bytes) + (head_size % COLUMNS == 0) if chosen.rows else 0
+    least_raw = 1 if cache_bytes == 1 and chosen.stages else 0
+    if chosen.slots < least or chosen.raw_stages < least_raw:
         return f"{config} needs more bytes of shared memory than {SHARED_BYTES}"
-    if chosen["ROWS"] and num_multiprocessors % num_kv_heads * MAX_IDLE > num_multiprocessors:
+    if chosen.rows and num_multiprocessors % num_kv_heads * MAX_IDLE > num_multiprocessors:
         return f"{num_kv_heads} KV heads leave too many of {num_multiprocessors} programs without decodes"
     return None
 

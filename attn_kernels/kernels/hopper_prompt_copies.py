@@ -1,8 +1,7 @@
 """The copies of the Hopper kernel's prompts: tickets, TMA copies of keys and values, and fp8 values in fp16.
 
-The copying warp takes a ticket, which is the number of a Q-Block, a split of its keys and a KV head. It sends
-what the warpgroups must know of it, and copies keys and values into a ring in shared memory. It begins the
-next Q-Block while the warpgroups finish the last.
+A ticket is the number of a Q-Block, a split of its keys and a KV head. The copying warp begins the next while
+the warpgroups finish the last.
 """
 
 from typing import Any, NamedTuple
@@ -111,10 +110,7 @@ def first_key(block, window):
 
 @gluon.jit
 def wait_for_stage(ring, index):
-    """Wait until the ring's stage for tile number ``index`` is free; return the stage and its barrier.
-
-    The last two entries of a ring are its full and its empty barriers.
-    """
+    """Wait until the ring's stage for tile number ``index`` is free; return the stage and its barrier."""
     full = ring[len(ring) - 2]
     empty = ring[len(ring) - 1]
     STAGES: gl.constexpr = full.shape[0]
@@ -124,10 +120,7 @@ def wait_for_stage(ring, index):
 
 @gluon.jit
 def copy_heads(heads, smems, stage, barrier, pages, tile, visible, PAGE_SIZE: gl.constexpr):
-    """Start the copies of a tile into the chunks of its columns.
-
-    heads: descriptors, and the place of a KV head.
-    """
+    """Start the copies of a tile into the chunks of its columns; heads: descriptors, and a head's place."""
     desc, tail_desc, page_rows, first_row, column = heads
     for chunk in gl.static_range(len(smems)):
         smem = smems[chunk]
@@ -140,15 +133,7 @@ def copy_heads(heads, smems, stage, barrier, pages, tile, visible, PAGE_SIZE: gl
 
 
 @gluon.jit
-def produce_prompts(
-    caches,
-    rings,
-    signals,
-    batch,
-    window,
-    HEAD_SIZE: gl.constexpr,
-    PAGE_SIZE: gl.constexpr,
-):
+def produce_prompts(caches, rings, signals, batch, window, const: gl.constexpr):
     """The copying warp. A stage holds the keys of one tile and the values of the tile visited before.
 
     The warpgroups multiply both at the same time, so one barrier announces them and one frees them. fp8
@@ -163,9 +148,10 @@ def produce_prompts(
         raw_v = raw_ring[0]
     TILE_SIZE: gl.constexpr = k_smem[0].shape[1]
     STAGES: gl.constexpr = ring[2].shape[0]
+    PAGE_SIZE: gl.constexpr = const.page_size
     BOX: gl.constexpr = k_desc.block_shape[0]
     BOXES: gl.constexpr = TILE_SIZE // BOX
-    TILE_BYTES: gl.constexpr = TILE_SIZE * padded(HEAD_SIZE) * k_smem[0].dtype.primitive_bitwidth // 8
+    TILE_BYTES: gl.constexpr = TILE_SIZE * padded(const.head_size) * k_smem[0].dtype.primitive_bitwidth // 8
     k_page_rows, k_head_rows, k_head_columns = k_steps
     v_page_rows, v_head_rows, v_head_columns = v_steps
     counters_ptr, _, num_q_blocks, splittable, longest = batch[0]

@@ -1,10 +1,9 @@
 """Q-Blocks of the Hopper kernel's prompts: rows, the order of tiles, and which are computed twice.
 
-A row's weights are relative to the maximum of its nearest tiles; docs/kernels.md says why ("One maximum a
-row"). If a row's sum grows beyond 2^64 in bf16 or 2^15 in fp16, the warpgroup notes the Q-Block's ticket. The
-copying warp sends these Q-Blocks again when no other tickets are left. After the first such ticket, all
-Q-Blocks of the program compute the maximum of every tile. In fp16, the first tile always computes it, because
-the first tokens of a sequence often have scores far above the others (attention sinks, arXiv 2309.17453).
+docs/kernels.md says why ("One maximum a row"). If a row's sum grows beyond 2^64 in bf16 or 2^15 in fp16, the
+warpgroup notes the Q-Block's ticket, and the copying warp sends it again when no other tickets are left.
+After the first, all Q-Blocks of the program compute the maximum of every tile. In fp16, the first tile always
+does, because first tokens often have scores far above the others (attention sinks, arXiv 2309.17453).
 """
 
 import triton
@@ -27,13 +26,11 @@ head_padded = triton.constexpr_function(arguments.head_padded)
 
 
 @gluon.jit
-def load_queries(
-    q_smem, GROUP: gl.constexpr, q_ptr, strides, num_rows, HEADS: gl.constexpr, HEAD_SIZE: gl.constexpr
-):
+def load_queries(q_smem, GROUP: gl.constexpr, q_ptr, strides, num_rows, const: gl.constexpr):
     """Copy a warpgroup's rows of queries to shared memory, chunk after chunk of their columns."""
     for chunk in gl.static_range(len(q_smem)):
         smem = q_smem[chunk].index(GROUP)
-        offsets, mask = chunk_offsets(q_smem, chunk, GROUP, strides, num_rows, HEADS, HEAD_SIZE)
+        offsets, mask = chunk_offsets(q_smem, chunk, GROUP, strides, num_rows, const)
         smem.store(gl.load(q_ptr + offsets, mask=mask, other=0.0))
         q_ptr += smem.shape[1]
     fence_async_shared()
@@ -41,14 +38,7 @@ def load_queries(
 
 @gluon.jit
 def split_queries(
-    q_smem,
-    GROUP: gl.constexpr,
-    q_ptr,
-    strides,
-    num_rows,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-    row_layout: gl.constexpr,
+    q_smem, GROUP: gl.constexpr, q_ptr, strides, num_rows, row_layout: gl.constexpr, const: gl.constexpr
 ):
     """Store a warpgroup's queries as sums of two fp8 numbers; return the power of two that divides each row.
 
@@ -58,7 +48,7 @@ def split_queries(
     queries = ()
     largest = gl.full([GROUP_ROWS], 1e-30, gl.float32, row_layout)
     for chunk in gl.static_range(len(q_smem)):
-        offsets, mask = chunk_offsets(q_smem, chunk, GROUP, strides, num_rows, HEADS, HEAD_SIZE)
+        offsets, mask = chunk_offsets(q_smem, chunk, GROUP, strides, num_rows, const)
         loaded = gl.load(q_ptr + offsets, mask=mask, other=0.0).to(gl.float32)
         largest = gl.maximum(largest, gl.convert_layout(gl.max(gl.abs(loaded), 1), row_layout))
         queries = queries + (loaded,)  # type: ignore[assignment]  # noqa: RUF005
@@ -75,15 +65,7 @@ def split_queries(
 
 
 @gluon.jit
-def chunk_offsets(
-    smems,
-    CHUNK: gl.constexpr,
-    GROUP: gl.constexpr,
-    strides,
-    num_rows,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-):
+def chunk_offsets(smems, CHUNK: gl.constexpr, GROUP: gl.constexpr, strides, num_rows, const: gl.constexpr):
     """Offsets of a chunk of a warpgroup's rows in q or the output, in accesses of 16 bytes, and its mask."""
     WIDTH: gl.constexpr = smems[CHUNK].shape[2]
     THREADS: gl.constexpr = WIDTH // UNIT
@@ -91,26 +73,17 @@ def chunk_offsets(
     rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, gl.SliceLayout(1, layout))
     columns = gl.arange(0, WIDTH, gl.SliceLayout(0, layout))[None, :]
     mask = (rows < num_rows)[:, None]
-    if len(smems) - 1 == CHUNK and padded(HEAD_SIZE) > HEAD_SIZE:
-        mask = mask & (columns < WIDTH - padded(HEAD_SIZE) + HEAD_SIZE)
-    return row_offsets(rows, strides[0], strides[1], HEADS)[:, None] + columns, mask
+    UNUSED: gl.constexpr = padded(const.head_size) - const.head_size
+    if len(smems) - 1 == CHUNK and UNUSED > 0:
+        mask = mask & (columns < WIDTH - UNUSED)
+    return row_offsets(rows, strides[0], strides[1], const.heads)[:, None] + columns, mask
 
 
 @gluon.jit
-def store_output(
-    smems,
-    GROUP: gl.constexpr,
-    out_ptr,
-    strides,
-    num_rows,
-    accs,
-    factor,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-):
+def store_output(smems, GROUP: gl.constexpr, out_ptr, strides, num_rows, accs, factor, const: gl.constexpr):
     """Write a warpgroup's rows, times a factor each, to the output through the memory of its queries."""
     for chunk in gl.static_range(len(smems)):
-        offsets, mask = chunk_offsets(smems, chunk, GROUP, strides, num_rows, HEADS, HEAD_SIZE)
+        offsets, mask = chunk_offsets(smems, chunk, GROUP, strides, num_rows, const)
         store_chunk(smems[chunk], GROUP, out_ptr + offsets, mask, accs[chunk], factor)
         out_ptr += smems[chunk].shape[2]
 
@@ -128,64 +101,40 @@ def store_chunk(q_smem, GROUP: gl.constexpr, out_ptrs, mask, acc, factor):
 
 
 @gluon.jit
-def store_split(
-    partials,
-    place,
-    GROUP: gl.constexpr,
-    accs,
-    row_max,
-    row_sums,
-    v_scale,
-    HEADS: gl.constexpr,
-    HEAD_SIZE: gl.constexpr,
-):
+def store_split(partials, place, GROUP: gl.constexpr, accs, row_max, row_sums, v_scale, const: gl.constexpr):
     """Write a warpgroup's softmax state of a split, as ``splits.store_partial`` does.
 
     place: the first token and query head, how many rows there are, and the split.
     """
     partial_ptr, max_ptr, sum_ptr, num_splits, num_query_heads = partials
     num_rows = place[2]
+    sizes = (num_splits, num_query_heads)
     layout: gl.constexpr = row_max.type.layout
-    places, rows = places_of_rows(place, num_splits, num_query_heads, GROUP, HEADS, layout)
+    places, rows = places_of_rows(place, sizes, GROUP, layout, const)
     gl.store(max_ptr + places, row_max, mask=rows < num_rows)
     gl.store(sum_ptr + places, row_sums, mask=rows < num_rows)
     for chunk in gl.static_range(len(accs)):
         values = accs[chunk]
         if v_scale is not None:
             values *= v_scale
-        store_values(
-            partial_ptr, values, place, num_splits, num_query_heads, GROUP, HEADS, head_padded(HEAD_SIZE)
-        )
+        store_values(partial_ptr, values, place, sizes, GROUP, const)
         partial_ptr += accs[chunk].shape[1]
 
 
 @gluon.jit
-def store_values(
-    ptr,
-    values,
-    place,
-    num_splits,
-    num_query_heads,
-    GROUP: gl.constexpr,
-    HEADS: gl.constexpr,
-    STRIDE: gl.constexpr,
-):
+def store_values(ptr, values, place, sizes, GROUP: gl.constexpr, const: gl.constexpr):
+    STRIDE: gl.constexpr = head_padded(const.head_size)
     layout: gl.constexpr = values.type.layout
     of_rows: gl.constexpr = gl.SliceLayout(1, layout)
-    places, rows = places_of_rows(place, num_splits, num_query_heads, GROUP, HEADS, of_rows)
+    places, rows = places_of_rows(place, sizes, GROUP, of_rows, const)
     columns = gl.arange(0, values.shape[1], gl.SliceLayout(0, layout))
     gl.store(ptr + (places * STRIDE)[:, None] + columns[None, :], values, mask=(rows < place[2])[:, None])
 
 
 @gluon.jit
-def places_of_rows(
-    place,
-    num_splits,
-    num_query_heads,
-    GROUP: gl.constexpr,
-    HEADS: gl.constexpr,
-    layout: gl.constexpr,
-):
+def places_of_rows(place, sizes, GROUP: gl.constexpr, layout: gl.constexpr, const: gl.constexpr):
+    HEADS: gl.constexpr = const.heads
+    num_splits, num_query_heads = sizes
     first_token, first_head, _, split = place
     rows = GROUP * GROUP_ROWS + gl.arange(0, GROUP_ROWS, layout)
     heads = (first_token + rows // HEADS) * num_query_heads + first_head + rows % HEADS

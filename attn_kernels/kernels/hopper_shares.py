@@ -75,10 +75,7 @@ def windowed_tiles(batch, seqs, window, BLOCK_Q: gl.constexpr, TILE_SIZE: gl.con
 
 @gluon.jit
 def windowed_share(batch, window, BLOCK_Q: gl.constexpr, TILE_SIZE: gl.constexpr):
-    """``share_of_program`` of a layer with a window, and the first tile of that sequence.
-
-    The schedule cannot count these tiles, because layers of one plan have different windows.
-    """
+    """``share_of_program`` of a layer with a window, which the schedule does not know; its first tile."""
     _, num_seqs, num_kv_heads, _, _ = batch
     layout: gl.constexpr = gl.BlockedLayout([LENGTH // 32], [32], [1], [0])
     offsets = gl.arange(0, LENGTH, layout)
@@ -119,7 +116,7 @@ DECODE_FIELDS = gl.constexpr(len(DecodeBlock._fields))
 
 
 @gluon.jit
-def view_slots(caches, ring, HEAD_SIZE: gl.constexpr):
+def view_slots(caches, ring, const: gl.constexpr):
     """A ring's slots as boxes of whole parts of a head, and of its last columns, if any remain."""
     k_desc, _, k_tail_desc, _, _, _, _, _ = caches
     smem, _, _ = ring
@@ -128,14 +125,14 @@ def view_slots(caches, ring, HEAD_SIZE: gl.constexpr):
     layout: gl.constexpr = k_desc.layout
     boxes = view_memory(smem, k_desc.dtype, shape, layout)
     tail_boxes = boxes
-    if HEAD_SIZE % WIDTH > 0:
+    if const.head_size % WIDTH > 0:
         tail_layout: gl.constexpr = k_tail_desc.layout
         tail_boxes = view_memory(smem, k_desc.dtype, shape, tail_layout)
     return boxes, tail_boxes
 
 
 @gluon.jit
-def copy_slots(caches, ring, views, n, kv_head, tile, HEAD_SIZE: gl.constexpr, PAGE_SIZE: gl.constexpr):
+def copy_slots(caches, ring, views, n, kv_head, tile, const: gl.constexpr):
     """Copy a tile's keys and values to the next slots; ``n`` were used before. Returns how many are now."""
     k_desc, v_desc, k_tail_desc, v_tail_desc, k_steps, v_steps, _, _ = caches
     smem, full, empty = ring
@@ -143,8 +140,9 @@ def copy_slots(caches, ring, views, n, kv_head, tile, HEAD_SIZE: gl.constexpr, P
     pages, at, visible = tile
     SLOTS: gl.constexpr = smem.shape[0]
     WIDTH: gl.constexpr = k_desc.block_shape[1]  # of a slot
-    PARTS: gl.constexpr = HEAD_SIZE // WIDTH  # slots that are full
-    REST: gl.constexpr = HEAD_SIZE % WIDTH
+    PAGE_SIZE: gl.constexpr = const.page_size
+    PARTS: gl.constexpr = const.head_size // WIDTH  # slots that are full
+    REST: gl.constexpr = const.head_size % WIDTH
     SIDE: gl.constexpr = PARTS + (REST > 0)  # slots of a tile's keys
     SLOT_BYTES: gl.constexpr = smem.shape[1] * COLUMNS * 2
     for part in gl.static_range(2 * SIDE):
@@ -167,17 +165,17 @@ def copy_slots(caches, ring, views, n, kv_head, tile, HEAD_SIZE: gl.constexpr, P
 
 
 @gluon.jit
-def produce_decodes(
-    caches, channel, batch, window, BLOCK_Q: gl.constexpr, HEAD_SIZE: gl.constexpr, PAGE_SIZE: gl.constexpr
-):
+def produce_decodes(caches, channel, batch, window, const: gl.constexpr):
     """The copying warp. A slot holds 128 bytes of each key or value of a tile; keys come before values."""
     k_desc, _, _, _, _, _, block_table_ptr, stride_table = caches
     ring, mail = channel
     cu_tiles_ptr, num_seqs, num_kv_heads, cu_seqlens_q_ptr, seqused_k_ptr = batch
-    TILE_SIZE: gl.constexpr = ring[0].shape[1]
+    TILE_SIZE: gl.constexpr = const.decode_tile
+    BLOCK_Q: gl.constexpr = const.rows // const.heads
+    PAGE_SIZE: gl.constexpr = const.page_size
     BOX: gl.constexpr = k_desc.block_shape[0]
     BOXES: gl.constexpr = TILE_SIZE // BOX
-    views = view_slots(caches, ring, HEAD_SIZE)
+    views = view_slots(caches, ring, const)
     if window is None:
         kv_head, tile, end, share, seq = share_of_program(cu_tiles_ptr, num_seqs, num_kv_heads)
         first_tile = gl.load(cu_tiles_ptr + seq)  # of the sequence
@@ -226,7 +224,7 @@ def produce_decodes(
             for i in range(start, stop):
                 at = hidden + i
                 next_pages = load_pages(row_ptr, at + 1, visible, PAGE_SIZE, BOX, BOXES)
-                n = copy_slots(caches, ring, views, n, kv_head, (pages, at, visible), HEAD_SIZE, PAGE_SIZE)
+                n = copy_slots(caches, ring, views, n, kv_head, (pages, at, visible), const)
                 pages = next_pages
             tile += stop - start
         first_tile = next_first

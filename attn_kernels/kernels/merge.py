@@ -19,25 +19,11 @@ def as_empty(lse):
 
 @triton.jit(**JIT_OPTIONS)
 def merge_kernel(
-    out_ptr,
-    out_a_ptr,
-    out_b_ptr,
-    lse_ptr,
-    lse_a_ptr,
-    lse_b_ptr,
-    stride_a_token,
-    stride_a_head,
-    stride_b_token,
-    stride_b_head,
-    stride_out_token,
-    stride_out_head,
-    stride_lse_a,
-    stride_lse_b,
-    stride_lse,
-    HEAD_SIZE: tl.constexpr,
-    HEAD_PADDED: tl.constexpr,
-    UNIT: tl.constexpr,
-):
+    out_ptr, out_a_ptr, out_b_ptr, lse_ptr, lse_a_ptr, lse_b_ptr,
+    stride_a_token, stride_a_head, stride_b_token, stride_b_head, stride_out_token, stride_out_head,
+    stride_lse_a, stride_lse_b, stride_lse,
+    HEAD_SIZE: tl.constexpr, HEAD_PADDED: tl.constexpr, UNIT: tl.constexpr,
+):  # fmt: skip
     """Merge one query token and head; strides of outputs are in UNIT elements.
 
     Everything is read before anything is written, so outputs may be the inputs.

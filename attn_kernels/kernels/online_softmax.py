@@ -28,27 +28,19 @@ def sequence_keys(cache, seq, kv_head, first_column, first, last, const: tl.cons
     else:
         v_page = stride_v_page.to(tl.int64) * unit
         v_slot = stride_v_slot * unit
-    return SequenceKeys(
-        cache.table_ptr + seq.to(tl.int64) * cache.stride_table,
-        k_ptr + kv_head * stride_k_head * unit,
-        v_ptr + (kv_head * stride_v_head * unit + first_column // NUMBERS),
-        k_page,
-        k_slot,
-        v_page,
-        v_slot,
-        const.head_size - first_column,
-        first,
-        last,
-    )
+    table_ptr = cache.table_ptr + seq.to(tl.int64) * cache.stride_table
+    k_ptr += kv_head * stride_k_head * unit
+    v_ptr += kv_head * stride_v_head * unit + first_column // NUMBERS
+    strides = (k_page, k_slot, v_page, v_slot)
+    return SequenceKeys(table_ptr, k_ptr, v_ptr, *strides, const.head_size - first_column, first, last)
 
 
 @triton.jit
 def load_page_ids(table_row_ptr, tile_start, first, last, const: tl.constexpr):
-    """Page ids of the keys ``tile_start .. tile_start + tile_size - 1``.
+    """Page ids of a tile's keys: a scalar where a page holds whole tiles, else [tile_size].
 
-    A scalar where a page holds whole tiles, else [tile_size]. A key outside ``first .. last`` gets the page
-    of the nearest key inside. So no table entry is used that the sequence does not own, and every address is
-    valid.
+    A key outside ``first .. last`` gets the page of the nearest key inside, because the sequence does not
+    own the table's other entries.
     """
     TILE_SIZE: tl.constexpr = const.tile_size
     PAGE_SIZE: tl.constexpr = const.page_size
@@ -100,8 +92,7 @@ def tile_pointers(
 def load_tile(pointers, row_valid, size, dtype: tl.constexpr, const: tl.constexpr):
     """Load a tile of keys or values of ``size`` elements as ``dtype``; rows that are not valid are zero.
 
-    ``row_valid`` is None where every row is valid. Then the load has no mask if the head size is a power of
-    two. The result of a paired cache is two tiles: even and odd columns.
+    ``row_valid`` is None where all are. The result of a paired cache is two tiles: even and odd columns.
     """
     NUMBERS: tl.constexpr = 2 if pointers.dtype.element_ty.is_uint16() else 1  # of an element
     cache_modifier: tl.constexpr = ".cg" if const.bypass_l1 else ""
@@ -124,8 +115,7 @@ def load_tile(pointers, row_valid, size, dtype: tl.constexpr, const: tl.constexp
 def unpack_pairs(tile, const: tl.constexpr):
     """Convert pairs of fp8 e4m3 numbers (uint16) to two tiles of fp16: the first numbers and the second.
 
-    Pairs let every GPU transpose values with its 16-bit instructions, on their way from shared memory. The
-    assembly takes two pairs, (a, b) and (c, d), and makes (a, c) and (b, d).
+    The assembly takes two pairs, (a, b) and (c, d), and makes (a, c) and (b, d).
     """
     if const.converts_e4m3:
         return tl.inline_asm_elementwise(
@@ -169,7 +159,7 @@ def row_mask(row_valid, size, columns, const: tl.constexpr):
 
 
 @triton.jit
-def attend_keys(acc, row_max, row_sum, queries, keys, scoring, start, stop, const: tl.constexpr):
+def attend_keys(state, queries, keys, scoring, start, stop, const: tl.constexpr):
     """Return the softmax state after the keys ``start .. stop - 1``; start is a multiple of the tile size.
 
     Tiles whose keys every row sees run without masks. Two kinds of tiles are masked: those at the window's
@@ -180,23 +170,14 @@ def attend_keys(acc, row_max, row_sum, queries, keys, scoring, start, stop, cons
     if const.windowed:
         left = tl.cdiv(tl.maximum(queries.last_position - scoring.window + 1, 0), TILE_SIZE) * TILE_SIZE
         full = tl.minimum(tl.maximum(left, start), tl.cdiv(stop, TILE_SIZE) * TILE_SIZE)
-        acc, row_max, row_sum = attend_tiles(
-            acc, row_max, row_sum, queries, keys, scoring, start, tl.minimum(full, stop), True, const
-        )
+        state = attend_tiles(state, queries, keys, scoring, start, tl.minimum(full, stop), True, const)
     end = tl.minimum(queries.shared_last + 1, stop) // TILE_SIZE * TILE_SIZE
-    acc, row_max, row_sum = attend_tiles(
-        acc, row_max, row_sum, queries, keys, scoring, full, end, False, const
-    )
-    acc, row_max, row_sum = attend_tiles(
-        acc, row_max, row_sum, queries, keys, scoring, tl.maximum(full, end), stop, True, const
-    )
-    return acc, row_max, row_sum
+    state = attend_tiles(state, queries, keys, scoring, full, end, False, const)
+    return attend_tiles(state, queries, keys, scoring, tl.maximum(full, end), stop, True, const)
 
 
 @triton.jit
-def attend_tiles(
-    acc, row_max, row_sum, queries, keys, scoring, start, stop, MASKED: tl.constexpr, const: tl.constexpr
-):
+def attend_tiles(state, queries, keys, scoring, start, stop, MASKED: tl.constexpr, const: tl.constexpr):
     """Return the softmax state after whole tiles. Page ids are loaded one tile ahead of keys and values."""
     TILE_SIZE: tl.constexpr = const.tile_size
     # The masked loops are short: more stages would only cost code.
@@ -214,9 +195,7 @@ def attend_tiles(
             v_valid = offsets <= keys.last - tile
             if const.windowed:
                 v_valid = v_valid & (offsets >= keys.first - tile)
-            v = load_tile(v_ptrs, v_valid, keys.v_size, queries.q.dtype, const)
-        else:
-            v = load_tile(v_ptrs, None, keys.v_size, queries.q.dtype, const)
+        v = load_tile(v_ptrs, v_valid if MASKED else None, keys.v_size, queries.q.dtype, const)
         scores = compute_scores(queries, k, tile, scoring, ELEMENT, const)
         if MASKED:
             limits = tl.minimum(queries.last_keys, keys.last) - tile
@@ -225,8 +204,8 @@ def attend_tiles(
                 visible = visible & (offsets[None, :] > (queries.positions - tile - scoring.window)[:, None])
             scores = tl.where(visible, scores, float("-inf"))
         factor = 1.0 if const.softcapped or const.alibi else scoring.factor
-        acc, row_max, row_sum = update_softmax(scores, v, acc, row_max, row_sum, factor, ELEMENT, const)
-    return acc, row_max, row_sum
+        state = update_softmax(scores, v, state, factor, ELEMENT)
+    return state
 
 
 @triton.jit
@@ -253,12 +232,13 @@ def compute_scores(queries, k, tile, scoring, ELEMENT: tl.constexpr, const: tl.c
 
 
 @triton.jit
-def update_softmax(scores, v, acc, row_max, row_sum, factor, ELEMENT: tl.constexpr, const: tl.constexpr):
+def update_softmax(scores, v, state, factor, ELEMENT: tl.constexpr):
     """Return the softmax state after one more tile.
 
     ``factor`` (softmax scale times log2(e)) is folded into the exponent, so that scaling costs one fused
     multiply-add an element. ``row_max`` is scaled by it already.
     """
+    acc, row_max, row_sum = state
     new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
     weights = tl.exp2(tl.fma(scores, factor, (new_max * -1.0)[:, None]))  # fused in every kernel
     rescale = tl.exp2(row_max - new_max)

@@ -1,8 +1,6 @@
-"""Both parts of a mixed batch in one launch of the Hopper kernel.
+"""Both parts of a mixed batch in one launch of the Hopper kernel, as in POD-Attention (arXiv 2410.18038).
 
-POD-Attention (arXiv 2410.18038) overlaps the prompts' products with the reads of the decodes' caches. The
-module ``hopper`` tells how a program divides its warps between both. ``tile_size`` and ``num_stages`` are of
-the prompts. The decodes' ring takes the shared memory that is left.
+``tile_size`` and ``num_stages`` are of the prompts. The decodes' ring takes the shared memory that is left.
 """
 
 import torch
@@ -12,7 +10,6 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.structures import Launch, Layer, Plan
 from attn_kernels.kernels.arguments import head_padded, multiprocessors, of_workspace
 from attn_kernels.kernels.hopper_launch import bind_hopper, bind_schedules, take_schedule
-from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.kernels.variant import ConfigGrid, Scratch, Variant
 
 SCHEDULE, *FRAGMENTS, CU_DECODES = map(of_workspace, range(6))
@@ -42,7 +39,6 @@ def fragment_rows(config: Config, device: torch.device) -> int:
 
 VARIANT = Variant(
     name="pod",
-    kernels=(schedule_kernel,),
     bind=bind,
     bind_once=bind_once,
     mixed=True,

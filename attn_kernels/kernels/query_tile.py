@@ -3,38 +3,28 @@
 import triton
 import triton.language as tl
 
-from attn_kernels.kernels.compile_params import CacheScales, QBlock, QueryTile, Scoring
+from attn_kernels.kernels.compile_params import QBlock, QueryTile, Scoring
 from attn_kernels.kernels.online_softmax import attend_keys, row_mask, sequence_keys
 
 
 @triton.jit
-def search(starts_ptr, count, value, base=0, BLOCK_Q: tl.constexpr = None):
-    """The last i below ``count`` with ``starts[i] <= value``, by binary search; 0 if there is none.
-
-    Starts ascend. With ``BLOCK_Q``, start i is the number of sequence i's first Q-Block, as
-    ``find_sequence`` counts.
-    """
-    low = 0
-    high = count
-    while high - low > 1:
-        middle = (low + high) // 2
-        start = tl.load(starts_ptr + middle)
-        if BLOCK_Q is not None:
-            start = (start - base) // BLOCK_Q + middle
-        low = tl.where(start <= value, middle, low)
-        high = tl.where(start <= value, high, middle)
-    return low
-
-
-@triton.jit
-def find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q: tl.constexpr):
-    """The sequence that owns Q-Block number ``q_block`` of the batch.
+def find_sequence(cu_seqlens_q_ptr, num_seqs, number, base=0, BLOCK_Q: tl.constexpr = None):
+    """The sequence that owns query token ``number`` of the batch, or with ``BLOCK_Q`` that Q-Block.
 
     Sequence i's Q-Blocks start at number ``(cu_seqlens_q[i] - base) // BLOCK_Q + i``, where ``base`` is
     ``cu_seqlens_q[0]``. This is an upper bound of the blocks before it, and needs no prefix sum over rounded
     lengths (arXiv 2511.11581, section 4.4).
     """
-    return search(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q)
+    low = 0
+    high = num_seqs
+    while high - low > 1:
+        middle = (low + high) // 2
+        start = tl.load(cu_seqlens_q_ptr + middle)
+        if BLOCK_Q is not None:
+            start = (start - base) // BLOCK_Q + middle
+        low = tl.where(start <= number, middle, low)
+        high = tl.where(start <= number, high, middle)
+    return low
 
 
 @triton.jit
@@ -104,17 +94,8 @@ def make_q_block(
     num_queries = tl.minimum(query_len - first_query, block_q)
     first_token = (seq_start + first_query).to(tl.int64)
     context_len = tl.load(seqused_k_ptr + seq) - query_len
-    return QBlock(
-        seq,
-        first_query,
-        num_queries,
-        first_token,
-        context_len,
-        kv_head.to(tl.int64),
-        head_in_group,
-        context_len + query_len,
-        first_column,
-    )
+    of_sequence = (seq, first_query, num_queries, first_token, context_len)
+    return QBlock(*of_sequence, kv_head.to(tl.int64), head_in_group, context_len + query_len, first_column)
 
 
 @triton.jit
@@ -190,16 +171,9 @@ def load_queries(q, block, scoring, const: tl.constexpr):
         column = positions[:, None]
         last_keys = last_key_seen(scoring.ranges, block.seq, column, column, last_keys)
         shared_last = tl.minimum(tl.min(last_keys, 0), block.num_keys)
+    last_position = first_position + block.num_queries - 1
     return QueryTile(
-        rows,
-        positions,
-        first_position,
-        first_position + block.num_queries - 1,
-        slopes,
-        rows,
-        slopes,
-        last_keys,
-        shared_last,
+        rows, rows, slopes, positions, first_position, last_position, slopes, last_keys, shared_last
     )
 
 
@@ -217,17 +191,7 @@ def in_half_precision(queries, const: tl.constexpr):
     odd = q
     if const.paired:
         q, odd = tl.split(tl.reshape(q, [q.shape[0], q.shape[1] // 2, 2]))
-    return QueryTile(
-        q,
-        queries.positions,
-        queries.first_position,
-        queries.last_position,
-        queries.slopes,
-        odd,
-        exponents.to(tl.float32, bitcast=True),
-        queries.last_keys,
-        queries.shared_last,
-    )
+    return QueryTile(q, odd, exponents.to(tl.float32, bitcast=True), *queries[3:])
 
 
 @triton.jit
@@ -261,39 +225,33 @@ def first_tile(first_position, window, tile_size, WINDOWED: tl.constexpr):
 
 @triton.jit
 def load_scales(k_scale, v_scale, k_scale_ptr, v_scale_ptr):
-    """The CacheScales: each is a number times what its pointer holds, if there is one."""
+    """Both scales: each is a number times what its pointer holds, if there is one."""
     if k_scale_ptr is not None:
         k_scale *= tl.load(k_scale_ptr)
     if v_scale_ptr is not None:
         v_scale *= tl.load(v_scale_ptr)
-    return CacheScales(k_scale, v_scale)
+    return k_scale, v_scale
 
 
 @triton.jit
 def attend_cache(block, queries, cache, scoring, scales, start, stop, const: tl.constexpr):
     """The softmax state of a query tile after the cached keys ``start .. stop - 1``, without sinks."""
-    acc, row_max, row_sum = initial_state(const)
+    state = initial_state(const)
     # A sequence without cached keys uses none, but the id of its first page is looked up.
     last = tl.maximum(stop - 1, 0)
     first = tl.minimum(first_key(queries.first_position, scoring.window, const.windowed), last)
     keys = sequence_keys(cache, block.seq, block.kv_head, block.first_column, first, last, const)
-    scaled = Scoring(
-        scoring.factor * scales.k,
-        scoring.cap,
-        scoring.window,
-        scoring.ahead,
-        scoring.slopes_ptr,
-        scoring.sinks_ptr,
-        scoring.ranges,
-    )
+    k_scale, v_scale = scales
+    scaled = Scoring(scoring.factor * k_scale, *scoring[1:])
     if cache.k[0].dtype.element_ty.primitive_bitwidth == 8:
         queries = in_half_precision(queries, const)
     if const.paired:
-        acc = tl.split(tl.reshape(acc, [acc.shape[0], acc.shape[1] // 2, 2]))
-    acc, row_max, row_sum = attend_keys(acc, row_max, row_sum, queries, keys, scaled, start, stop, const)
+        acc = state[0]
+        state = (tl.split(tl.reshape(acc, [acc.shape[0], acc.shape[1] // 2, 2])), state[1], state[2])
+    acc, row_max, row_sum = attend_keys(state, queries, keys, scaled, start, stop, const)
     if const.paired:
         acc = tl.reshape(tl.join(acc[0], acc[1]), [const.block_m, const.columns])
-    return acc * scales.v, row_max, row_sum
+    return acc * v_scale, row_max, row_sum
 
 
 @triton.jit

@@ -6,19 +6,12 @@ Then come the number of the prompts' Q-Blocks, the keys of each split of them, t
 sees, and the number of leading Q-Blocks that may have several splits. Then come the Q-Blocks, with all that a
 program must know of each, so that it waits for no lengths. Last are the cumulative tiles of the decodes.
 
-The longest Q-Blocks come first (longest processing time first, Graham 1969). Those of about one length, which
-is less than a quarter of a power of two, come by their sequences: programs that run at the same time then
-read the same keys, which the L2 cache holds.
+The longest Q-Blocks come first (Graham 1969). Those of about one length come by their sequences: programs
+that run at the same time then read the same keys, which the L2 cache holds. docs/kernels.md ("How contexts
+are split") says where prompts have splits.
 
-Prompts have splits where whole Q-Blocks would leave multiprocessors idle and splits save a tenth of the time.
-A program computes the keys of a split, and then needs as long as for SPLIT_COST keys to begin and to write a
-partial result. Q-Blocks of about one length take turns, so the best number of splits is searched. In others,
-the last program to finish has half a split more than the mean, ``work`` keys, and the time is least where a
-split has ``sqrt(2 * SPLIT_COST * work)`` keys.
-
-A mixed batch is divided into its decodes and its prompts. The host says how many leading sequences are
-decodes and how long they are at most; the device checks this and treats the other sequences as prompts. So a
-wrong count never gives a wrong result.
+The host says how many leading sequences of a mixed batch are decodes and how long they are at most. The
+device checks this and treats the others as prompts, so a wrong count never gives a wrong result.
 """
 
 from operator import attrgetter
@@ -67,9 +60,7 @@ class Roles(NamedTuple):
 
 
 @triton.jit
-def find_q_blocks(
-    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_blocks, causal, BLOCK_Q: tl.constexpr
-):
+def find_q_blocks(batch, numbers, BLOCK_Q: tl.constexpr):
     """Q-Blocks by their numbers, as in ``find_sequence``: their cost, and the fields of the schedule.
 
     The cost of a Q-Block is the number of keys that its last query sees (all of the sequence's, if attention
@@ -77,6 +68,7 @@ def find_q_blocks(
     Q-Block, or from ``max_q_blocks`` on, costs 0. The fields are the sequence, the first token, the number of
     query tokens, the last key that the first of them sees, and the number of keys of the sequence.
     """
+    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, max_q_blocks, causal = batch
     base = tl.load(cu_seqlens_q_ptr)
     seqs = numbers * 0
     step = 1
@@ -108,23 +100,12 @@ def grade_of(costs):
 
 @triton.jit
 def rank_q_blocks(
-    schedule_ptr,
-    cu_seqlens_q_ptr,
-    seqused_k_ptr,
-    num_seqs,
-    max_q_blocks,
-    num_kv_heads,
-    multiprocessors,
-    causal,
-    BLOCK_Q: tl.constexpr,
-    CHUNK: tl.constexpr,
-    SPLIT_COST: tl.constexpr,
+    schedule_ptr, batch, gpu, BLOCK_Q: tl.constexpr, CHUNK: tl.constexpr, SPLIT_COST: tl.constexpr
 ):
     """Write this program's CHUNK of Q-Blocks to their places; the first program writes what precedes them."""
+    max_q_blocks = batch[3]
     numbers = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
-    costs, fields = find_q_blocks(
-        cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, numbers, max_q_blocks, causal, BLOCK_Q
-    )
+    costs, fields = find_q_blocks(batch, numbers, BLOCK_Q)
     grades = grade_of(costs)
     ranks = tl.zeros([CHUNK], dtype=tl.int32)
     count = 0
@@ -132,9 +113,7 @@ def rank_q_blocks(
     work = 0.0
     for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
         others = first + tl.arange(0, CHUNK)
-        other_costs, _ = find_q_blocks(
-            cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, max_q_blocks, causal, BLOCK_Q
-        )
+        other_costs, _ = find_q_blocks(batch, others, BLOCK_Q)
         other_grades = grade_of(other_costs)
         dearer = other_grades[:, None] > grades[None, :]
         equal_before = (other_grades[:, None] == grades[None, :]) & (others[:, None] > numbers[None, :])
@@ -146,6 +125,7 @@ def rank_q_blocks(
     for field in tl.static_range(5):
         tl.store(schedule_ptr + 6 + 5 * ranks + field, fields[field], mask=exists)
     if tl.program_id(0) == 0:
+        num_kv_heads, multiprocessors = gpu
         share = num_kv_heads / multiprocessors.to(tl.float32)  # programs of a multiprocessor, of each Q-Block
         tl.store(schedule_ptr + 2, count)
         keys = find_prompt_splits(count * share, work * share, longest, SPLIT_COST)
@@ -156,9 +136,7 @@ def rank_q_blocks(
             lowest = grade_of(tl.maximum(keys - 128, 1))  # the rest of the last tile counts as a tile
             for first in tl.range(0, max_q_blocks, CHUNK, num_stages=1):
                 others = first + tl.arange(0, CHUNK)
-                other_costs, _ = find_q_blocks(
-                    cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, others, max_q_blocks, causal, BLOCK_Q
-                )
+                other_costs, _ = find_q_blocks(batch, others, BLOCK_Q)
                 splittable += tl.sum((grade_of(other_costs) >= lowest).to(tl.int32), 0)
         tl.store(schedule_ptr + 5, splittable)
 
@@ -185,37 +163,15 @@ def find_prompt_splits(blocks, work, longest, SPLIT_COST: tl.constexpr):
 
 @triton.jit(**JIT_OPTIONS)
 def schedule_kernel(
-    schedule_ptr,
-    cu_prompts_ptr,
-    cu_decodes_ptr,
-    seqused_k_ptr,
-    num_seqs,
-    max_q_blocks,
-    tiles_at,
-    num_kv_heads,
-    multiprocessors,
-    causal,
-    PROMPT_BLOCK_Q: tl.constexpr,
-    DECODE_BLOCK_Q: tl.constexpr,
-    DECODE_TILE: tl.constexpr,
-    CHUNK: tl.constexpr,
-    SPLIT_COST: tl.constexpr,
-):
+    schedule_ptr, cu_prompts_ptr, cu_decodes_ptr, seqused_k_ptr, num_seqs, max_q_blocks, tiles_at,
+    num_kv_heads, multiprocessors, causal, PROMPT_BLOCK_Q: tl.constexpr, DECODE_BLOCK_Q: tl.constexpr,
+    DECODE_TILE: tl.constexpr, CHUNK: tl.constexpr, SPLIT_COST: tl.constexpr,
+):  # fmt: skip
     """Write a schedule. All programs rank Q-Blocks of prompts, and the last program counts decodes' tiles."""
     if PROMPT_BLOCK_Q > 0:
-        rank_q_blocks(
-            schedule_ptr,
-            cu_prompts_ptr,
-            seqused_k_ptr,
-            num_seqs,
-            max_q_blocks,
-            num_kv_heads,
-            multiprocessors,
-            causal,
-            PROMPT_BLOCK_Q,
-            CHUNK,
-            SPLIT_COST,
-        )
+        batch = (cu_prompts_ptr, seqused_k_ptr, num_seqs, max_q_blocks, causal)
+        gpu = (num_kv_heads, multiprocessors)
+        rank_q_blocks(schedule_ptr, batch, gpu, PROMPT_BLOCK_Q, CHUNK, SPLIT_COST)
     if DECODE_TILE > 0:  # noqa: SIM102  # the compiler knows it, unlike the program
         if tl.program_id(0) == tl.num_programs(0) - 1:
             LENGTH: tl.constexpr = 256  # sequences at a time

@@ -1,23 +1,13 @@
 """Splits of long contexts: how many keys each holds, their partial results, and the kernel that joins these.
 
-Several programs read the keys of one Q-Block in parallel ("The Anatomy of a Triton Attention Kernel",
-arXiv 2511.11581, section 4.5 and listing 5; also Flash-Decoding, Dao et al., 2023). Their number is not a
-launch parameter: it follows from the batch. If a split holds ``k`` keys, a program reads for a time in
-proportion to ``k``. A context has ``longest / k`` splits, each of which writes a partial result for every row
-of a query tile, and each multiprocessor writes its share of these. The sum of both times is least at
-``k = sqrt(ROW_COST * longest * rows / multiprocessors)``.
-
-This number is for contexts of different lengths. Decodes with similar contexts have fewer splits, or none, if
-the GPU holds all their programs at once or its last wave of programs is full, too (``Wave``).
-
-A context of up to ``k`` keys is one split, whose program writes the result itself. In a captured graph, the
-lengths that the host knows are maxima. Then one program finds ``k`` once per plan from the lengths in memory.
+docs/kernels.md ("How contexts are split") says why there are as many. Sources: "The Anatomy of a Triton
+Attention Kernel", arXiv 2511.11581, section 4.5 and listing 5; Flash-Decoding (Dao et al., 2023).
 """
 
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise, starmap
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 import triton
@@ -33,7 +23,6 @@ from attn_kernels.kernels.arguments import (
     JIT_OPTIONS,
     MAX_QUERY_LEN,
     NUM_SEQS,
-    NUM_SPLITS,
     ONE_PROGRAM_OPTIONS,
     SEQUSED_K,
     head_padded,
@@ -42,16 +31,18 @@ from attn_kernels.kernels.arguments import (
     one_program_grid,
     ranges_of,
 )
-from attn_kernels.kernels.compile_params import CompileParams, ReduceParams
+from attn_kernels.kernels.compile_params import CompileParams, QBlock, ReduceParams, Scoring
 from attn_kernels.kernels.query_tile import (
     end_of_keys,
+    find_sequence,
+    first_key,
     first_tile,
     in_base_2,
     in_base_e,
+    initial_state,
     load_lengths,
     make_q_block,
     query_heads,
-    search,
     store_normalised,
     valid_rows,
 )
@@ -75,6 +66,10 @@ MOST_WARPS = 12  # of a multiprocessor: they have about 168 registers per thread
 def heads_of_tile(config: Config, gqa_group_size: int) -> int:
     """Query heads that share a query tile."""
     return min(gqa_group_size, config.block_m)
+
+
+def query_tokens_of_tile(config: Config, model: Model) -> int:
+    return config.block_m // heads_of_tile(config, model.gqa_group_size)
 
 
 def rows_of_q_block(config: Config, model: Model) -> int:
@@ -135,7 +130,7 @@ class Wave(NamedTuple):
 def largest(config: Config, model: Model, lengths: Lengths) -> tuple[int, int]:
     """The most keys that a query sees, and the most Q-Blocks."""
     longest = min(lengths.max_seq_len, model.sliding_window or lengths.max_seq_len)
-    block_q = config.block_m // heads_of_tile(config, model.gqa_group_size)
+    block_q = query_tokens_of_tile(config, model)
     q_blocks = min(max_q_blocks(lengths, block_q), lengths.num_seqs * -(-lengths.max_query_len // block_q))
     return longest, q_blocks
 
@@ -145,8 +140,7 @@ def most_hopper_splits(
 ) -> tuple[int, int]:
     """How many splits the Hopper kernel may give a context of prompts; as ``find_splits``.
 
-    The device finds the keys of each, in ``schedule``, because it knows every Q-Block. One split where that
-    hardly pays by the mean context; layers with a window have one.
+    The device finds the keys of each, in ``schedule``. One where that hardly pays by the mean context.
     """
     longest, q_blocks = largest(config, model, lengths)
     rows = q_blocks * rows_of_q_block(config, model)
@@ -195,25 +189,9 @@ def find_splits(
 
 @triton.jit(**JIT_OPTIONS)
 def split_keys_kernel(
-    split_keys_ptr,
-    cu_seqlens_q_ptr,
-    seqused_k_ptr,
-    num_seqs,
-    max_query_len,
-    max_draft,
-    block_q,
-    window,
-    row_cost,
-    least_splits,
-    least_even,
-    held,
-    busy,
-    enough,
-    enough_if_short,
-    on_all,
-    full,
-    short,
-):
+    split_keys_ptr, cu_seqlens_q_ptr, seqused_k_ptr, num_seqs, max_query_len, max_draft, block_q, window,
+    row_cost, least_splits, least_even, held, busy, enough, enough_if_short, on_all, full, short,
+):  # fmt: skip
     """Store the keys of each split of a batch, as ``find_splits`` finds them; one program.
 
     ``row_cost``: of all rows of a Q-Block, over the multiprocessors. ``window``: 0 for none. The last are a
@@ -252,21 +230,17 @@ def split_keys_kernel(
 def bind_split_keys(plan: Plan, split_keys: OfPlan) -> tuple[Launch, ...]:
     """The launch that finds the keys of each split, where ``take_partials`` gave memory for them."""
     config, model = plan.config, plan.model
-    block_q = config.block_m // heads_of_tile(config, model.gqa_group_size)
+    block_q = query_tokens_of_tile(config, model)
     window = model.sliding_window or 0
     of_batch = (split_keys, CU_SEQLENS_Q, SEQUSED_K, NUM_SEQS, MAX_QUERY_LEN, MAX_DRAFT, block_q, window)
     row_cost = ROW_COST * rows_of_q_block(config, model) / multiprocessors(plan.device)
     wave = Wave.of(config, model, multiprocessors(plan.device))
     arguments = (*of_batch, row_cost, LEAST_SPLITS, LEAST_EVEN, *wave)
-    return (
-        Launch(
-            split_keys_kernel,
-            one_program_grid,
-            arguments,
-            ONE_PROGRAM_OPTIONS,
-            lambda plan: plan.num_splits > 1,
-        ),
-    )
+
+    def needed(plan: Plan) -> bool:
+        return plan.num_splits > 1
+
+    return (Launch(split_keys_kernel, one_program_grid, arguments, ONE_PROGRAM_OPTIONS, needed),)
 
 
 @triton.jit
@@ -296,6 +270,21 @@ def tiles_per_split(tiles, split_keys, num_splits, tile_size):
     split_tiles = tl.maximum((split_keys + tile_size // 2) // tile_size, 1)
     splits = tl.maximum((tiles + split_tiles // 2) // split_tiles, 1)
     return tl.cdiv(tiles, tl.minimum(splits, num_splits))
+
+
+@triton.jit
+def fixed_splits(block, ranges, window, ahead, split_keys, WINDOWED: tl.constexpr):
+    """Splits at multiples of ``split_keys``: the first that a QBlock sees, how many, and its keys' end."""
+    first_position = block.context_len + block.first_query
+    first = first_key(first_position, window, WINDOWED) // split_keys
+    end = end_of_keys(block, ahead, ranges)
+    return first, tl.cdiv(end, split_keys) - first, end
+
+
+@triton.jit
+def one_program(count, num_splits):
+    """Whether one program computes a Q-Block that sees ``count`` fixed splits, and not one each."""
+    return (count <= 1) | (count > num_splits)
 
 
 @triton.jit
@@ -341,52 +330,73 @@ def store_state(
 
 @triton.jit(**JIT_OPTIONS)
 def reduce_kernel(
-    out_ptr,
-    partial_ptr,
-    max_ptr,
-    sum_ptr,
-    split_keys_ptr,
-    cu_seqlens_q_ptr,
-    seqused_k_ptr,
-    sinks_ptr,
-    lse_ptr,
-    window,
-    ahead,
-    num_seqs,
-    split_keys,
-    num_splits,
-    block_q,
-    tile_size,
-    stride_out_token,
-    stride_out_head,
-    stride_lse,
-    ranges_ptr,
-    max_ranges,
-    const: tl.constexpr,
-):
+    out_ptr, partial_ptr, max_ptr, sum_ptr, split_keys_ptr, cu_seqlens_q_ptr, seqused_k_ptr,
+    sinks_ptr, lse_ptr, window, ahead, num_seqs, split_keys, num_splits, block_q, tile_size,
+    stride_out_token, stride_out_head, stride_lse, ranges_ptr, max_ranges, const: tl.constexpr,
+):  # fmt: skip
     """Join the splits of one query token, head and block of columns; ``const`` is a ReduceParams.
 
     ``block_q`` and ``tile_size`` are those of the kernel that wrote the splits. They are run-time arguments,
-    so that configs of different tiles share a binary.
+    so that configs of different tiles share a binary. Fixed splits have no ``tile_size``.
     """
-    SPLITS: tl.constexpr = const.splits
-    COLUMNS: tl.constexpr = const.columns
     token = tl.program_id(0)
     head = tl.program_id(1)
-    seq = search(cu_seqlens_q_ptr, num_seqs, token)
+    seq = find_sequence(cu_seqlens_q_ptr, num_seqs, token)
     query = token - tl.load(cu_seqlens_q_ptr + seq)
     block = make_q_block(cu_seqlens_q_ptr, seqused_k_ptr, seq, query // block_q, head, 0, block_q)
     if query < 0 or query - block.first_query >= block.num_queries:  # a token of no sequence
         return
     split_keys = find_split_keys(split_keys_ptr, split_keys)
     ranges = (ranges_ptr, max_ranges)
-    start, stop, keys = split_range(
-        block, ranges, window, ahead, split_keys, num_splits, tile_size, const.windowed
-    )
-    if stop - start <= keys:  # one split, or no key
-        return
-    count = tl.cdiv(stop - start, keys)
-    first = (token.to(tl.int64) * tl.num_programs(1) + head) * num_splits
+    partials = (partial_ptr, max_ptr, sum_ptr)
+    out = (out_ptr, stride_out_token, stride_out_head)
+    lse = (lse_ptr, stride_lse)
+    if const.invariant:
+        _, count, _ = fixed_splits(block, ranges, window, ahead, split_keys, const.windowed)
+        if one_program(count, num_splits):
+            return
+        first = (token.to(tl.int64) * tl.num_programs(1) + head) * num_splits
+        row = QBlock(
+            seq, query, 1, token.to(tl.int64), block.context_len, head.to(tl.int64), 0, block.num_keys, 0
+        )
+        scoring = Scoring(0.0, 0.0, window, ahead, None, sinks_ptr, ranges)
+        store_normalised(out, lse, row, scoring, *join_in_order(partials, first, count, const), const)
+    else:
+        start, stop, keys = split_range(
+            block, ranges, window, ahead, split_keys, num_splits, tile_size, const.windowed
+        )
+        if stop - start <= keys:  # one split, or no key
+            return
+        count = tl.cdiv(stop - start, keys)
+        first = (token.to(tl.int64) * tl.num_programs(1) + head) * num_splits
+        join_at_once(out, lse, partials, sinks_ptr, token, head, first, count, const)
+
+
+@triton.jit
+def join_in_order(partials, first, count, const: tl.constexpr):
+    """The softmax state of the splits of one row, one after the other."""
+    HEAD_PADDED: tl.constexpr = const.head_padded
+    partial_ptr, max_ptr, sum_ptr = partials
+    places = first + tl.arange(0, 1)
+    columns = tl.arange(0, HEAD_PADDED)[None, :]
+    state = initial_state(const)
+    for _ in tl.range(0, count, loop_unroll_factor=8):  # so that loads do not wait for one another
+        next_max = tl.load(max_ptr + places)
+        next_sum = tl.load(sum_ptr + places)
+        next_acc = tl.load(partial_ptr + (places * HEAD_PADDED)[:, None] + columns)
+        state = join_states(*state, next_acc, next_max, next_sum)
+        places += 1
+    return state
+
+
+@triton.jit
+def join_at_once(out, lse, partials, sinks_ptr, token, head, first, count, const: tl.constexpr):
+    """Write a block of columns of a row's result, of splits that are all read at once."""
+    SPLITS: tl.constexpr = const.splits
+    COLUMNS: tl.constexpr = const.columns
+    partial_ptr, max_ptr, sum_ptr = partials
+    out_ptr, stride_out_token, stride_out_head = out
+    lse_ptr, stride_lse = lse
     splits = tl.arange(0, SPLITS)
     maxima = tl.load(max_ptr + first + splits, mask=splits < count, other=-1e38)
     sums = tl.load(sum_ptr + first + splits, mask=splits < count, other=0.0)
@@ -415,6 +425,7 @@ def reduce_kernel(
 JOINED_AT_ONCE = (16, MAX_SPLITS, MAX_SPLITS_OF_FEW)
 # One warp: no sum has to cross warps, and there are programs for every token and head.
 REDUCE_OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
+JOIN_OPTIONS = {"num_warps": 1, "enable_fp_fusion": False}  # of fixed splits
 
 
 def take_partials(scratch: Scratch, plan: Plan) -> tuple[Tensor, ...]:
@@ -428,12 +439,17 @@ SPLIT_KEYS = OfPlan(lambda plan: plan.split_keys)
 
 
 def bind_reduce(
-    layer: Layer, partials: Sequence[OfPlan | None], split_keys: OfPlan | None, const: CompileParams
+    layer: Layer,
+    partials: Sequence[OfPlan | None],
+    split_keys: OfPlan | None,
+    num_splits: OfPlan,
+    const: CompileParams,
 ) -> tuple[Launch, ...]:
     """The launches that join all splits into the layer's output, of which a plan needs one at most.
 
     Args:
         partials: the tensors of ``store_partial``. split_keys: what the device found; None if it did not.
+        num_splits: programs of each Q-Block.
         const: of the kernel that writes the splits.
     """
     lse, lse_stride = lse_arguments(layer)
@@ -449,24 +465,28 @@ def bind_reduce(
         layer.ahead,
         NUM_SEQS,
         SPLIT_KEYS,
-        NUM_SPLITS,
+        num_splits,
         const.block_q,
-        const.tile_size,
+        None if const.invariant else const.tile_size,
         *(n // const.query_unit for n in layer.out.stride()[:2]),
         lse_stride,
         *ranges_of(layer),
     )
 
-    def launch(fewer: int, most: int) -> Launch:
-        reduced = ReduceParams.of(const, most)
+    def launch(fewer: int, most: float, at_once: int) -> Launch:
+        reduced = ReduceParams.of(const, at_once)
         blocks = const.head_padded // reduced.columns
 
         def programs(plan: Plan) -> tuple[int, int, int]:
             return plan.lengths.num_query_tokens, plan.model.num_query_heads, blocks
 
         def needed(plan: Plan) -> bool:
-            return fewer < plan.num_splits <= most
+            count: int = num_splits.value(plan)
+            return fewer < count <= most
 
-        return Launch(reduce_kernel, programs, (*arguments, reduced), REDUCE_OPTIONS, needed)
+        options = JOIN_OPTIONS if const.invariant else REDUCE_OPTIONS
+        return Launch(reduce_kernel, programs, (*arguments, reduced), options, needed)
 
-    return tuple(starmap(launch, pairwise((1, *JOINED_AT_ONCE))))
+    if const.invariant:
+        return (launch(1, math.inf, 1),)
+    return tuple(launch(fewer, most, most) for fewer, most in pairwise((1, *JOINED_AT_ONCE)))

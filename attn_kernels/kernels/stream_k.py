@@ -38,9 +38,9 @@ def fragment_rows(config: Config, device: torch.device) -> int:
 
 VARIANT = Variant(
     name="stream_k",
-    kernels=qblock.VARIANT.kernels,
     bind=bind,
     bind_once=qblock.bind_once,
+    kernels=qblock.VARIANT.kernels,
     parameters=frozenset({"tma"}),
     scratch=take_scratch,
     fragment_rows=fragment_rows,

@@ -42,10 +42,10 @@ class Scratch:
         return torch.zeros(length, dtype=torch.int32, device=self.device)
 
     def partials(self, num_rows: int, num_splits: int, head_padded: int) -> Partials:
-        """Softmax states of splits, float32; ``num_rows``: query tokens times query heads.
+        """Softmax states of splits, float32, few without splits; rows are query tokens times query heads.
 
-        The weighted sums of values: at least [num_rows, num_splits, head_padded] elements. The maxima of
-        scores and the sums of weights: at least [num_rows, num_splits] each. Few of each without splits.
+        Weighted sums of values: at least [num_rows, num_splits, head_padded]. Maxima of scores, and sums of
+        weights: at least [num_rows, num_splits] each.
         """
         if num_splits == 1:
             return unused_partials(self.device)
@@ -56,11 +56,9 @@ class Scratch:
         return self._int32(1)
 
     def fragments(self, programs: int, block_m: int, head_padded: int) -> Fragments:
-        """Counters and softmax states of fragments.
+        """Counters of fragments, int32 zeros [2, programs], and softmax states, float32; at least so large.
 
-        The counters: int32, at least [2, programs], zeros. The weighted sums of values: float32, at least
-        [2, programs, block_m, head_padded]. The maxima of scores and the sums of weights: float32, at least
-        [2, programs, block_m] each.
+        Sums of values are [2, programs, block_m, head_padded]; maxima and sums [2, programs, block_m] each.
         """
         counters = torch.zeros((2, programs), dtype=torch.int32, device=self.device)
         return counters, *self._softmax_states((2, programs, block_m), head_padded)
@@ -95,9 +93,9 @@ class Variant:
     """One kernel implementation. It describes launches and makes none itself."""
 
     name: str  # what ``Config.variant`` calls it
-    kernels: tuple[Any, ...]  # its Triton kernels
     bind: Callable[[Plan, Layer], tuple[Launch, ...]]  # launches for layers of one signature, checked before
     bind_once: Callable[[Plan], tuple[Launch, ...]] | None = None  # launches once per plan, before any layer
+    kernels: tuple[Any, ...] = ()  # the Triton kernels that it launches without the Hopper kernel
     parameters: frozenset[str] = frozenset()  # launch parameters that it has beside those of all variants
     mixed: bool = False  # computes both parts of a mixed batch in one launch, and no other batch
     batch_invariant: bool = False  # results for a sequence have the same bits in every batch

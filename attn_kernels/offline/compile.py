@@ -120,7 +120,7 @@ def needed_kernels(config: Config, shape: CompileShape) -> dict[str, NeededKerne
     if needs_parts(config):
         own = {"divide_kernel", *OF_HOPPER} if "hopper" in named else {"divide_kernel"}
     else:
-        own = {kernel.__name__ for kernel in VARIANTS[config.variant].kernels} - OF_HOPPER
+        own = {kernel.__name__ for kernel in VARIANTS[config.variant].kernels}
         own = OF_HOPPER if "hopper" in named else own
     return {name: kernel for name, kernel in named.items() if kernel.name in own}
 

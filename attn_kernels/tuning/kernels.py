@@ -85,9 +85,7 @@ class TunedKernel:
             timing=TIMING,
             scenario_set=name,
             provenance={"seed": seed},
-            chosen=lambda: {
-                s.name: str(self.choose(choices_for(s.model, device), s)) for s in scenarios
-            },
+            chosen=lambda: {s.name: str(self.choose(choices_for(s.model, device), s)) for s in scenarios},
         )
 
     def _rows(self, configs: Mapping[str, Config]) -> list[dict[str, str | int]]:

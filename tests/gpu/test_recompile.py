@@ -17,7 +17,7 @@ from attn_kernels import Config, run
 from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.kernels.hopper_launch import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.kernels.schedule import divide_kernel
+from attn_kernels.kernels.schedule import divide_kernel, schedule_kernel
 from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
@@ -67,8 +67,8 @@ def draw(rng: random.Random) -> Batch:
 
 def count_by_kernel(device: torch.device) -> dict[str, int]:
     """How many binaries of each of this package's kernels this process has compiled or loaded."""
-    kernels = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
-    kernels.append(divide_kernel)
+    kernels = [part.kernel for variant in VARIANTS.values() for part in variant.specialisations]
+    kernels += [schedule_kernel, divide_kernel]
     hopper = hopper_for(device)
     if hopper is not None:
         kernels.append(hopper.hopper_kernel)

@@ -16,7 +16,7 @@ from attn_kernels.choose.mixed import SEPARATE
 from attn_kernels.choose.overrides import overrides
 from attn_kernels.kernels.merge import merge_kernel
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.kernels.schedule import divide_kernel
+from attn_kernels.kernels.schedule import divide_kernel, schedule_kernel
 from attn_kernels.launch import direct
 from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
 
@@ -104,9 +104,10 @@ def number(value: Any) -> int:
 
 
 def kernels() -> dict[str, Any]:
-    """Every kernel of every variant, those that divide batches and merge outputs, by their names."""
-    of_variants = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
-    return {kernel.fn.__name__: kernel for kernel in (*of_variants, divide_kernel, merge_kernel)}
+    """Every kernel of every variant, those that schedule, divide and merge, by their names."""
+    of_variants = [part.kernel for variant in VARIANTS.values() for part in variant.specialisations]
+    others = (schedule_kernel, divide_kernel, merge_kernel)
+    return {kernel.fn.__name__: kernel for kernel in (*of_variants, *others)}
 
 
 ONCE_A_PLAN = ("split_keys_kernel", "divide_kernel")
@@ -131,22 +132,4 @@ def record_launches(
             launch_kernel(kernel, grid, arguments, options)
 
     monkeypatch.setattr(direct, "launch_kernel", launch)
-    return recorded
-
-
-def record_calls(monkeypatch: Any, module: Any, function: str, *fields: str) -> list[tuple[int, ...]]:
-    """Return a list in which every call of a device function from ``module`` is recorded.
-
-    An entry holds the numbers that ``fields`` names, of the call's Block or among its arguments.
-    """
-    recorded: list[tuple[int, ...]] = []
-    original = getattr(module, function)
-
-    def call(*arguments: Any) -> Any:
-        named = dict(zip(original.arg_names, arguments, strict=True))
-        values = {**named, **named["block"]._asdict()}
-        recorded.append(tuple(number(values[field]) for field in fields))
-        return original(*arguments)
-
-    monkeypatch.setattr(module, function, call)
     return recorded

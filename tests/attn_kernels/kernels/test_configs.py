@@ -14,10 +14,7 @@ from attn_kernels.kernels.registry import VARIANTS, check_config
     [
         (Config("qblock", 64, 32), "qblock_M64_T32_W4_S2"),
         (Config("qblock", 128, 128, num_warps=8, num_stages=1), "qblock_M128_T128_W8_S1"),
-        (
-            Config("qblock", 16, 64, 4, 3, 1, 1, 96, 2, 16),
-            "qblock_M16_T64_W4_S3_D1_B1_R96_E2_I16",
-        ),
+        (Config("qblock", 16, 64, 4, 3, 1, 1, 96, 2, 16), "qblock_M16_T64_W4_S3_D1_B1_R96_E2_I16"),
         (Config("pod", 128, 64, num_stages=3), "pod_M128_T64_W4_S3"),
     ],
 )

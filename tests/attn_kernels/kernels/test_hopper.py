@@ -51,32 +51,10 @@ def plan_of(batch, config):
 
 
 def unsupported_reason(
-    head_size=64, block_size=16, ratio=4, config=DESCRIPTORS, change=lambda batch: {}, kv_heads=1, **options
+    head_size=64, block_size=16, ratio=4, config=DESCRIPTORS, change=lambda batch: {}, kv_heads=1
 ):
-    batch = random_batch(
-        ((3, 9), (20, 40)),
-        ratio=ratio,
-        kv_heads=kv_heads,
-        head_size=head_size,
-        block_size=block_size,
-        **options,
-    )
+    batch = random_batch(((3, 9), (20, 40)), ratio, kv_heads, head_size, block_size=block_size)
     return hopper_limits.unsupported_reason(plan_of(batch, config), layer_of(batch, **change(batch)))
-
-
-@pytest.mark.parametrize(
-    "arguments, reason",
-    [
-        ({"head_size": 72}, "head size"),
-        ({"block_size": 24}, "page size"),
-        ({"change": lambda batch: {"q": shifted(batch.q)}}, "begin"),
-        ({"change": lambda batch: {"out": strided(batch.q, 2, 3)}}, "rows"),
-        ({"change": lambda batch: {"v_cache": far(batch.v_cache, 0, batch.v_cache.stride(0) + 8)}}, "slots"),
-    ],
-)
-@pytest.mark.parametrize("config", [DESCRIPTORS, DECODES, BOTH], ids=str)
-def test_reasons_against_a_layer(config, arguments, reason):
-    assert reason in unsupported_reason(config=config, **arguments)
 
 
 OPTIONS = {
@@ -105,26 +83,34 @@ def test_fp8_queries_are_one_number_or_a_sum_of_two(fp8_queries, terms):
     """The option compiles another kernel, of plans whose models differ, and needs fp8 caches."""
     model = Model(8, 2, 64, 16, torch.bfloat16, torch.float8_e4m3fn, fp8_queries=fp8_queries)
     chosen = hopper_limits.constants(DESCRIPTORS, 64, 16, 4, 1, model.fp8_queries)
-    assert chosen["QUERY_TERMS"] == terms
+    assert chosen.query_terms == terms
     assert (model == dataclasses.replace(model, fp8_queries=True)) == fp8_queries
     for cache_dtype in (None, torch.bfloat16):
         with pytest.raises(ValueError, match="fp8_queries is True"):
             dataclasses.replace(model, cache_dtype=cache_dtype, fp8_queries=True)
 
 
-@pytest.mark.parametrize(
-    "config, arguments, reason",
-    [
-        (DESCRIPTORS, {"ratio": 129}, "query heads"),
-        (DESCRIPTORS._replace(tile_size=128), {"head_size": 256}, "shared memory"),
-        (DECODES, {"ratio": 17}, "query heads"),
-        (DECODES, {"kv_heads": 2}, "KV heads"),
-        (BOTH, {"ratio": 65}, "query heads"),
-        (BOTH, {"head_size": 256}, "shared memory"),
-        (BOTH, {"kv_heads": 2}, "KV heads"),
-    ],
-)
-def test_reasons_against_a_role(config, arguments, reason):
+OF_EVERY_ROLE = [
+    ({"head_size": 72}, "head size"),
+    ({"block_size": 24}, "page size"),
+    ({"change": lambda batch: {"q": shifted(batch.q)}}, "begin"),
+    ({"change": lambda batch: {"out": strided(batch.q, 2, 3)}}, "rows"),
+    ({"change": lambda batch: {"v_cache": far(batch.v_cache, 0, batch.v_cache.stride(0) + 8)}}, "slots"),
+]
+REASONS = [
+    (DESCRIPTORS, {"ratio": 129}, "query heads"),
+    (DESCRIPTORS._replace(tile_size=128), {"head_size": 256}, "shared memory"),
+    (DECODES, {"ratio": 17}, "query heads"),
+    (DECODES, {"kv_heads": 2}, "KV heads"),
+    (BOTH, {"ratio": 65}, "query heads"),
+    (BOTH, {"head_size": 256}, "shared memory"),
+    (BOTH, {"kv_heads": 2}, "KV heads"),
+    *((config, *pair) for config, pair in product((DESCRIPTORS, DECODES, BOTH), OF_EVERY_ROLE)),
+]
+
+
+@pytest.mark.parametrize("config, arguments, reason", REASONS)
+def test_reasons_against_a_layer(config, arguments, reason):
     assert reason in unsupported_reason(config=config, **arguments)
 
 
@@ -159,14 +145,14 @@ def test_what_serves_fits_shared_memory(config):
         if hopper_limits.unsupported_shape(config, head_size, block_size, heads) is not None:
             continue
         chosen = hopper_limits.constants(config, head_size, block_size, heads)
-        rows, tile = chosen["ROWS"], chosen["DECODE_TILE"]
-        in_prompts = 2 * chosen["STAGES"] * chosen["TILE_SIZE"] * head_size
-        in_prompts += 128 * head_size if chosen["TILE_SIZE"] else 0
-        in_decodes = chosen["SLOTS"] * tile * 64 + rows * head_size + rows * tile
+        rows, tile = chosen.rows, chosen.decode_tile
+        in_prompts = 2 * chosen.stages * chosen.tile_size * head_size
+        in_prompts += 128 * head_size if chosen.tile_size else 0
+        in_decodes = chosen.slots * tile * 64 + rows * head_size + rows * tile
         assert 2 * (in_prompts + in_decodes) + 1024 <= SHARED_LIMITS["sm_90"]
-        assert rows == 0 or (rows >= heads and chosen["SLOTS"] > 2 * head_size // 64)
-        assert block_size % chosen["BOX"] == 0
-        assert all(size % chosen["BOX"] == 0 for size in (chosen["TILE_SIZE"], tile))
+        assert rows == 0 or (rows >= heads and chosen.slots > 2 * head_size // 64)
+        assert block_size % chosen.box == 0
+        assert all(size % chosen.box == 0 for size in (chosen.tile_size, tile))
         roles = hopper_limits.roles_of(config, heads)
         assert bool(roles.prompt_block_q) == (config.variant != "stream_k")
         assert bool(roles.decode_block_q) == bool(roles.decode_tile) == (config.variant != "qblock")

@@ -5,7 +5,6 @@ names. They replace the assembly of ``exp2`` and leave out layouts and barriers.
 program after the other, here in random order.
 """
 
-import importlib.util
 import random
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import triton
+from interpreted_gluon import interpreted
 
 from attn_kernels.kernels import hopper_fragments
 
@@ -71,15 +71,10 @@ def join_kernel(
 @pytest.fixture(scope="module")
 def join_kernel(tmp_path_factory):
     source = Path(hopper_fragments.__file__).read_text()
-    body = source[source.index("RUN =") :].replace("gluon.jit", "triton.jit").replace("gl.", "tl.")
+    body = source[source.index("RUN =") :]
     body = re.sub(r"\n    layout: .*", "", body)
     body = re.sub(r", (rows\.type\.)?layout\)", ")", body)
-    path = tmp_path_factory.mktemp("fragments") / "interpreted_fragments.py"
-    path.write_text(HEADER + body + KERNEL)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.join_kernel
+    return interpreted(tmp_path_factory.mktemp("fragments"), HEADER + body + KERNEL).join_kernel
 
 
 def join(kernel, monkeypatch, order, states, blocks, heads, counters):

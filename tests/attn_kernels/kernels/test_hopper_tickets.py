@@ -4,7 +4,6 @@ The interpreter runs no Gluon. So the tests run the module's own source with Tri
 names, on schedules that the schedule's kernel writes.
 """
 
-import importlib.util
 import inspect
 from itertools import accumulate
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from interpreted_gluon import interpreted
 from schedules import scheduled, tiles_per_split
 
 from attn_kernels.kernels import hopper_device, hopper_prompt_copies
@@ -55,12 +55,7 @@ def draw_kernel(tmp_path_factory):
     body = inspect.getsource(hopper_device.last_seen.fn) + "\n\n"
     source = Path(hopper_prompt_copies.__file__).read_text()
     body += source[source.index("class PromptBlock") : source.index("@gluon.jit\ndef first_key")]
-    path = tmp_path_factory.mktemp("tickets") / "interpreted_tickets.py"
-    path.write_text(HEADER + body.replace("gluon.jit", "triton.jit").replace("gl.", "tl.") + KERNEL)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.draw_kernel
+    return interpreted(tmp_path_factory.mktemp("tickets"), HEADER + body + KERNEL).draw_kernel
 
 
 prompts = st.lists(

@@ -7,10 +7,10 @@ import torch
 from captured_server import Server, batch_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import FP8, assert_close, check, make_config, number, random_batch, scores
+from kernel_cases import FP8, assert_close, check, make_config, random_batch, scores
 
 from attn_kernels import run
-from attn_kernels.kernels import online_softmax, splits
+from attn_kernels.kernels import splits
 from attn_kernels.testing.poisoned import run_poisoned
 
 # The interpreter also computes the rows of a tile that hold no query.
@@ -88,23 +88,6 @@ def test_ranges_that_no_query_lies_in_change_no_bit(ranges):
     plain = run_poisoned(batch, plan)
     out = run_poisoned(batch, plan, bidirectional_ranges=ranges_of(ranges, ranges))
     assert torch.equal(out, plain)
-
-
-def test_tiles_that_all_queries_see_need_no_mask(monkeypatch):
-    """A Q-Block of an image reads it to its end, and others read no key behind their own."""
-    tiles = []
-    original = online_softmax.attend_tiles
-
-    def record(*arguments):
-        start, stop, masked = map(number, arguments[6:9])
-        if start < stop:
-            tiles.append((start, stop, masked))
-        return original(*arguments)
-
-    monkeypatch.setattr(online_softmax, "attend_tiles", record)
-    batch = random_batch(((64,), (64,)), ratio=1, head_size=16)
-    run_poisoned(batch, batch.plan(config=make_config()), bidirectional_ranges=ranges_of([(16, 47)]))
-    assert tiles == [(0, 48, 0), (48, 64, 1), (0, 48, 0), (0, 48, 0), (0, 16, 1)]
 
 
 def test_replays_of_a_graph_read_the_ranges_that_memory_holds():

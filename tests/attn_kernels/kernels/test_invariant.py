@@ -76,4 +76,4 @@ def test_a_query_has_the_same_bits_in_every_batch(case, monkeypatch):
             part = batch_of(batch, pieces)
             out = run_poisoned(part, part.plan(config=CONFIG), **options)
             assert differing(batch, pieces, out, alone) == []
-    assert {launch.kernel for launch in recorded} == {"invariant_kernel", "join_kernel"}
+    assert {launch.kernel for launch in recorded} == {"qblock_kernel", "reduce_kernel"}

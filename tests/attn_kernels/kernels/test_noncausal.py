@@ -1,14 +1,11 @@
 """Attention in which queries see later keys, too, with windows on both sides."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from captured_server import Server, batch_of
-from kernel_cases import FP8, assert_close, check, make_config, number, random_batch, scores
+from kernel_cases import FP8, assert_close, check, make_config, random_batch, scores
 
 from attn_kernels import Config, Model, flash_attn_varlen_func, run
-from attn_kernels.kernels import online_softmax
 from attn_kernels.testing.poisoned import run_poisoned
 
 # The interpreter also computes the rows of a tile that hold no query.
@@ -82,30 +79,6 @@ def test_drafts_that_see_each_other_behind_a_cached_context_in_replays_of_a_grap
         batch = batch_of(*lens, seed=seed)
         expected = batch.reference(causal=False, sliding_window=50)
         assert_close(server.replay(batch), expected)
-
-
-def test_only_the_last_tile_needs_a_mask(monkeypatch):
-    tiles = []
-    original = online_softmax.attend_tiles
-
-    def record(*arguments):
-        start, stop, masked = map(number, arguments[6:9])
-        if start < stop:
-            tiles.append((start, stop, masked))
-        return original(*arguments)
-
-    monkeypatch.setattr(online_softmax, "attend_tiles", record)
-    batch = random_batch(((20,), (40,)), ratio=1, head_size=16)
-    run_poisoned(batch, batch.plan(config=make_config()), causal=False)
-    assert tiles == 2 * [(0, 32, 0), (32, 40, 1)]
-
-
-def test_a_plan_serves_layers_of_both_kinds():
-    batch = random_batch(((3, 20), (40, 50)), ratio=2, head_size=16)
-    for causal in (True, False):
-        plan = batch.plan(config=make_config(), model=replace(batch.model, causal=causal))
-        for options in ({}, {"causal": False}, {"causal": False, "keys_after": 1}, {}):
-            assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
 
 
 def test_plans_of_causal_layers_have_no_more_queries_than_keys():

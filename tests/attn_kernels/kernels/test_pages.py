@@ -4,10 +4,10 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from kernel_cases import FP8, assert_close, make_config, random_batch, record_launches
+from kernel_cases import FP8, assert_close, make_config, number, random_batch, record_launches
 from kernel_cases import scores as score_options
 
-from attn_kernels.kernels import arguments
+from attn_kernels.kernels import arguments, online_softmax
 from attn_kernels.kernels.online_softmax import decode_e4m3, load_page_ids
 from attn_kernels.kernels.query_tile import find_sequence
 from attn_kernels.testing.poisoned import run_poisoned
@@ -111,3 +111,39 @@ def test_which_devices_convert_fp8(hip, capability, expected, monkeypatch):
     assert arguments.converts_e4m3(torch.device("cuda", 0)) is expected
     assert arguments.converts_e4m3(torch.device("cpu"))
     arguments.converts_e4m3.cache_clear()
+
+
+IMAGE = {"bidirectional_ranges": torch.tensor([[(16, 47)]], dtype=torch.int32)}
+WINDOWS = [
+    (4, [(96, 100, 1)]),
+    (5, [(80, 96, 1), (96, 100, 1)]),
+    (37, [(48, 64, 1), (64, 96, 0), (96, 100, 1)]),
+]
+
+
+@pytest.mark.parametrize(
+    "query_len, context_len, options, tiles",
+    [
+        *((1, 100, {"sliding_window": window}, tiles) for window, tiles in WINDOWS),
+        (1, 100, {}, [(0, 64, 0), (64, 96, 0), (96, 100, 1)]),  # two splits
+        (20, 40, {"causal": False}, 2 * [(0, 32, 0), (32, 40, 1)]),
+        # A Q-Block of an image reads it to its end, and others read no key behind their own.
+        (64, 64, IMAGE, [(0, 48, 0), (48, 64, 1), (0, 48, 0), (0, 48, 0), (0, 16, 1)]),
+    ],
+)
+def test_only_tiles_that_some_row_sees_are_visited_and_masked_unless_all_rows_do(
+    query_len, context_len, options, tiles, monkeypatch
+):
+    visited = []
+    original = online_softmax.attend_tiles
+
+    def record(*arguments):
+        start, stop, masked = map(number, arguments[4:7])
+        if start < stop:
+            visited.append((start, stop, masked))
+        return original(*arguments)
+
+    monkeypatch.setattr(online_softmax, "attend_tiles", record)
+    batch = random_batch(((query_len,), (context_len,)), ratio=1, head_size=16)
+    run_poisoned(batch, batch.plan(config=make_config()), **options)
+    assert visited == tiles

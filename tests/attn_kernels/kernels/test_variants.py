@@ -4,21 +4,12 @@ import dataclasses
 
 import pytest
 import torch
-from kernel_cases import (
-    FP8,
-    assert_close,
-    check,
-    make_config,
-    number,
-    random_batch,
-    strided,
-)
+from kernel_cases import FP8, assert_close, check, make_config, random_batch, strided
 from kernel_cases import scores as score_options
 from launch_cases import hide
 
 import attn_kernels
 from attn_kernels import run
-from attn_kernels.kernels import online_softmax
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, run_poisoned
 
 # The interpreter also computes the rows of a tile that hold no query, and the infinite powers of a soft cap.
@@ -70,34 +61,22 @@ def test_features(case):
     check(batch, make_config("qblock", block_m, tile), **score_options(ratio * kv_heads, names, dtype))
 
 
-@pytest.mark.parametrize("names", ["", "window=9 softcap alibi sinks"])
-def test_a_group_larger_than_a_block(names):
-    """Several query tiles hold its heads."""
-    batch = random_batch(((2, 0, 1), (19, 0, 30)), ratio=23, head_size=16)
-    check(batch, make_config(), **score_options(23, names))
-
-
-@pytest.mark.parametrize("block_m, tile_size", [(128, 256), (16, 32)])
-def test_tiles_and_lengths_of_several_sizes(block_m, tile_size):
-    """Prompts of more than one block, contexts that end just before, at and after a tile."""
-    lens = ((20, 1, 1, 1), (20, 31, 32, 33))
-    batch = random_batch(lens, 1, 1, 16, block_size=40)
-    check(batch, make_config("qblock", block_m, tile_size))
-
-
+AROUND = ((20, 1, 1, 1), (20, 31, 32, 33))  # contexts that end just before, at and after a tile
 EDGES = {
-    "no query tokens": ((0, 0, 0), (5, 0, 17)),
-    "empty": ((0,), (0,)),
-    "no sequences": ((), ()),
-    "holes": ((0, 1, 0, 0, 1, 0), (0, 40, 3, 0, 1, 33)),
-    "decode": ((1,) * 9, tuple(range(1, 34, 4))),
-    "around a tile": ((2, 2, 2, 2), (15, 16, 17, 18)),
+    "large tiles": (AROUND, make_config("qblock", 128, 256)),
+    "prompts of several blocks": (AROUND, make_config("qblock", 16, 32)),
+    "no query tokens": (((0, 0, 0), (5, 0, 17)), make_config()),
+    "empty": (((0,), (0,)), make_config()),
+    "no sequences": (((), ()), make_config()),
+    "holes": (((0, 1, 0, 0, 1, 0), (0, 40, 3, 0, 1, 33)), make_config()),
+    "decode": (((1,) * 9, tuple(range(1, 34, 4))), make_config()),
+    "around a tile": (((2, 2, 2, 2), (15, 16, 17, 18)), make_config()),
 }
 
 
-@pytest.mark.parametrize("lens", EDGES.values(), ids=EDGES)
-def test_batches_at_the_edge(lens):
-    check(random_batch(lens, ratio=1, kv_heads=2, head_size=16), make_config())
+@pytest.mark.parametrize("lens, config", EDGES.values(), ids=EDGES)
+def test_batches_at_the_edge(lens, config):
+    check(random_batch(lens, ratio=1, kv_heads=2, head_size=16, block_size=40), config)
 
 
 def test_groups_of_heads_run_in_turn_where_the_cache_does_not_hold_all(monkeypatch):
@@ -135,24 +114,12 @@ def test_fp8_caches_that_begin_at_odd_addresses():
     check(batch, make_config())
 
 
-@pytest.mark.parametrize("sink", [-200.0, 200.0])
-def test_extreme_sinks(sink):
-    """Far below every score it changes nothing, far above it leaves nothing."""
-    batch = random_batch(((1, 1), (19, 40)), ratio=2, head_size=16)
-    sinks = torch.tensor([sink, 0.0])
-    out = run_poisoned(batch, batch.plan(config=make_config()), sinks=sinks)
-    expected = batch.reference(sinks=sinks)
-    assert_close(out, expected)
-    if sink < 0:
-        torch.testing.assert_close(expected[:, 0], batch.reference()[:, 0])
-    else:
-        assert not out[:, 0].any()
-
-
-def test_sinks_of_minus_infinity_beside_tiles_that_a_row_does_not_see():
-    sinks = torch.tensor([-torch.inf, 0.0, 1.0, -torch.inf])
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("sinks", [(-200.0, 0.0, 1.0, 200.0), (-torch.inf, 0.0, 1.0, -torch.inf)])
+def test_extreme_sinks(sinks, window):
+    """Also beside tiles that a row does not see."""
     batch = random_batch(((40, 1), (90, 60)), ratio=2, kv_heads=2, head_size=16)
-    check(batch, make_config("qblock", block_m=64), sinks=sinks, sliding_window=20)
+    check(batch, make_config("qblock", block_m=64), sinks=torch.tensor(sinks), sliding_window=window)
 
 
 def test_tokens_of_no_sequence_are_left_alone():
@@ -209,20 +176,3 @@ def test_nothing_left_of_the_window_is_used(window, block_size, tile_size):
     assert torch.equal(batch.block_table, hidden.block_table) == (window == 200)
     batch.block_table.copy_(hidden.block_table)
     assert_close(run_poisoned(hidden, plan, sliding_window=window), expected)
-
-
-def test_no_tile_is_visited_that_no_row_sees(monkeypatch):
-    visits = []
-    original = online_softmax.tile_pointers
-
-    def tile_pointers(*arguments):
-        tile = dict(zip(original.arg_names, arguments, strict=True))["tile_start"]
-        visits.append(number(tile))
-        return original(*arguments)
-
-    monkeypatch.setattr(online_softmax, "tile_pointers", tile_pointers)
-    batch = random_batch(((1,), (100,)), ratio=1, head_size=16)
-    for window, tiles in ((4, [96]), (5, [80, 96]), (37, [48, 64, 80, 96]), (None, range(0, 100, 16))):
-        visits.clear()
-        run_poisoned(batch, batch.plan(config=make_config()), sliding_window=window)
-        assert sorted(visits) == sorted([*tiles, *tiles]), "once for K and once for V"

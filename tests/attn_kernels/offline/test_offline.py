@@ -7,7 +7,6 @@ import pytest
 from compiling import compiling, printed
 
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.kernels.schedule import schedule_kernel
 from attn_kernels.offline import __main__ as command
 from attn_kernels.offline import compile as module
 from attn_kernels.offline.__main__ import ALL, main
@@ -44,10 +43,7 @@ def test_every_kernel_of_every_variant_compiles_with_all_features():
     assert summary.startswith(f"{len(lines)} of {len(lines)} fit")
     assert all(line[3] == "all" and line[-1] == "yes" for line in lines)
     kernels = {
-        f"{name}/{kernel.__name__}"
-        for name, variant in VARIANTS.items()
-        for kernel in variant.kernels
-        if kernel is not schedule_kernel  # which the Hopper kernel alone needs
+        f"{name}/{kernel.__name__}" for name, variant in VARIANTS.items() for kernel in variant.kernels
     } | {"pod/divide_kernel"}
     names = [line[0].split("/")[1].rstrip("0123456789") for line in lines]  # reduce16, reduce64, reduce256
     found = {
