@@ -125,7 +125,7 @@ def check(out: torch.Tensor, expected: Expected) -> Check:
     size = expected.values.norm(dim=-1)
     least = torch.finfo(out.dtype).smallest_normal * out.shape[-1] ** 0.5
     return Check(
-        error=(difference.norm() / size.norm()).item(),
+        error=(difference.norm() / size.norm().clamp(min=least)).item(),
         worst_head=(difference / size.clamp(min=least)).max().item(),
         rows=len(expected.rows),
         bad_elements=int(out.numel() - torch.isfinite(out).sum().item()),

@@ -54,5 +54,5 @@ def test_the_pages_state_the_figures_of_the_committed_modules(
         r"best configs take (\S+) of the best.*\n.*take (\S+) on", (REPOSITORY / page).read_text()
     )
     assert stated and best_on_other == [*stated.groups()]
-    ids = (scenario.id for name in SETS for scenario in SETS[name](0))
+    ids = (scenario.name for name in SETS for scenario in SETS[name](0))
     assert {id.split("-")[1].split("_")[0] for id in ids} == set(tuned.KINDS)

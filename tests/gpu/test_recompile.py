@@ -67,7 +67,7 @@ def draw(rng: random.Random) -> Batch:
 
 def count_by_kernel(device: torch.device) -> dict[str, int]:
     """How many binaries of each of this package's kernels this process has compiled or loaded."""
-    kernels = [part.kernel for variant in VARIANTS.values() for part in variant.specialisations]
+    kernels = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
     kernels += [schedule_kernel, divide_kernel]
     hopper = hopper_for(device)
     if hopper is not None:

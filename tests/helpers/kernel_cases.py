@@ -105,7 +105,7 @@ def number(value: Any) -> int:
 
 def kernels() -> dict[str, Any]:
     """Every kernel of every variant, those that schedule, divide and merge, by their names."""
-    of_variants = [part.kernel for variant in VARIANTS.values() for part in variant.specialisations]
+    of_variants = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
     others = (schedule_kernel, divide_kernel, merge_kernel)
     return {kernel.fn.__name__: kernel for kernel in (*of_variants, *others)}
 

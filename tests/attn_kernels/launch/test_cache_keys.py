@@ -13,7 +13,7 @@ import json, sys
 from attn_kernels.kernels import hopper
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import schedule_kernel
-found = [part.kernel for variant in VARIANTS.values() for part in variant.specialisations]
+found = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
 kernels = {kernel.__name__: kernel for kernel in (*found, schedule_kernel, hopper.hopper_kernel)}
 names = sorted(kernels, reverse=sys.argv[1] == "reverse")
 keys = {name: kernels[name].cache_key for name in names}

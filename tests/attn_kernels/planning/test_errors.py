@@ -378,8 +378,6 @@ def test_heads_far_apart_are_no_reason_to_refuse(batch):
 
 
 def test_the_cpu_needs_the_interpreter(batch, monkeypatch, refused):
-    monkeypatch.setattr(
-        "attn_kernels.launch.direct.JITFunction", type(VARIANTS["qblock"].specialisations[0].kernel)
-    )
+    monkeypatch.setattr("attn_kernels.launch.direct.JITFunction", type(VARIANTS["qblock"].kernels[0]))
     with refused(ValueError, "q"):
         run(batch)

@@ -26,7 +26,7 @@ from tuning_table.table import TOO_LARGE, Failure
 CPU = torch.device("cpu")
 NAMES = ("c0", "c1", "c2", "c3")
 SUBJECT = Subject(
-    scenarios={name: SimpleNamespace(id=name) for name in "abc"},
+    scenarios={name: SimpleNamespace(name=name) for name in "abc"},
     configs={name: name for name in NAMES},
     prepare=print,  # any function, as `stub` takes its place
     job_for=lambda scenario, config, device: config,
