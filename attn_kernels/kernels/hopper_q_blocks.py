@@ -1,7 +1,7 @@
 """Q-Blocks of the Hopper kernel's prompts: rows, the order of tiles, and which are computed twice.
 
-docs/kernels.md says why ("One maximum a row"). If a row's sum grows beyond 2^64 in bf16 or 2^15 in fp16, the
-warpgroup notes the Q-Block's ticket, and the copying warp sends it again when no other tickets are left.
+docs/kernels.md says why ("One maximum per row"). If a row's sum grows beyond 2^64 in bf16 or 60,000 in fp16,
+the warpgroup notes the Q-Block's ticket, and the copying warp sends it again when no other tickets are left.
 After the first, all Q-Blocks of the program compute the maximum of every tile. In fp16, the first tile always
 does, because first tokens often have scores far above the others (attention sinks, arXiv 2309.17453).
 """
