@@ -180,7 +180,7 @@ def lines_of(summary: Mapping[str, Any], problem: SearchProblem, times: Times) -
         f"{measured} of {possible} cells ({measured / max(1, possible):.0%}), {summary['seconds']} s"
     ]
     if summary["finished"] and measured < possible:
-        lines.append("the other cells need no time: their configs were slow in similar scenarios")
+        lines.append("the other cells were left out, as their configs were slow in similar scenarios")
     if "noise_median" in summary:
         noise = (f"{summary[key]:.1%}" for key in ("noise_median", "noise_p90", "noise_p99"))
         lines.append("two repeats of a cell differ by {} (median), {} (90%), {} (99%)".format(*noise))
