@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TextIO
 
 import pytest
-from forked import forked, module
 
 from benchmarks.packages import judge, measure, models
-from triton_tune.bench import pool
 from triton_tune.core.problem import Times
 from tuning_table.table import Failure, Visit
 
@@ -61,28 +54,17 @@ def test_no_judged_model_is_tuned(kernel: str, monkeypatch: pytest.MonkeyPatch) 
     assert not {tuple(shape[name] for name in names) for shape in judged} & set(shapes[names])
 
 
-def run_forked(command: Sequence[str], env: Mapping[str, str], stdout: TextIO, **_: object) -> None:
-    """In place of subprocess.run, for `python -m MODULE ARGUMENTS`."""
-    _, _, name, *arguments = command
-    path = env["PYTHONPATH"].split(os.pathsep)
-    status, output = forked(module(name), arguments=[name, *arguments], path=path, variables=env)
-    stdout.write(output)
-    if status:
-        raise subprocess.CalledProcessError(status, command, output)
-
-
 def test_a_kernel_is_tuned_and_judged_without_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # the package decorates functions with torch.compile
     monkeypatch.setattr(measure, "KERNELS", ("l2norm",))
     root = tmp_path / "benchmarks/packages"
     (root / "l2norm").mkdir(parents=True)
     (root / "l2norm/tune.py").write_text(TUNE)
     (root / "untuned.py").write_text(UNTUNED)
-    errors = {"run": run_forked, "SubprocessError": subprocess.SubprocessError}
-    monkeypatch.setattr(measure, "subprocess", SimpleNamespace(**errors))
-    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    monkeypatch.setenv("PYTHONPATH", str(measure.HERE.parents[1]))
     monkeypatch.setattr(measure, "HERE", root)
     out = tmp_path / "out"
     budget = ["--tuning", "40", "--judging", "30", "--launches"]

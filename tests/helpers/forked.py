@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import sys
 import tempfile
 import traceback
@@ -44,6 +43,10 @@ def forked(
                 os.chdir(folder)
                 os.environ.update(variables or {})
                 sys.path[:0] = [str(Path().resolve()), *path]
+                for name in list(sys.modules):  # of another folder that a test has used
+                    top = name.partition(".")[0]
+                    if Path(top).is_dir() or Path(f"{top}.py").exists():
+                        del sys.modules[name]
                 sys.argv = [*arguments]
                 status = call()
             except SystemExit as ended:
@@ -61,12 +64,3 @@ def forked(
 def code(text: str) -> Callable[[], None]:
     """What `python -c` does."""
     return partial(exec, text, {"__name__": "__main__"})
-
-
-def module(name: str) -> Callable[[], None]:
-    """What `python -m` does."""
-
-    def run() -> None:
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
-
-    return run

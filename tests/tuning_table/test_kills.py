@@ -150,9 +150,8 @@ from table_builders import VISITS, append, start
 
 table = start(Path(sys.argv[1]))
 append(table, VISITS[1])
-child = os.fork()
-if child:
-    print(child, flush=True)
+if not os.fork():
+    print(os.getpid(), flush=True)
 signal.pause()
 """
 
