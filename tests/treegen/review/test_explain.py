@@ -80,14 +80,13 @@ def tuned(project: Path) -> TunedModule:
 
 
 def test_the_text(project: Path, tmp_path: Path, explained: Explain) -> None:
-    """Of a measured shape, one outside the tuned ones, one with features of a scenario, and by winners."""
+    """Of a measured shape, one outside the tuned ones with a feature of a scenario, and by winners."""
     write_winners(tmp_path / "tables/h100", shapes=SHAPES, times=winners)
     won = write_spec(tmp_path, spec(**SECTIONS))
     assert build(won) == 0
     for path, name, words in (
         (project, "measured", ["rows=8", "columns=64", "heads=2"]),
-        (project, "outside", ["rows=8", "columns=4", "heads=20"]),
-        (project, "assumed", ["rows=6"]),
+        (project, "outside", ["rows=8", "heads=20"]),
         (won, "winners", ["rows=8", "columns=32", "heads=2"]),
     ):
         assert explained(path, *words, "--top", "2") == (GOLDEN / f"explain_{name}.txt").read_text()
