@@ -21,10 +21,10 @@ from treegen.core.launches import UNKNOWN, Columns, Launches, as_columns, launch
 from treegen.core.problem import UNIT, Problem, broken_invariant
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec, is_model, serving
 from treegen.core.table import Table
-from treegen.crossval.score import Ints, launched, times_of
+from treegen.crossval.score import Ints, times_of
 from treegen.fit.costs import table_noise
 from treegen.read.problem import build_problem, read_table, refuse_other_gpu
-from treegen.review.diff.prices import Price, World, price, world_of
+from treegen.review.diff.prices import Price, World, launches_of, price, world_of
 from treegen.review.diff.snapshots import Snapshot, naming
 from treegen.review.diff.specs import row_changes, signature_changes, spec_changes, with_parameters_of
 from treegen.review.modules import Module, ModuleKey, numbers, plain
@@ -222,7 +222,7 @@ class _Comparison:
 
     def priced(self, before: Module, after: Module, problem: Problem) -> ModuleChange:
         """What another config costs in the scenarios of a table, by pairs of configs."""
-        sides = [launched(problem, one.kernel, one.device.limits, one.heuristic) for one in (before, after)]
+        sides = [launches_of(module, problem) for module in (before, after)]
         times = [times_of(side, problem) for side in sides]
         rules = self.threshold, table_noise(problem.table) / UNIT, problem.table.cells
         ids = np.array(problem.scenarios)
@@ -289,14 +289,11 @@ Gpu = tuple[str, str, str]
 
 def _gpus(old: Spec, new: Spec) -> dict[str, Gpu]:
     """The GPUs that one of two specs tells apart, in words."""
-    found: dict[str, Gpu] = {}
     devices = [*new.devices.values(), *old.devices.values()]
     gpus = [(name, (name, device.arch or "", device.vendor)) for device in devices for name in device.names]
     gpus += [(f"other {one.arch} GPUs", ("", one.arch, one.vendor)) for one in devices if one.arch]
     gpus += [(f"other {one.vendor} GPUs", ("", "", one.vendor)) for one in devices]
-    for words, gpu in gpus:
-        found.setdefault(words, gpu)
-    return found
+    return {**dict(gpus), **dict(reversed(gpus))}  # in order, and as the first device has it
 
 
 def _serving(spec: Spec, kernel: str, gpu: Gpu) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.errors import one_line
+from treegen.core.launches import Launches
 from treegen.core.problem import UNIT, Problem
 from treegen.core.table import Cells
 from treegen.crossval.score import Floats, launched, times_of
@@ -163,8 +164,8 @@ def world_of(
     differs = {key: (was, one) for key, (was, one) in run.items() if was != one}
     cause = tuple(f"{_WORDS.get(k, f'the {k}')}: {a} -> {b}" for k, (a, b) in differs.items() if k in _CAUSES)
     ids = np.array(problems[1].scenarios)[rows[1]]
-    old = _times(modules[0], problems[0])[rows[0]]
-    by_new = (_times(module, problems[1])[rows[1]] for module in modules)
+    old = times_of(launches_of(modules[0], problems[0]), problems[0])[rows[0]]
+    by_new = (times_of(launches_of(module, problems[1]), problems[1])[rows[1]] for module in modules)
     of = threshold, noise, Cells.MEASURED
     alone, total = (price(ids, old, new, *of) if measured else None for new in by_new)
     return World(
@@ -182,9 +183,8 @@ def world_of(
     )
 
 
-def _times(module: Module, problem: Problem) -> Floats:
-    """[scenarios] the times of what a module launches in a table."""
-    return times_of(launched(problem, module.kernel, module.device.limits, module.heuristic), problem)
+def launches_of(module: Module, problem: Problem) -> Launches:
+    return launched(problem, module.kernel, module.device.limits, module.heuristic)
 
 
 def _text(value: object) -> str:
