@@ -112,13 +112,11 @@ def test_the_first_candidate_that_fits_is_launched(tuned: TunedModule, known: di
     values = complete(known, problem).values
     choice = choice_of(heuristic, values, problem)
     tried = list(candidates(heuristic, choice, values, problem))
-    assert [bool(one["broken"]) for one in tried] == [
-        int(one["config"].split("_")[1][1:]) < known["heads"] and one["role"] != "fallback" for one in tried
-    ]
-    assert all(f">= {known['heads']}" in text for one in tried for text in one["broken"])
-    assert next(one["config"] for one in tried if not one["broken"]) == problem.kernel.constant_name(
-        choice.config
-    )
+    for one in tried:
+        fits = int(one["config"].split("_")[1][1:]) >= known["heads"] or one["role"] == "fallback"
+        assert fits == (not one["broken"]) and all(f">= {known['heads']}" in text for text in one["broken"])
+    first = next(one["config"] for one in tried if not one["broken"])
+    assert first == problem.kernel.constant_name(choice.config)
     roles = ["row", "runner-up", "fallback"]
     assert [one["role"] for one in tried] == (roles if known["heads"] <= 4 else ["class many", *roles])
 
@@ -146,9 +144,8 @@ def test_an_alternative_is_the_nearest_value_of_one_feature_that_launches_anothe
         if name != "area" or choice.regime == "thick":
             for side in (range(value + 1, 300), range(value - 1, -1, -1)):
                 expected |= {(name, next((v for v in side if differs(name, v)), None))}
-    assert {(one["feature"], one["value"]) for one in found} == {
-        pair for pair in expected if pair[1] is not None
-    }
+    found_values = {(one["feature"], one["value"]) for one in found}
+    assert found_values == {pair for pair in expected if pair[1] is not None}
 
 
 def test_of_configs_that_are_equally_fast_the_launched_one_is_the_best(tmp_path: Path) -> None:
