@@ -92,11 +92,15 @@ def test_the_text(project: Path, tmp_path: Path, explained: Explain) -> None:
         assert explained(path, *words, "--top", "2") == (GOLDEN / f"explain_{name}.txt").read_text()
 
 
-def _planned(tuned: TunedModule) -> Heuristic:
+def _with(tuned: TunedModule, *regimes: RegimeRows) -> TunedModule:
+    return replace(tuned, module=replace(tuned.module, heuristic=Heuristic(regimes)))
+
+
+def _planned(tuned: TunedModule) -> TunedModule:
     narrow, medium, wide = tuned.problem.configs
     small, large = Row(narrow, {"many": medium}, (wide,)), Row(wide, {"many": narrow}, (medium,))
     thick = Split("area", 64, Split("rows", 3, 0, 1), 1)
-    return Heuristic((RegimeRows("thin", 0, (small,)), RegimeRows("thick", thick, (small, large))))
+    return _with(tuned, RegimeRows("thin", 0, (small,)), RegimeRows("thick", thick, (small, large)))
 
 
 any_shape = st.fixed_dictionaries(
@@ -108,15 +112,14 @@ any_shape = st.fixed_dictionaries(
 @given(any_shape)
 def test_the_first_candidate_that_fits_is_launched(tuned: TunedModule, known: dict[str, int]) -> None:
     """The only constraint is block >= heads."""
-    problem, heuristic = tuned.problem, _planned(tuned)
-    values = complete(known, problem).values
-    choice = choice_of(heuristic, values, problem)
-    tried = list(candidates(heuristic, choice, values, problem))
+    planned, values = _planned(tuned), complete(known, tuned.problem).values
+    choice = choice_of(planned, values)
+    tried = list(candidates(planned, choice, values))
     for one in tried:
         fits = int(one["config"].split("_")[1][1:]) >= known["heads"] or one["role"] == "fallback"
         assert fits == (not one["broken"]) and all(f">= {known['heads']}" in text for text in one["broken"])
     first = next(one["config"] for one in tried if not one["broken"])
-    assert first == problem.kernel.constant_name(choice.config)
+    assert first == tuned.problem.kernel.constant_name(choice.config)
     roles = ["row", "runner-up", "fallback"]
     assert [one["role"] for one in tried] == (roles if known["heads"] <= 4 else ["class many", *roles])
 
@@ -127,17 +130,17 @@ def test_an_alternative_is_the_nearest_value_of_one_feature_that_launches_anothe
     tuned: TunedModule, known: dict[str, int]
 ) -> None:
     """Against every value of every feature, on either side."""
-    problem, heuristic = tuned.problem, _planned(tuned)
+    problem, planned = tuned.problem, _planned(tuned)
     kernel, limits = problem.kernel, problem.device.limits
     values = complete(known, problem).values
-    choice = choice_of(heuristic, values, problem)
-    found = alternatives(heuristic, choice, values, problem)
+    choice = choice_of(planned, values)
+    found = alternatives(planned, choice, values)
     assert [one["distance"] for one in found] == sorted(one["distance"] for one in found)
 
     def differs(name: str, value: int) -> bool:
         there = {**(values if name == "area" else known), name: value}
         possible = broken_invariant(kernel, problem.device, there) is None
-        return possible and choose(heuristic, kernel, limits, there).config != choice.config
+        return possible and choose(planned.module.heuristic, kernel, limits, there).config != choice.config
 
     expected = set()
     for name, value in values.items():
@@ -153,16 +156,16 @@ def test_of_configs_that_are_equally_fast_the_launched_one_is_the_best(tmp_path:
     assert build(path) == 0
     tuned = read_module_and_table(path, KERNEL, None)
     for config in tuned.problem.configs[:2]:
-        heuristic = Heuristic((RegimeRows(tuned.problem.kernel.regimes[0].name, 0, (Row(config),)),))
-        module = replace(tuned.module, heuristic=heuristic)
-        found = explain(replace(tuned, module=module), {"rows": 8, "columns": 8, "heads": 2}, 1)
+        planned = _with(tuned, RegimeRows(tuned.problem.kernel.regimes[0].name, 0, (Row(config),)))
+        found = explain(planned, {"rows": 8, "columns": 8, "heads": 2}, 1)
         nearest = found["nearest"][0]
         assert (nearest["best"], nearest["time"]) == (found["config"], 10.0)
 
 
 def test_a_question_about_an_unknown_feature_names_its_parts(tuned: TunedModule) -> None:
-    heuristic = Heuristic((RegimeRows("thick", Split("area", 5, 0, 0), _planned(tuned).regimes[0].rows),))
-    assert "rows, columns" in error_of(choice_of, heuristic, {"columns": 3, "heads": 2}, tuned.problem)
+    rows = (Row(tuned.problem.configs[0]),)
+    asking = _with(tuned, RegimeRows("thick", Split("area", 5, 0, 0), rows))
+    assert "rows, columns" in error_of(choice_of, asking, {"columns": 3, "heads": 2})
 
 
 @examples(60)
