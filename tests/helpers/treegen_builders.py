@@ -30,7 +30,7 @@ from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-KERNEL, DEVICE = "scale", "nvidia_h100"
+KERNEL, DEVICE, MI300X = "scale", "nvidia_h100", "amd_mi300x"
 FEATURES = ("rows", "columns", "heads")
 NARROW, MEDIUM, WIDE = (
     {"id": "narrow", "variant": "plain", "block": 16, "warps": 2},
@@ -177,6 +177,16 @@ def write_project(folder: Path, content: Mapping[str, Any] | str | None = None, 
     """A spec with its measured table; returns the path of the spec."""
     write_table(folder / "tables/h100", **table)
     return write_spec(folder, content)
+
+
+def write_two_devices(folder: Path, kernel: Mapping[str, Any], **table: Any) -> Path:
+    """A project of a measured H100 and a MI300X (`MI300X`) of which only the winners are known."""
+    content = spec(tables={DEVICE: "tables/h100", MI300X: "tables/mi300x"}, **kernel)
+    mi300x = {"names": ["AMD Instinct MI300X"], "vendor": "amd", "limits": {"shared_memory": 65536}}
+    content["devices"][MI300X] = mi300x
+    shapes = table.get("shapes")
+    write_winners(folder / "tables/mi300x", shapes=shapes, device={"name": "AMD Instinct MI300X"})
+    return write_project(folder, content, **table)
 
 
 def problem(folder: Path, sections: Mapping[str, Any] | None = None, **table: Any) -> Problem:

@@ -101,6 +101,7 @@ def git(folder: Path, *arguments: str) -> str:
         env={**os.environ, **_IDENTITY},
         capture_output=True,
         text=True,
+        errors="surrogateescape",
         check=True,
     )
     return done.stdout.strip()

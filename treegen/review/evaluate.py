@@ -96,23 +96,20 @@ def other_tables(problems: Sequence[Problem], against: Sequence[Path]) -> list[l
 
     They are of its kernel and GPU, or any if there is a single problem. Raises InputError.
     """
-    tables = {folder: read_table(folder) for folder in against}
-    found: list[list[Problem]] = []
-    for problem in problems:
-        own, of = problem.table, []
-        for folder, table in tables.items():
-            if len(problems) == 1 or (table.kernel, table.device_name) == (own.kernel, own.device_name):
-                other = build_problem(problem.kernel, problem.device, table)
+    found: list[list[Problem]] = [[] for _ in problems]
+    for table in map(read_table, dict.fromkeys(against)):
+        kernel, gpu, known = table.kernel, table.device_name, False
+        for problem, of in zip(problems, found, strict=True):
+            own = problem.table
+            if len(problems) == 1 or (own.kernel, own.device_name) == (kernel, gpu):
+                known, other = True, build_problem(problem.kernel, problem.device, table)
                 if lacks := [name for name in asked(problem) if name not in other.names]:
                     what = f"does not hold {lacks[0]}, about which the rows of {own.folder} may ask"
-                    raise InputError(folder, what)
+                    raise InputError(table.folder, what)
                 of.append(replace(other, split_on=problem.split_on))
-        found.append(of)
-    used = {other.table.folder for of in found for other in of}
-    for folder, table in tables.items():
-        if folder not in used:
-            what = f"measured {table.kernel} on {table.device_name}, as no evaluated table did"
-            raise InputError(folder, f"{what}; to use it all the same, name one --kernel and --device")
+        if not known:
+            what = f"measured {kernel} on {gpu}, as no evaluated table did"
+            raise InputError(table.folder, f"{what}; to use it all the same, name one --kernel and --device")
     return found
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from treegen.core import expr
 from treegen.core.errors import InputError, one_line, shown
-from treegen.core.heuristic import Choice, Heuristic, RegimeRows, Split, broken, choose, split_features
+from treegen.core.heuristic import Choice, RegimeRows, Split, broken, choose, split_features
 from treegen.core.problem import UNTIMED, Problem, broken_invariant
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
@@ -39,10 +39,9 @@ constants, and times are microseconds, None where none is known, as in a table o
 
 def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanation:
     """Explain a shape, with `top` alternatives and neighbours. Raises InputError if no shape is like it."""
-    problem, heuristic = tuned.problem, tuned.module.heuristic
-    kernel, shape = problem.kernel, complete(given, problem)
-    values, times = shape.values, problem.times()
-    choice = choice_of(heuristic, values, problem)
+    problem, shape = tuned.problem, complete(given, tuned.problem)
+    kernel, values, times = problem.kernel, shape.values, problem.times()
+    choice = choice_of(tuned, values)
     space = FeatureSpace(problem)
     distances = space.distances(values)
     same = (problem.features == [values[name] for name in problem.names]).all(axis=1)
@@ -52,7 +51,7 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
     for what, name, of in conditions:
         when = next(condition(one.when) for one in of if one.name == name)
         why.append(f"{what} {name}: {'all' if len(of) == 1 else when}")
-    tree = _regime(heuristic, choice).tree
+    tree = _regime(tuned, choice).tree
     while isinstance(tree, Split):
         name, yes = tree.feature, values[tree.feature] <= tree.threshold
         at_most, here = (value_words(name, value, kernel) for value in (tree.threshold, values[name]))
@@ -76,8 +75,8 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         "cell": _cell(choice),
         "why": tuple(why),
         "asked": tuple(dict.fromkeys(asked)),
-        "candidates": tuple(candidates(heuristic, choice, values, problem)),
-        "alternatives": alternatives(heuristic, choice, values, problem)[:top],
+        "candidates": tuple(candidates(tuned, choice, values)),
+        "alternatives": alternatives(tuned, choice, values)[:top],
         "nearest": tuple(
             {"scenario": problem.scenarios[row], "distance": float(distances[row])}
             | _neighbour(problem, times[row], choice.config, values, row)
@@ -86,14 +85,15 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
     }
 
 
-def choice_of(heuristic: Heuristic, values: Mapping[str, int], problem: Problem) -> Choice:
+def choice_of(tuned: TunedModule, values: Mapping[str, int]) -> Choice:
     """What the module launches for a shape. Raises InputError where a question needs an unknown feature."""
+    kernel, device = tuned.problem.kernel, tuned.problem.device
     try:
-        return choose(heuristic, problem.kernel, problem.device.limits, values)
+        return choose(tuned.module.heuristic, kernel, device.limits, values)
     except KeyError as error:
         name = str(error.args[0])
-        raw = ", ".join(problem.kernel.raw_parts([name])) or name
-        what = f"the committed module asks about it, and the table of {problem.device.key}"
+        raw = ", ".join(kernel.raw_parts([name])) or name
+        what = f"the committed module asks about it, and the table of {device.key}"
         raise InputError(name, f"{what} does not hold it; give {raw}") from None
 
 
@@ -101,16 +101,14 @@ def _cell(choice: Choice) -> str:
     return f"{choice.regime}, row {choice.row}, {choice.model_class}"
 
 
-def _regime(heuristic: Heuristic, choice: Choice) -> RegimeRows:
-    return next(regime for regime in heuristic.regimes if regime.name == choice.regime)
+def _regime(tuned: TunedModule, choice: Choice) -> RegimeRows:
+    return next(regime for regime in tuned.module.heuristic.regimes if regime.name == choice.regime)
 
 
-def candidates(
-    heuristic: Heuristic, choice: Choice, values: Mapping[str, int], problem: Problem
-) -> Iterator[dict[str, Any]]:
+def candidates(tuned: TunedModule, choice: Choice, values: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """The configs of the shape's cell and the fallback, in the order in which they are tried."""
-    kernel, known = problem.kernel, {**problem.device.limits, **values}
-    row = _regime(heuristic, choice).rows[choice.row]
+    kernel, known = tuned.problem.kernel, {**tuned.problem.device.limits, **values}
+    row = _regime(tuned, choice).rows[choice.row]
     roles = ["row", *["runner-up"] * len(row.then)]
     if choice.model_class in row.others:
         roles.insert(0, f"class {choice.model_class}")
@@ -125,18 +123,16 @@ def candidates(
     yield {"config": kernel.constant_name(kernel.fallback), "role": "fallback", "broken": []}
 
 
-def alternatives(
-    heuristic: Heuristic, choice: Choice, values: Mapping[str, int], problem: Problem
-) -> list[dict[str, Any]]:
+def alternatives(tuned: TunedModule, choice: Choice, values: Mapping[str, int]) -> list[dict[str, Any]]:
     """For each feature, the nearest value with which another config is launched, nearest first.
 
     Raw features change what follows from them, within the invariants. Derived features that the regime's tree
     asks about change alone.
     """
-    kernel, device = problem.kernel, problem.device
-    free = [name for name in values if name in kernel.features or name in independent(problem)]
+    kernel, device = tuned.problem.kernel, tuned.problem.device
+    free = [name for name in values if name in kernel.features or name in independent(tuned.problem)]
     found = []
-    for name in dict.fromkeys([*free, *split_features(_regime(heuristic, choice).tree)]):
+    for name in dict.fromkeys([*free, *split_features(_regime(tuned, choice).tree)]):
         rest = {other: value for other, value in values.items() if name not in free or other in free}
 
         def choice_at(value: int, name: str = name, rest: Mapping[str, int] = rest) -> Choice | None:
@@ -144,7 +140,7 @@ def alternatives(
             there = kernel.with_derived({**device.limits, **rest, name: value})
             if name in free and broken_invariant(kernel, device, there) is not None:
                 return None
-            other = choose(heuristic, kernel, device.limits, there)
+            other = choose(tuned.module.heuristic, kernel, device.limits, there)
             return None if other.config == choice.config else other
 
         words = kernel.values.get(name, {})

@@ -45,13 +45,11 @@ class Module:
 
 def read_modules(spec: Spec) -> dict[ModuleKey, Module]:
     """The modules in the spec's output folder. Raises InputError for one that no build of this spec wrote."""
-    modules = {}
-    for key, found in read_committed(spec, spec.output).items():
-        if isinstance(found, Module):
-            modules[key] = found
-        elif try_path(_path(spec.output, key), Path.is_file):
-            raise InputErrors(found)
-    return modules
+    found = read_committed(spec, spec.output)
+    for key, one in found.items():
+        if isinstance(one, str) and try_path(_path(spec.output, key), Path.is_file):
+            raise InputErrors(one)
+    return {key: one for key, one in found.items() if isinstance(one, Module)}
 
 
 def _path(output: Path, key: ModuleKey) -> Path:

@@ -70,7 +70,7 @@ def page(sections: Sequence[Section]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"figure": figure, "held_out": held_out_words}
+    environment.filters |= {"figure": figure, "held_out": held_out_words, "left_out": left_out_words}
     environment.filters |= {"config": config_words, "condition": condition}
     template = environment.get_template("report.html.j2")
     return template.render(sections=sections, mark=MARK, version=__version__, slow=SLOW)
@@ -110,7 +110,9 @@ def section(problem: Problem, module: Module, unseen: Evaluation | None) -> Sect
     return {
         "kernel": kernel,
         "device": problem.device.key,
-        "sentence": _sentence(score),
+        "problem": problem,
+        "timed": np.isfinite(problem.times()).sum() / problem.cost.size,
+        "noise": table_noise(problem.table) / UNIT,
         "rows": sum(len(regime.rows) for regime in heuristic.regimes),
         "configs": len(heuristic.configs),
         "ways": ways,
@@ -137,18 +139,6 @@ def config_words(config: Config, kernel: KernelSpec) -> str:
     """`qblock: block_m 64, tile_size 32, num_warps 4`: what is not at its default."""
     named = (f"{n} {value_words(n, v, kernel)}" for n, v in kernel.non_defaults(config))
     return f"{config.variant}: {', '.join(named)}"
-
-
-def _sentence(score: Score) -> str:
-    problem = score.problem
-    cells, timed = problem.cost.size, int(np.isfinite(problem.times()).sum())
-    left_out = f" ({words})" if (words := left_out_words(problem)) else ""
-    spread = table_noise(problem.table) / UNIT
-    noise = f" Two configs' times differ by {spread:.1%} by noise alone." if spread else ""
-    return (
-        f"The table was measured on {problem.table.device_name}: {len(problem.cost):,} scenarios{left_out} "
-        f"by {len(problem.configs):,} configs; {timed / cells:.1%} of the cells hold a time.{noise}"
-    )
 
 
 def _slowest(score: Score, module: Module) -> Iterator[dict[str, Any]]:

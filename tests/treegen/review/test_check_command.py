@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,7 +68,16 @@ def test_no_problem_and_nothing_written(project: Path, capsys: pytest.CaptureFix
     assert contents(project) == before
 
 
-def test_a_table_of_the_spec_that_cannot_be_read(project: Path, check: Check) -> None:
+def test_a_table_that_cannot_be_read_of_the_spec_or_beside_it(project: Path, check: Check) -> None:
+    write_table(project / "tables/second")
+    (project / "tables/notes").mkdir()
+    line = "tables       1 table of the spec, 1 beside them, 18 scenarios"
+    assert section(check(FINE), "tables") == [line]
+    (project / "tables/second/scenarios.csv").unlink()
+    out = check(FOUND)
+    assert named(out, "tables") == ["tables/second/scenarios.csv"]
+    assert section(out, "fresh") == FINE_LINES.splitlines()[3:4]
+    shutil.rmtree(project / "tables/second")
     times = project / "tables/h100/times.csv"
     times.write_text(times.read_text().replace("40.0", "fast", 1))
     out = check(FOUND)
@@ -77,17 +87,6 @@ def test_a_table_of_the_spec_that_cannot_be_read(project: Path, check: Check) ->
     assert "not run" in section(out, "fresh")[0]
     assert section(out, "modules") == FINE_LINES.splitlines()[1:2]
     assert "1 problem" in out.splitlines()[-1]
-
-
-def test_a_table_beside_those_of_the_spec(project: Path, check: Check) -> None:
-    write_table(project / "tables/second")
-    (project / "tables/notes").mkdir()
-    line = "tables       1 table of the spec, 1 beside them, 18 scenarios"
-    assert section(check(FINE), "tables") == [line]
-    (project / "tables/second/scenarios.csv").unlink()
-    out = check(FOUND)
-    assert named(out, "tables") == ["tables/second/scenarios.csv"]
-    assert section(out, "fresh") == FINE_LINES.splitlines()[3:4]
 
 
 def test_rows_that_are_often_far_from_the_best_are_noted(project: Path, check: Check) -> None:
@@ -135,11 +134,11 @@ def test_files_that_were_edited_or_added(project: Path, check: Check) -> None:
     assert (named(out, "modules"), named(out, "fresh")) == (added, edited)
 
 
-@pytest.mark.parametrize("text", ["", "<<<<<<< main\n{}", "{}", '{"rows": {}}'])
-def test_a_lock_without_rows(project: Path, check: Check, text: str) -> None:
-    (project / "generated/treegen.lock").write_text(text)
-    found = section(check(FOUND, "--skip", "fresh"), "modules")
-    assert found[0].startswith("modules      0 modules") and "generated/treegen.lock" in found[1]
+def test_a_lock_without_rows(project: Path, check: Check) -> None:
+    for text in ("", "<<<<<<< main\n{}", "{}", '{"rows": {}}'):
+        (project / "generated/treegen.lock").write_text(text)
+        found = section(check(FOUND, "--skip", "fresh"), "modules")
+        assert found[0].startswith("modules      0 modules") and "generated/treegen.lock" in found[1]
 
 
 def test_a_spec_that_would_print_other_modules(project: Path, check: Check) -> None:

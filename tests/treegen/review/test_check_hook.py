@@ -11,7 +11,7 @@ from treegen_builders import DEVICE, KERNEL, build, spec, write_project
 
 from treegen.cli.main import main
 from treegen.cli.parsers import FINE, FOUND
-from treegen.review.check.hook import CompileCase, CompileOutcome, HookFailure, HookProcess, KernelNeeds
+from treegen.review.check.hook import CompileCase, HookFailure, HookProcess
 
 HOOK = """
 from types import SimpleNamespace
@@ -81,17 +81,6 @@ def check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Check:
 def changed(code: str) -> str:
     """HOOK with more lines in its class."""
     return HOOK.replace("HOOK = Hook()", textwrap.indent(code, "    ") + "\nHOOK = Hook()")
-
-
-def test_a_hook_describes_itself_and_compiles(offer: Offer) -> None:
-    offer(HOOK)
-    with HookProcess("scale_hook") as hook:
-        described = hook.describe()
-        assert described.features == {"rows", "columns", "heads"} and described.variants == {"plain"}
-        assert described.parameters == {"block": None, "warps": 4} and described.sizes == ("columns",)
-        assert described.targets == {"nvidia": ("sm_80",)} and described.refused == ()
-        needs = CompileOutcome({"scale": KernelNeeds(1024, 40, None)}, None)
-        assert hook.compile([CASE], 1) == [needs]
 
 
 @pytest.mark.parametrize(

@@ -98,13 +98,9 @@ def test_the_action_compares_a_merge_with_its_base(tmp_path: Path) -> None:
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {sys.executable} -m treegen "$@"\n')
     program.chmod(0o755)
-    files = {
-        "REVIEW": review,
-        "GITHUB_OUTPUT": tmp_path / "output",
-        "GITHUB_STEP_SUMMARY": tmp_path / "summary",
-    }
-    given = {"PATH": f"{program.parent}:{os.environ['PATH']}", "SPEC": "treegen.yaml"}
-    environment = os.environ | given | {name: str(path) for name, path in files.items()}
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "SPEC": "treegen.yaml"}
+    for name, file in (("REVIEW", "review"), ("GITHUB_OUTPUT", "output"), ("GITHUB_STEP_SUMMARY", "summary")):
+        environment[name] = str(tmp_path / file)
     (step,) = [step for step in ACTION if step.get("id") == "diff"]
     command = ["bash", "-eo", "pipefail", "-c", step["run"]]  # as GitHub runs it
     status = subprocess.run(command, cwd=repository, env=environment, check=False).returncode

@@ -31,7 +31,7 @@ from treegen.core.errors import one_line
 from treegen.core.table import Cells
 from treegen.review.diff.changes import Kind
 from treegen.review.diff.markdown import code, markdown, text
-from treegen.review.diff.prices import Rules, price
+from treegen.review.diff.prices import price
 
 GOLDEN = Path(__file__).with_name("golden")
 SHAPES: list[Row] = [(rows, columns, 2) for rows in (1, 8, 64, 512) for columns in (1, 8, 64, 512)]
@@ -125,11 +125,11 @@ def test_a_price_regresses_beyond_its_error_and_the_threshold(
     old = np.array([10.0] * timed + [np.nan] * missing)
     new = np.array([10.0 * ratio] * timed + [5.0] * missing)
     ids = np.array([f"s{k}" for k in range(len(old))])
-    found = price(ids, old, new, Rules(threshold, noise, Cells.MEASURED))
+    found = price(ids, old, new, threshold, noise, Cells.MEASURED)
     assert found.ratio == pytest.approx(ratio) and (found.timed, found.untimed) == (timed, missing)
     surely = abs(math.log(ratio)) > 2 * noise / math.sqrt(timed)
     assert found.regresses == (surely and found.ratio > threshold)
-    failing = price(ids, old, np.where(np.isnan(old), new, np.inf), Rules(threshold, noise, Cells.MEASURED))
+    failing = price(ids, old, np.where(np.isnan(old), new, np.inf), threshold, noise, Cells.MEASURED)
     assert failing.regresses and failing.failing == timed
 
 

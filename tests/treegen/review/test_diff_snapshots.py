@@ -60,7 +60,7 @@ def _lay_out(folder: Path, name: str = "HEAD") -> dict[str, bytes | None]:
 def test_revisions_compare_like_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
-    """Two builds as folders, and the same two builds as commits."""
+    """Two builds as folders, as output folders with the spec that is here, and as commits."""
     folder, without = tmp_path / "repository", shutil.ignore_patterns(".git")
     folders = []
     for name, times in (("one", planted), ("two", _slower_wide)):
@@ -70,8 +70,10 @@ def test_revisions_compare_like_folders(
     monkeypatch.chdir(folder)
     by_folders = compared(*folders)
     assert by_folders.modules[0].kind is Kind.CHANGED and by_folders.modules[0].world is not None
-    for old, new in (("HEAD~1", "HEAD"), (folders[0], "HEAD"), ("HEAD~1", folders[1])):
+    for old, new in (("HEAD~1", "HEAD"), (folders[0], "HEAD"), ("HEAD~1", folders[1]), (folders[0], ".")):
         assert compared(old, new).modules == by_folders.modules
+    for old, new in product((folders[0], folders[0] / "generated"), (folders[1], Path("generated"))):
+        assert compared(old, new).modules[0].lines == by_folders.modules[0].lines
     assert list(temporary.iterdir()) == []
     assert git(folder, "status", "--porcelain") == ""
 
@@ -145,22 +147,12 @@ def test_bad_operands_are_one_line(repository: Path, refusal: Callable[..., str]
         assert list(temporary.iterdir()) == []
 
 
-def test_a_project_and_its_output_folder_compare_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old, new = project(tmp_path / "old", OTHER), project(tmp_path / "new")
-    monkeypatch.chdir(new)
-    expected = of_device(compared(old, new))
-    assert expected.kind is Kind.CHANGED
-    for one, other in product((old, old / "generated"), (new, Path(), Path("generated"))):
-        assert of_device(compared(one, other)) == expected
-
-
 def test_a_revision_is_what_was_committed_without_filters_attributes_links_and_submodules(
     repository: Path,
 ) -> None:
     (repository / ".gitattributes").write_text("*.py eol=crlf filter=evil export-subst\n")
-    (repository / "generated/scale/mark.py").write_text("# $Format:%H$\n")
+    for name in ("mark.py", "new\nline.py", "[a-z]*.py", "ü\udcff.py"):
+        (repository / "generated/scale" / name).write_text(f"# $Format:%H$ {name!a}\n")
     git(repository, "config", "filter.evil.smudge", f"touch {repository.parent / 'ran'}")
     parts = ("treegen.yaml", "generated", "tables")
     expected = {path: text for path, text in contents(repository).items() if path.split("/")[0] in parts}
@@ -175,15 +167,6 @@ def test_a_revision_is_what_was_committed_without_filters_attributes_links_and_s
         path.write_text("changed since")
     assert _lay_out(repository) == expected
     assert not (repository.parent / "ran").exists()
-
-
-def test_any_file_name(repository: Path) -> None:
-    names = ["new\nline.py", "[a-z]*.py", "ü\udcff.py"]
-    for name in names:
-        (repository / "generated/scale" / name).write_text(ascii(name))
-    commit(repository)
-    found = _lay_out(repository)
-    assert all(found[f"generated/scale/{name}"] == ascii(name).encode() for name in names)
 
 
 def test_nothing_leads_out_of_the_folder(repository: Path) -> None:
@@ -206,7 +189,7 @@ def test_nothing_leads_out_of_the_folder(repository: Path) -> None:
     assert not list(repository.parent.rglob("evil.py"))
 
 
-def test_names_of_revisions(repository: Path, tmp_path: Path) -> None:
+def test_names_of_revisions(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = git(repository, "rev-parse", "HEAD~1"), git(repository, "rev-parse", "HEAD")
     git(repository, "tag", "--annotate", "--message", "of the first", "v1", first)
     git(repository, "update-ref", "refs/heads/--output=x", first)
@@ -217,9 +200,6 @@ def test_names_of_revisions(repository: Path, tmp_path: Path) -> None:
         assert error_of(find_revision, name, repository)
     git(repository, "worktree", "add", "--quiet", str(tmp_path / "worktree"))
     assert find_revision("HEAD", tmp_path / "worktree")[0] == tmp_path / "worktree"
-
-
-def test_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert error_of(find_revision, "HEAD", tmp_path).startswith("'HEAD': ")
     monkeypatch.setenv("PATH", "")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from treegen_builders import (
     DEVICE,
+    MI300X,
     SIDES,
     Row,
     contents,
@@ -21,6 +22,7 @@ from treegen_builders import (
     write_project,
     write_spec,
     write_table,
+    write_two_devices,
     write_winners,
 )
 
@@ -38,7 +40,6 @@ from treegen.review.modules import read_tables
 Capture = pytest.CaptureFixture[str]
 Refuse = Callable[..., str]
 Figures = Callable[..., Any]
-MI300X = "amd_mi300x"
 SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
 
@@ -57,12 +58,7 @@ def figures(capsys: Capture) -> Figures:
 
 @pytest.fixture
 def two_devices(tmp_path: Path) -> Path:
-    """A measured H100 and a MI300X of which only the winners are known."""
-    content = spec(tables={DEVICE: "tables/h100", MI300X: "tables/mi300x"})
-    mi300x = {"names": ["AMD Instinct MI300X"], "vendor": "amd", "limits": {"shared_memory": 65536}}
-    content["devices"][MI300X] = mi300x
-    write_winners(tmp_path / "tables/mi300x", device={"name": "AMD Instinct MI300X"})
-    return write_project(tmp_path, content)
+    return write_two_devices(tmp_path, {})
 
 
 def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
@@ -144,7 +140,7 @@ def test_another_table_scores_what_was_fitted_to_the_whole_table(tmp_path: Path,
 
 
 def test_a_table_scores_the_rows_of_its_own_gpu_or_a_single_one(
-    two_devices: Path, tmp_path: Path, refusal: Refuse
+    two_devices: Path, tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = write_table(tmp_path / "again")
     won = write_winners(tmp_path / "won", device={"name": "AMD Instinct MI300X"})
@@ -157,6 +153,9 @@ def test_a_table_scores_the_rows_of_its_own_gpu_or_a_single_one(
         found = other_tables(read_tables(read, None, device), against)
         assert [[other.table.folder for other in others] for others in found] == expected
     assert str(foreign) in refusal(tmp_path, "eval", "--spec", two_devices, "--against", foreign)
+    monkeypatch.setattr("treegen.review.evaluate.fit", None)  # all is read before anything is fitted
+    (tmp_path / "tables/mi300x/times.csv").write_text("")
+    assert "tables/mi300x" in refusal(tmp_path, "eval", "--spec", two_devices, "--jobs", "1")
 
 
 def test_wrong_use_is_one_line(tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,14 +180,6 @@ def test_wrong_use_is_one_line(tmp_path: Path, refusal: Refuse, monkeypatch: pyt
     for command in (["eval"], ["report"], ["explain", "scale", "rows=1"]):
         path = "empty/treegen.yaml"
         assert refusal(tmp_path, *command, "--spec", path).startswith(f"{path}: ")
-
-
-def test_all_input_is_read_before_anything_is_fitted(
-    two_devices: Path, tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tables/mi300x/times.csv").write_text("")
-    monkeypatch.setattr("treegen.review.evaluate.fit", None)
-    assert "tables/mi300x" in refusal(tmp_path, "eval", "--spec", two_devices, "--jobs", "1")
 
 
 def test_the_printed_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -80,24 +80,27 @@ def tuned(project: Path) -> TunedModule:
 
 
 def test_the_text(project: Path, tmp_path: Path, explained: Explain) -> None:
-    """Of a measured shape, one outside the tuned ones, one with features of a scenario, and by winners."""
+    """Of a measured shape, one outside the tuned ones with a feature of a scenario, and by winners."""
     write_winners(tmp_path / "tables/h100", shapes=SHAPES, times=winners)
     won = write_spec(tmp_path, spec(**SECTIONS))
     assert build(won) == 0
     for path, name, words in (
         (project, "measured", ["rows=8", "columns=64", "heads=2"]),
-        (project, "outside", ["rows=8", "columns=4", "heads=20"]),
-        (project, "assumed", ["rows=6"]),
+        (project, "outside", ["rows=8", "heads=20"]),
         (won, "winners", ["rows=8", "columns=32", "heads=2"]),
     ):
         assert explained(path, *words, "--top", "2") == (GOLDEN / f"explain_{name}.txt").read_text()
 
 
-def _planned(tuned: TunedModule) -> Heuristic:
+def _with(tuned: TunedModule, *regimes: RegimeRows) -> TunedModule:
+    return replace(tuned, module=replace(tuned.module, heuristic=Heuristic(regimes)))
+
+
+def _planned(tuned: TunedModule) -> TunedModule:
     narrow, medium, wide = tuned.problem.configs
     small, large = Row(narrow, {"many": medium}, (wide,)), Row(wide, {"many": narrow}, (medium,))
     thick = Split("area", 64, Split("rows", 3, 0, 1), 1)
-    return Heuristic((RegimeRows("thin", 0, (small,)), RegimeRows("thick", thick, (small, large))))
+    return _with(tuned, RegimeRows("thin", 0, (small,)), RegimeRows("thick", thick, (small, large)))
 
 
 any_shape = st.fixed_dictionaries(
@@ -109,17 +112,14 @@ any_shape = st.fixed_dictionaries(
 @given(any_shape)
 def test_the_first_candidate_that_fits_is_launched(tuned: TunedModule, known: dict[str, int]) -> None:
     """The only constraint is block >= heads."""
-    problem, heuristic = tuned.problem, _planned(tuned)
-    values = complete(known, problem).values
-    choice = choice_of(heuristic, values, problem)
-    tried = list(candidates(heuristic, choice, values, problem))
-    assert [bool(one["broken"]) for one in tried] == [
-        int(one["config"].split("_")[1][1:]) < known["heads"] and one["role"] != "fallback" for one in tried
-    ]
-    assert all(f">= {known['heads']}" in text for one in tried for text in one["broken"])
-    assert next(one["config"] for one in tried if not one["broken"]) == problem.kernel.constant_name(
-        choice.config
-    )
+    planned, values = _planned(tuned), complete(known, tuned.problem).values
+    choice = choice_of(planned, values)
+    tried = list(candidates(planned, choice, values))
+    for one in tried:
+        fits = int(one["config"].split("_")[1][1:]) >= known["heads"] or one["role"] == "fallback"
+        assert fits == (not one["broken"]) and all(f">= {known['heads']}" in text for text in one["broken"])
+    first = next(one["config"] for one in tried if not one["broken"])
+    assert first == tuned.problem.kernel.constant_name(choice.config)
     roles = ["row", "runner-up", "fallback"]
     assert [one["role"] for one in tried] == (roles if known["heads"] <= 4 else ["class many", *roles])
 
@@ -130,26 +130,25 @@ def test_an_alternative_is_the_nearest_value_of_one_feature_that_launches_anothe
     tuned: TunedModule, known: dict[str, int]
 ) -> None:
     """Against every value of every feature, on either side."""
-    problem, heuristic = tuned.problem, _planned(tuned)
+    problem, planned = tuned.problem, _planned(tuned)
     kernel, limits = problem.kernel, problem.device.limits
     values = complete(known, problem).values
-    choice = choice_of(heuristic, values, problem)
-    found = alternatives(heuristic, choice, values, problem)
+    choice = choice_of(planned, values)
+    found = alternatives(planned, choice, values)
     assert [one["distance"] for one in found] == sorted(one["distance"] for one in found)
 
     def differs(name: str, value: int) -> bool:
         there = {**(values if name == "area" else known), name: value}
         possible = broken_invariant(kernel, problem.device, there) is None
-        return possible and choose(heuristic, kernel, limits, there).config != choice.config
+        return possible and choose(planned.module.heuristic, kernel, limits, there).config != choice.config
 
     expected = set()
     for name, value in values.items():
         if name != "area" or choice.regime == "thick":
             for side in (range(value + 1, 300), range(value - 1, -1, -1)):
                 expected |= {(name, next((v for v in side if differs(name, v)), None))}
-    assert {(one["feature"], one["value"]) for one in found} == {
-        pair for pair in expected if pair[1] is not None
-    }
+    found_values = {(one["feature"], one["value"]) for one in found}
+    assert found_values == {pair for pair in expected if pair[1] is not None}
 
 
 def test_of_configs_that_are_equally_fast_the_launched_one_is_the_best(tmp_path: Path) -> None:
@@ -157,16 +156,16 @@ def test_of_configs_that_are_equally_fast_the_launched_one_is_the_best(tmp_path:
     assert build(path) == 0
     tuned = read_module_and_table(path, KERNEL, None)
     for config in tuned.problem.configs[:2]:
-        heuristic = Heuristic((RegimeRows(tuned.problem.kernel.regimes[0].name, 0, (Row(config),)),))
-        module = replace(tuned.module, heuristic=heuristic)
-        found = explain(replace(tuned, module=module), {"rows": 8, "columns": 8, "heads": 2}, 1)
+        planned = _with(tuned, RegimeRows(tuned.problem.kernel.regimes[0].name, 0, (Row(config),)))
+        found = explain(planned, {"rows": 8, "columns": 8, "heads": 2}, 1)
         nearest = found["nearest"][0]
         assert (nearest["best"], nearest["time"]) == (found["config"], 10.0)
 
 
 def test_a_question_about_an_unknown_feature_names_its_parts(tuned: TunedModule) -> None:
-    heuristic = Heuristic((RegimeRows("thick", Split("area", 5, 0, 0), _planned(tuned).regimes[0].rows),))
-    assert "rows, columns" in error_of(choice_of, heuristic, {"columns": 3, "heads": 2}, tuned.problem)
+    rows = (Row(tuned.problem.configs[0]),)
+    asking = _with(tuned, RegimeRows("thick", Split("area", 5, 0, 0), rows))
+    assert "rows, columns" in error_of(choice_of, asking, {"columns": 3, "heads": 2})
 
 
 @examples(60)

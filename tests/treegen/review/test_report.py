@@ -6,13 +6,13 @@ import html
 import re
 import shutil
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import yaml
 from treegen_builders import (
     DEVICE,
+    MI300X,
     Row,
     build,
     contents,
@@ -20,7 +20,7 @@ from treegen_builders import (
     spec,
     write_project,
     write_table,
-    write_winners,
+    write_two_devices,
 )
 
 from treegen.cli.main import main
@@ -33,7 +33,6 @@ from treegen.review.report import section
 
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ {{ 7 * 7 }}"""
 SHAPES: list[Row] = [(1 << a, 1 << b, 2) for a in range(9) for b in range(9)]
-WINNERS = "amd_mi300x"
 
 
 def _noisy(row: Row) -> list[float]:
@@ -44,16 +43,10 @@ def _noisy(row: Row) -> list[float]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A measured H100 and a MI300X of which only the winners are known, built."""
-    folder = tmp_path_factory.mktemp("report")
     regimes = {"low": {"when": "rows <= 128", "split_on": ["area"]}}
     regimes["high"] = {"when": "otherwise", "split_on": ["area"]}
-    tables, tree = {DEVICE: "tables/h100", WINNERS: "tables/mi300x"}, {"max_rows": 8, "row_price": 0.01}
-    content = spec(tables=tables, regimes=regimes, tree=tree)
-    mi300x = {"names": ["AMD Instinct MI300X"], "vendor": "amd", "limits": {"shared_memory": 65536}}
-    content["devices"][WINNERS] = mi300x
-    write_winners(folder / "tables/mi300x", shapes=SHAPES, device={"name": "AMD Instinct MI300X"})
-    path = write_project(folder, content, shapes=SHAPES, times=_noisy)
+    kernel = {"regimes": regimes, "tree": {"max_rows": 8, "row_price": 0.01}}
+    path = write_two_devices(tmp_path_factory.mktemp("report"), kernel, shapes=SHAPES, times=_noisy)
     assert build(path) == 0
     return path
 
@@ -71,41 +64,33 @@ def _page(path: Path, out: Path, *options: str) -> str:
     return out.read_text()
 
 
-class _Reader(HTMLParser):
-    """Tags, attributes and text of a page."""
+def _tags(page: str) -> set[str]:
+    return set(re.findall(r"<(\w+)", page))
 
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-        self.text = " ".join(self.text.split())
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
+def _text(page: str) -> str:
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", page)).split())
 
-    def handle_data(self, data: str) -> None:
-        self.text += f" {data}"
 
-    def section(self, device: str) -> str:
-        """The text of a device's section."""
-        parts = re.split(r"(?=scale on \w+ The table)", self.text)
-        return next(part for part in parts if part.startswith(f"scale on {device} "))
+def _section(page: str, device: str) -> str:
+    """The text of a device's section."""
+    parts = re.split(r"(?=scale on \w+ The table)", _text(page))
+    return next(part for part in parts if part.startswith(f"scale on {device} "))
 
 
 @pytest.fixture(scope="module")
-def page(project: Path, tmp_path_factory: pytest.TempPathFactory) -> _Reader:
-    return _Reader(_page(project, tmp_path_factory.mktemp("page") / "report.html"))
+def page(project: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return _page(project, tmp_path_factory.mktemp("page") / "report.html")
 
 
 def test_a_section_tells_figures_of_fixed_choices_the_printed_tree_and_the_slowest_choices(
-    page: _Reader, project: Path
+    page: str, project: Path
 ) -> None:
     """79 choices are the best; two take 26 and 27 us where 25 us are possible."""
-    text = page.section(DEVICE)
+    text = _section(page, DEVICE)
     assert re.search(r"this module 1\.001x 1\.00x 1\.08x 98% 0%", text)
     assert "fallback, PLAIN_B64_W4 1." in text and "low, row 0" in text
-    assert re.search(r"scale on nvidia_h100 81 3 \d 1\.001x 1\.0\d\d \+-0\.0\d\d one group", page.text)
+    assert re.search(r"scale on nvidia_h100 81 3 \d 1\.001x 1\.0\d\d \+-0\.0\d\d one group", _text(page))
     module = (project.parent / f"generated/scale/{DEVICE}.py").read_text()
     functions = re.findall(r"^def \w+_row\(.*?(?=\n\n\n)", module, re.MULTILINE | re.DOTALL)
     assert functions and all(" ".join(printed.split()) in text for printed in functions)
@@ -135,36 +120,34 @@ def test_a_cell_counts_its_scenarios_and_the_time_lost_in_them(tmp_path: Path) -
     assert [cells[0]["heat"], cells[1]["heat"], cells[3]["heat"]] == [0, 0, 1]
 
 
-def test_a_table_of_winners_shows_no_slowdown(page: _Reader) -> None:
-    text = page.section(WINNERS)
+def test_a_table_of_winners_shows_no_slowdown(page: str) -> None:
+    text = _section(page, MI300X)
     assert "this module 100.0% won - - 100%" in text and not re.search(r"\d\.\d\d+x", text)
 
 
-def test_it_loads_nothing_and_runs_nothing_and_every_link_has_a_target(page: _Reader) -> None:
-    tags = {tag for tag, _ in page.tags}
-    assert not tags & {"script", "link", "iframe", "object", "embed", "form", "base", "svg", "img"}
-    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
-    links = {attributes["href"] for _, attributes in page.tags if "href" in attributes}
+def test_it_loads_nothing_and_runs_nothing_and_every_link_has_a_target(page: str) -> None:
+    forbidden = {"script", "link", "iframe", "object", "embed", "form", "base", "svg", "img"}
+    assert not _tags(page) & forbidden and " src" not in page.replace("-src", "")
+    ids, links = re.findall(' id="(.*?)"', page), set(re.findall(' href="(.*?)"', page))
     assert len(ids) == len(set(ids)) == 2 and links == {f"#{name}" for name in ids}
-    (policy,) = [a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a]
-    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    assert "Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"" in page
 
 
-def test_nothing_from_a_table_is_markup(copy: Path, page: _Reader, tmp_path: Path) -> None:
+def test_nothing_from_a_table_is_markup(copy: Path, page: str, tmp_path: Path) -> None:
     write_table(copy.parent / "tables/h100", shapes=SHAPES, times=_noisy, device={"name": HOSTILE})
     content = yaml.safe_load(copy.read_text())
     content["kernels"]["scale"]["tables"][DEVICE] = {"folder": "tables/h100", "measured_on": HOSTILE}
     copy.write_text(yaml.safe_dump(content, sort_keys=False))
     text = _page(copy, tmp_path / "page.html")
-    assert " ".join(HOSTILE.split()) in _Reader(text).text
+    assert " ".join(HOSTILE.split()) in _text(text)
     assert "<script" not in text and html.escape("<script>") in text
-    assert {tag for tag, _ in _Reader(text).tags} == {tag for tag, _ in page.tags}
+    assert _tags(text) == _tags(page)
 
 
 def test_the_same_input_gives_the_same_page_and_replaces_it(project: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     out.touch()
-    first, second = (_page(project, out, "--kernel", "scale", "--device", WINNERS) for _ in range(2))
+    first, second = (_page(project, out, "--kernel", "scale", "--device", MI300X) for _ in range(2))
     assert first == second and sorted(contents(tmp_path)) == ["page.html"]
     assert f"scale on {DEVICE}" not in first
 

@@ -326,24 +326,20 @@ def compile_tasks(spec: Spec, module: Module, code: HookDescription) -> Iterator
     A device without an architecture is compiled for those that the hook names for its vendor. The default
     module is compiled for every known architecture, with the least limits of any device of the vendor.
     """
-    device = module.device
-    if device.key != FALLBACK_DEVICE:
-        names = [device.arch] if device.arch else code.targets.get(device.vendor, ())
-        targets = [(target, [device]) for target in names]
-    else:
-        targets = []
-        for vendor in sorted({*code.targets, *(known.vendor for known in spec.devices.values())}):
-            served = [known for known in spec.devices.values() if known.vendor == vendor]
-            architectures = {known.arch for known in served if known.arch is not None}
-            names = sorted({*code.targets.get(vendor, ()), *architectures})
-            targets += [(target, served) for target in names]
+    device, is_default = module.device, module.device.key == FALLBACK_DEVICE
+    devices, hooked = (spec.devices.values(), code.targets) if is_default else ([device], ())
+    targets = []
+    for vendor in sorted({*hooked, *(known.vendor for known in devices)}):
+        served = [known for known in devices if known.vendor == vendor]
+        names = {known.arch for known in served if known.arch is not None}
+        names |= {*code.targets.get(vendor, ())} if is_default or not names else set()
+        stated = {name: [of.limits[name] for of in served if name in of.limits] for name in _RESOURCES}
+        least = {name: min(values) for name, values in stated.items() if values}
+        targets += [(target, least) for target in sorted(names)]
     for config, largest in largest_sizes(module, code.sizes):
-        for target, devices in targets:
-            limits = [known.limits for known in devices]
-            stated = {name: [of[name] for of in limits if name in of] for name in _RESOURCES}
-            least = {name: min(values) for name, values in stated.items() if values}
+        for target, limits in targets:
             case = CompileCase(target, config.variant, dict(config.parameters), largest)
-            yield CompileTask(device.key, config, case, least)
+            yield CompileTask(device.key, config, case, limits)
 
 
 def largest_sizes(module: Module, sizes: Sequence[str]) -> Iterator[tuple[Config, dict[str, int | None]]]:

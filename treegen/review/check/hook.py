@@ -6,12 +6,11 @@ import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -117,18 +116,18 @@ class HookProcess(AbstractContextManager["HookProcess"]):
         self._log.close()
 
     def describe(self) -> HookDescription:
-        found: HookDescription = self._result(lambda: self._described)
+        found: HookDescription = self._result(self._described.result)
         return found
 
     def compile(self, cases: Sequence[CompileCase], jobs: int) -> list[CompileOutcome]:
         """The outcomes in the order of the cases."""
-        answer = partial(self._pool.submit, _answer, self._name, list(cases), jobs)
-        found: list[CompileOutcome] = self._result(answer)
+        work = self._name, list(cases), jobs
+        found: list[CompileOutcome] = self._result(lambda: self._pool.submit(_answer, *work).result())
         return found
 
-    def _result(self, start: Callable[[], Future[Any]]) -> Any:
+    def _result(self, wait: Callable[[], Any]) -> Any:
         try:
-            return start().result()
+            return wait()
         except BrokenProcessPool:
             printed = Path(self._log.name).read_text(errors="replace").split("\n")
             # Compilers print why they end the process.
@@ -161,7 +160,7 @@ def _answer(name: str, cases: list[CompileCase] | None = None, jobs: int = 1) ->
 
 def _loaded(name: str) -> Any:
     """The hook. Raises MissingHook if no installed package offers it or a dependency is not installed."""
-    offers: dict[str, EntryPoint] = {entry.value: entry for entry in entry_points(group=GROUP, name=name)}
+    offers = {entry.value: entry for entry in entry_points(group=GROUP, name=name)}
     if not offers:
         raise MissingHook(f"no installed package offers the hook {name}")
     if len(offers) > 1:

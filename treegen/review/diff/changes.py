@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +20,11 @@ from treegen.core.heuristic import broken
 from treegen.core.launches import UNKNOWN, Columns, Launches, as_columns, launches
 from treegen.core.problem import UNIT, Problem, broken_invariant
 from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec, is_model, serving
-from treegen.crossval.score import Ints, launched, times_of
+from treegen.core.table import Table
+from treegen.crossval.score import Ints, times_of
 from treegen.fit.costs import table_noise
 from treegen.read.problem import build_problem, read_table, refuse_other_gpu
-from treegen.review.diff.prices import Price, Rules, World, price, world_of
+from treegen.review.diff.prices import Price, World, launches_of, price, world_of
 from treegen.review.diff.snapshots import Snapshot, naming
 from treegen.review.diff.specs import row_changes, signature_changes, spec_changes, with_parameters_of
 from treegen.review.modules import Module, ModuleKey, numbers, plain
@@ -138,39 +140,31 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
 
     Raises InputError for a table of the new snapshot that cannot be read.
     """
-    return _Comparison(old, new, threshold).diff()
+    both, keys = _Comparison(old, new, threshold), dict.fromkeys([*new.modules, *old.modules])
+    gone, fields = [], []
+    before, after = old.spec.output.name, new.spec.output.name
+    if before != after and old.spec is not new.spec:
+        gone.append(f"the package {before} is called {after} now")
+    for name, kernel in old.spec.kernels.items():
+        if (now := new.spec.kernels.get(name)) is None:
+            gone.append(f"the kernel {name} is gone")
+            continue
+        left = (key for key in old.modules if key[0] == name and key not in new.modules)
+        gone += [f"the module {'.'.join(key)} is gone" for key in left]
+        gone += [f"{name}: {words}" for words in signature_changes(kernel, now)]
+        fields += [f"{name}: {added}" for added in now.parameters if added not in kernel.parameters]
+    paths = {*old.texts, *new.texts} - {f"{kernel}/{device}.py" for kernel, device in keys}
+    files = tuple(path for path in sorted(paths) if old.texts.get(path) != new.texts.get(path))
+    of_files = tuple(gone), tuple(fields), tuple(both.served()), tuple(map(both.module, keys)), files
+    return Diff(old.label, new.label, threshold, *of_files)
 
 
+@dataclass(frozen=True)
 class _Comparison:
-    def __init__(self, old: Snapshot, new: Snapshot, threshold: float) -> None:
-        self.old, self.new, self.threshold = old, new, threshold
-        self.read = cache(read_table)  # several devices may share a table
-
-    def diff(self) -> Diff:
-        old, new = self.old.spec, self.new.spec
-        keys = dict.fromkeys([*self.new.modules, *self.old.modules])
-        gone, fields = [], []
-        if old.output.name != new.output.name and old is not new:
-            gone.append(f"the package {old.output.name} is called {new.output.name} now")
-        for name, kernel in old.kernels.items():
-            if (now := new.kernels.get(name)) is None:
-                gone.append(f"the kernel {name} is gone")
-                continue
-            left = (key for key in self.old.modules if key[0] == name and key not in self.new.modules)
-            gone += [f"the module {'.'.join(key)} is gone" for key in left]
-            gone += [f"{name}: {words}" for words in signature_changes(kernel, now)]
-            fields += [f"{name}: {new}" for new in now.parameters if new not in kernel.parameters]
-        paths = {*self.old.texts, *self.new.texts} - {f"{kernel}/{device}.py" for kernel, device in keys}
-        return Diff(
-            old=self.old.label,
-            new=self.new.label,
-            threshold=self.threshold,
-            gone=tuple(gone),
-            fields=tuple(fields),
-            served=tuple(self.served()),
-            modules=tuple(self.module(key) for key in keys),
-            files=tuple(p for p in sorted(paths) if self.old.texts.get(p) != self.new.texts.get(p)),
-        )
+    old: Snapshot
+    new: Snapshot
+    threshold: float
+    read: Callable[[Path], Table] = field(default_factory=lambda: cache(read_table))  # devices may share one
 
     def module(self, key: ModuleKey) -> ModuleChange:
         before, after = self.old.modules.get(key), self.new.modules.get(key)
@@ -228,13 +222,13 @@ class _Comparison:
 
     def priced(self, before: Module, after: Module, problem: Problem) -> ModuleChange:
         """What another config costs in the scenarios of a table, by pairs of configs."""
-        sides = [launched(problem, one.kernel, one.device.limits, one.heuristic) for one in (before, after)]
+        sides = [launches_of(module, problem) for module in (before, after)]
         times = [times_of(side, problem) for side in sides]
-        rules = Rules(self.threshold, table_noise(problem.table) / UNIT, problem.table.cells)
+        rules = self.threshold, table_noise(problem.table) / UNIT, problem.table.cells
         ids = np.array(problem.scenarios)
 
         def priced(rows: Sequence[int]) -> Price:
-            return price(ids[rows], times[0][rows], times[1][rows], rules)
+            return price(ids[rows], times[0][rows], times[1][rows], *rules)
 
         changed: list[int] = np.flatnonzero(other_config(after.kernel, *sides)).tolist()
         pairs: dict[tuple[Config, Config], dict[str, list[int]]] = {}
@@ -250,17 +244,10 @@ class _Comparison:
             lines.append(Line(*names, priced(rows), prices, _forbidden(one, after, problem, rows)))
         lines.sort(key=lambda line: (not line.regresses, -abs(line.price.lost), line.old, line.new))
         overall = priced(changed) if changed else None
-        return ModuleChange(
-            after.kernel.name,
-            after.device.key,
-            Kind.CHANGED,
-            scenarios=len(ids),
-            changed=len(changed),
-            unknown=int(((sides[0].config == UNKNOWN) | (sides[1].config == UNKNOWN)).sum()),
-            untimed=0 if overall is None else overall.untimed,
-            overall=overall,
-            lines=tuple(lines),
-        )
+        unknown = int(((sides[0].config == UNKNOWN) | (sides[1].config == UNKNOWN)).sum())
+        counts = len(ids), len(changed), unknown, overall.untimed if overall else 0
+        key = after.kernel.name, after.device.key
+        return ModuleChange(*key, Kind.CHANGED, None, *counts, overall, tuple(lines))
 
     def served(self) -> Iterator[Served]:
         """The GPUs that another module serves than before, by what both modules launch."""
@@ -302,14 +289,11 @@ Gpu = tuple[str, str, str]
 
 def _gpus(old: Spec, new: Spec) -> dict[str, Gpu]:
     """The GPUs that one of two specs tells apart, in words."""
-    found: dict[str, Gpu] = {}
     devices = [*new.devices.values(), *old.devices.values()]
     gpus = [(name, (name, device.arch or "", device.vendor)) for device in devices for name in device.names]
     gpus += [(f"other {one.arch} GPUs", ("", one.arch, one.vendor)) for one in devices if one.arch]
     gpus += [(f"other {one.vendor} GPUs", ("", "", one.vendor)) for one in devices]
-    for words, gpu in gpus:
-        found.setdefault(words, gpu)
-    return found
+    return {**dict(gpus), **dict(reversed(gpus))}  # in order, and as the first device has it
 
 
 def _serving(spec: Spec, kernel: str, gpu: Gpu) -> str:

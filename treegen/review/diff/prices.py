@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.errors import one_line
+from treegen.core.launches import Launches
 from treegen.core.problem import UNIT, Problem
 from treegen.core.table import Cells
 from treegen.crossval.score import Floats, launched, times_of
@@ -35,15 +36,6 @@ class Verdict(StrEnum):
     TOLERATED = "slower within the threshold"
     SLOWER = "slower"
     UNTIMED = "not timed"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """When a price is a regression."""
-
-    threshold: float  # the accepted slowdown, above 1
-    noise: float  # standard deviation of the log ratio of two times of one scenario; 0 if unknown
-    cells: Cells
 
 
 @dataclass(frozen=True)
@@ -83,23 +75,26 @@ class Price:
         return f"{start}{percent(self.ratio)}{error} {of}{some}"
 
 
-def price(ids: npt.NDArray[np.str_], old: Floats, new: Floats, rules: Rules) -> Price:
+def price(
+    ids: npt.NDArray[np.str_], old: Floats, new: Floats, threshold: float, noise: float, cells: Cells
+) -> Price:
     """Price what is new over what is old.
 
     ids: [scenarios] of the table. old, new: [scenarios] microseconds; NaN is not timed, inf failed. In a
-    table of winners, what has a time has won.
+    table of winners, what has a time has won. threshold: the accepted slowdown, above 1. noise: the standard
+    deviation of the log ratio of two times of one scenario; 0 if unknown.
     """
     failing = int((np.isinf(new) & ~np.isinf(old)).sum())
     both = np.isfinite(old) & np.isfinite(new)
     untimed = int((np.isnan(old) | np.isnan(new)).sum())
     ratio, worst, won, error, verdict = None, None, None, 0.0, Verdict.UNTIMED
-    if rules.cells is Cells.WINNERS:
+    if cells is Cells.WINNERS:
         won, untimed = (int(np.isfinite(old).sum()), int(np.isfinite(new).sum())), 0
         verdict = _of_winners(np.isfinite(old), np.isfinite(new))
     elif both.any():
         steps = np.log(new[both] / old[both])
         mean = math.fsum(steps.tolist()) / len(steps)
-        ratio, error = math.exp(mean), math.expm1(2 * rules.noise / math.sqrt(len(steps)))
+        ratio, error = math.exp(mean), math.expm1(2 * noise / math.sqrt(len(steps)))
         slowest = int(steps.argmax())
         worst = str(ids[both][slowest]), math.exp(float(steps[slowest]))
         if abs(mean) <= math.log1p(error):
@@ -107,7 +102,7 @@ def price(ids: npt.NDArray[np.str_], old: Floats, new: Floats, rules: Rules) -> 
         elif mean < 0:
             verdict = Verdict.FASTER
         else:
-            verdict = Verdict.SLOWER if ratio > rules.threshold else Verdict.TOLERATED
+            verdict = Verdict.SLOWER if ratio > threshold else Verdict.TOLERATED
     if failing:
         verdict = Verdict.SLOWER
     return Price(len(ids), int(both.sum()), untimed, failing, ratio, error, worst, won, verdict)
@@ -168,11 +163,11 @@ def world_of(
     run = {key: tuple(_text(table.provenance.get(key)) for table in tables) for key in _RUN_KEYS}
     differs = {key: (was, one) for key, (was, one) in run.items() if was != one}
     cause = tuple(f"{_WORDS.get(k, f'the {k}')}: {a} -> {b}" for k, (a, b) in differs.items() if k in _CAUSES)
-    rules = Rules(threshold, noise, Cells.MEASURED)
     ids = np.array(problems[1].scenarios)[rows[1]]
-    old = _times(modules[0], problems[0])[rows[0]]
-    by_new = (_times(module, problems[1])[rows[1]] for module in modules)
-    alone, total = (price(ids, old, new, rules) if measured else None for new in by_new)
+    old = times_of(launches_of(modules[0], problems[0]), problems[0])[rows[0]]
+    by_new = (times_of(launches_of(module, problems[1]), problems[1])[rows[1]] for module in modules)
+    of = threshold, noise, Cells.MEASURED
+    alone, total = (price(ids, old, new, *of) if measured else None for new in by_new)
     return World(
         scenarios=(len(tables[0].scenarios), len(tables[1].scenarios)),
         common=len(rows[0]),
@@ -188,9 +183,8 @@ def world_of(
     )
 
 
-def _times(module: Module, problem: Problem) -> Floats:
-    """[scenarios] the times of what a module launches in a table."""
-    return times_of(launched(problem, module.kernel, module.device.limits, module.heuristic), problem)
+def launches_of(module: Module, problem: Problem) -> Launches:
+    return launched(problem, module.kernel, module.device.limits, module.heuristic)
 
 
 def _text(value: object) -> str:

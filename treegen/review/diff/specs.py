@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from treegen.core import expr
-from treegen.core.heuristic import Heuristic, Row, Split, StepTree
+from treegen.core.heuristic import Heuristic, Row, Split, StepTree, questions
 from treegen.core.spec import KernelSpec
 from treegen.review.modules import Module
 from treegen.review.printing import condition, counted
@@ -82,19 +82,19 @@ def row_changes(old: Heuristic, new: Heuristic, kernel: KernelSpec) -> Iterator[
     olds = {regime.name: regime for regime in old.regimes}
     for regime in (regime for regime in new.regimes if regime.name in olds):
         before = olds[regime.name]
-        was, now = ([*_questions(side.tree)] for side in (before, regime))
-        if [name or row for name, row in was] != [name or row for name, row in now]:
+        was, now = ([*questions(side.tree)] for side in (before, regime))
+        if _shape(before.tree) != _shape(regime.tree):
             rows = f"{len(before.rows)} rows before, {counted(len(regime.rows), 'row')} now"
             yield f"{regime.name}: other questions ({rows})"
             continue
-        for (name, bound), (_, moved) in zip(was, now, strict=True):
-            if bound != moved:
-                yield f"{regime.name}: {name} <= {bound:,} -> {moved:,}"
+        for one, other in zip(was, now, strict=True):
+            if one.threshold != other.threshold:
+                yield f"{regime.name}: {one.feature} <= {one.threshold:,} -> {other.threshold:,}"
         for number, pair in enumerate(zip(before.rows, regime.rows, strict=True)):
-            one, other = (_cells(row, kernel) for row in pair)
-            for cell in dict.fromkeys([*one, *other]):
-                if one.get(cell) != other.get(cell):
-                    change = f"{one.get(cell, 'none')} -> {other.get(cell, 'none')}"
+            old_cells, cells = (_cells(row, kernel) for row in pair)
+            for cell in dict.fromkeys([*old_cells, *cells]):
+                if old_cells.get(cell) != cells.get(cell):
+                    change = f"{old_cells.get(cell, 'none')} -> {cells.get(cell, 'none')}"
                     yield f"{regime.name}, row {number}{cell}: {change}"
 
 
@@ -105,11 +105,6 @@ def _cells(row: Row, kernel: KernelSpec) -> Mapping[str, str]:
     return cells | ({", runners-up": ", ".join(map(name, row.then))} if row.then else {})
 
 
-def _questions(tree: StepTree) -> Iterator[tuple[str, int]]:
-    """Each question's feature and bound, and for each leaf an empty text and the row, from the root on."""
-    if isinstance(tree, Split):
-        yield tree.feature, tree.threshold
-        yield from _questions(tree.low)
-        yield from _questions(tree.high)
-    else:
-        yield "", tree
+def _shape(tree: StepTree) -> object:
+    """A tree without its bounds."""
+    return (tree.feature, _shape(tree.low), _shape(tree.high)) if isinstance(tree, Split) else tree
