@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line per table: figures of scenarios that were held out, then of groups."""
     parser = argparse.ArgumentParser(description="Judge the candidates of modules on held-out scenarios.")
     parser.add_argument("specs", nargs="*", type=Path, default=[Path("treegen.yaml")], metavar="SPEC")
-    print(f"{'table':34}{'held out':10}" + "".join(f"{f'best of {count}':>12}" for count in COUNTS))
     specs = [read_spec(path) for path in parser.parse_args(arguments).specs]
+    print(f"{'table':34}{'held out':10}" + "".join(f"{f'best of {count}':>12}" for count in COUNTS))
     for problem in [problem for spec in specs for problem in read_problems(spec)]:
         name = f"{problem.kernel.name} {problem.device.key}"
         if not set(problem.kernel.features) <= set(problem.names):
