@@ -121,7 +121,10 @@ def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
     if early := run.opened.keys() - run.search.ended:
         print(f"the budget ended before {len(early)} of {len(folders)} kernels were finished; {GO_ON}")
     counts = f"{len(folders)} kernels measured, {len(untouched)} not yet, {num_refused} left out"
-    pattern = f"{folders[0].parent.parent}/*/{folders[0].name}" if folders else "tuning_data/*/*"
+    if not folders:
+        print(counts)
+        return int(not untouched)
+    pattern = f"{folders[0].parent.parent}/*/{folders[0].name}"
     print(f"{counts}; next: treegen init {pattern} && treegen build")
     return status
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triton_tune.bench import pool
 from triton_tune.cli import many
 from triton_tune.cli.main import main
 from triton_tune.core.errors import TuningError
@@ -242,6 +244,19 @@ def test_a_kernel_of_another_version_is_left_out_by_name(
     assert main([str(seen), "--dry-run"]) == 0
     (line,) = left_out(capsys.readouterr().out)
     assert "small:gather" in line
+
+
+def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(
+    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    (file,) = seen.iterdir()
+    file.write_text(re.sub('"bytes": "[^"]*"', '"bytes": "AAAA"', file.read_text()))
+    tables = seen.parent / "tables"
+    arguments = ["--out", str(tables), "--gpus", "cpu", "--budget", "10", "--compile-workers", "0"]
+    assert main([str(seen), *arguments]) == 1
+    assert capsys.readouterr().out.endswith("0 kernels measured, 0 not yet, 5 left out\n")
+    assert not list(tables.glob("*"))
 
 
 def test_a_kernel_whose_tensors_exceed_the_memory_is_left_out_by_name(
