@@ -15,7 +15,7 @@ import torch
 from triton_tune.bench.pool import GpuBench, Workload
 from triton_tune.cli.command import create_table, table_folder
 from triton_tune.core.device import devices_from, facts_of, memory_bytes
-from triton_tune.core.errors import TuningError
+from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.measuring import CompileJob, KernelFile
 from triton_tune.kernel.recorded import load_recorded
@@ -134,8 +134,8 @@ def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) ->
     device = devices_from(gpus)[0]
     try:
         modules = packages_in(package)
-    except (ModuleNotFoundError, ValueError) as error:
-        raise TuningError(f"--use {package}: {error}") from None
+    except Exception as error:  # whatever importing it raises
+        raise TuningError(f"--use {package}: {in_one_line(error)}") from None
     workloads, refused = workloads_of(folder.resolve(), device)
     tunings = load_recorded(folder.resolve()).tunings
     jobs = []

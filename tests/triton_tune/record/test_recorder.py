@@ -303,7 +303,9 @@ def test_wrong_use_is_refused_in_one_line(seen: Path, capsys: pytest.CaptureFixt
         ["--record", "/proc/record", "--", "true"],
         ["--record", tables, "--", "no_such_command"],
         ["--use", "nothing_here", tables],
+        ["--use", ".", tables],
         [tables, "--shard", "1/2"],
+        [tables, "--kernel", "gather"],
         ["--record", tables],
         [],
     ):
