@@ -88,8 +88,9 @@ def run_record(options: argparse.Namespace) -> int:
             times = run.times_of(name)
             if not any(map(times.medians, fillings[name].problem.scenarios)):
                 function, reasons = tunings[name].function, times.failures()
-                refused[function] = max(reasons, key=reasons.__getitem__, default="nothing was timed")
-                print(f"left out: {function}: {refused[function]}")
+                if reasons:  # else it has had no turn
+                    refused[function] = max(reasons, key=reasons.__getitem__)
+                    print(f"left out: {function}: {refused[function]}")
                 table.close()  # a build refuses tables without times
                 fillings[name].table = None
                 shutil.rmtree(table.folder)

@@ -259,6 +259,21 @@ def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(
     assert not list(tables.glob("*"))
 
 
+def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(
+    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    tables = seen.parent / "tables"
+    command = [str(seen), "--out", str(tables), "--gpus", "cpu", "--compile-workers", "0"]
+    assert main([*command, "--budget", "60"]) == 0
+    for run in tables.glob("*/*/run.yaml"):
+        run.write_text(re.sub("seconds: .*", "seconds: 9.0", run.read_text()))
+    (times,) = tables.glob("gather/*/times.csv")
+    times.write_text(times.read_text().partition("\n")[0] + "\n")  # as if killed before its first row
+    assert main([*command, "--budget", "1"]) == 0
+    assert "2 kernels measured, 3 not yet, 0 left out; next: " in capsys.readouterr().out
+
+
 def test_a_kernel_whose_tensors_exceed_the_memory_is_left_out_by_name(
     seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
