@@ -61,7 +61,8 @@ def merge(tables: Sequence[Path], folder: Path) -> Merged:
                 last[visit.scenario] += 1
                 added.append(replace(visit, repeat=last[visit.scenario]))
         merged.append_all(added)
-        if "origin" not in provenance:  # only runs have a summary; shards run side by side
+        # Only runs have a summary; shards run side by side.
+        if "origin" not in provenance and (added or "summary" not in merged.header.provenance):
             visited = {visit.scenario for visit in (*merged.visits, *added)}
             seconds = max(run.header.seconds for run in runs)
             merged.summarise({"seconds": seconds, "scenarios": len(visited)})

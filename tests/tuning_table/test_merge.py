@@ -42,6 +42,8 @@ def test_merging_again_adds_nothing_and_equal_rows_count_once(tmp_path: Path) ->
     copy = table(tmp_path / "2", VISITS[::-1])
     done = merged(tmp_path / "all", one, copy)
     assert (done.rows, done.repeated) == (3, 3)
+    with start(tmp_path / "all") as writer:  # a run that went on in the merged table
+        writer.summarise({"seconds": 90.0, "finished": True})
     before = contents(tmp_path / "all")
     again = merged(tmp_path / "all", copy, tmp_path / "all", one)
     assert (again.rows, again.repeated) == (0, 9)

@@ -42,7 +42,11 @@ def _begin() -> None:
     if package := os.environ.get(HEURISTICS):
         from triton_tune.launch.install import install
 
-        install(package)
+        try:
+            install(package)
+        except Exception as error:  # a program that does without Triton would take it for Triton's
+            print(f"triton-tune: --use {package}: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
 
 
 if __name__ == "sitecustomize":

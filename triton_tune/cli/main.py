@@ -94,8 +94,8 @@ def run_command(options: argparse.Namespace, command: Sequence[str]) -> int:
         raise TuningError(f"{command[0]}: {error.strerror}") from None
     if options.record:
         files = len(list(options.record.glob(f"*{SUFFIX}")))
-        following = f"next: triton-tune {options.record}"
-        print(f"{options.record}: {files} files of launches; {following}", file=sys.stderr)
+        following = f"; next: triton-tune {options.record}" if files else ""
+        print(f"{options.record}: {files} files of launches{following}", file=sys.stderr)
     return status if status >= 0 else 128 - status
 
 
@@ -117,8 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.record or options.use:
             return run_command(options, command)
         if options.file.is_dir():
-            if options.recheck is not None or options.shard or options.untuned or options.empty:
-                raise TuningError("--recheck, --shard, --untuned and --empty take a file, not a record")
+            of_file = options.kernel, options.shard, options.untuned, options.empty
+            if options.recheck is not None or any(of_file):
+                what = "--kernel, --recheck, --shard, --untuned and --empty"
+                raise TuningError(f"{what} take a file, not a record")
             from triton_tune.cli.many import run_record
 
             return run_record(options)

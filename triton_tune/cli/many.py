@@ -15,7 +15,7 @@ import torch
 from triton_tune.bench.pool import GpuBench, Workload
 from triton_tune.cli.command import create_table, table_folder
 from triton_tune.core.device import devices_from, facts_of, memory_bytes
-from triton_tune.core.errors import TuningError
+from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.measuring import CompileJob, KernelFile
 from triton_tune.kernel.recorded import load_recorded
@@ -88,8 +88,9 @@ def run_record(options: argparse.Namespace) -> int:
             times = run.times_of(name)
             if not any(map(times.medians, fillings[name].problem.scenarios)):
                 function, reasons = tunings[name].function, times.failures()
-                refused[function] = max(reasons, key=reasons.__getitem__, default="nothing was timed")
-                print(f"left out: {function}: {refused[function]}")
+                if reasons:  # else it has had no turn
+                    refused[function] = max(reasons, key=reasons.__getitem__)
+                    print(f"left out: {function}: {refused[function]}")
                 table.close()  # a build refuses tables without times
                 fillings[name].table = None
                 shutil.rmtree(table.folder)
@@ -121,7 +122,10 @@ def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
     if early := run.opened.keys() - run.search.ended:
         print(f"the budget ended before {len(early)} of {len(folders)} kernels were finished; {GO_ON}")
     counts = f"{len(folders)} kernels measured, {len(untouched)} not yet, {num_refused} left out"
-    pattern = f"{folders[0].parent.parent}/*/{folders[0].name}" if folders else "tuning_data/*/*"
+    if not folders:
+        print(counts)
+        return int(not untouched)
+    pattern = f"{folders[0].parent.parent}/*/{folders[0].name}"
     print(f"{counts}; next: treegen init {pattern} && treegen build")
     return status
 
@@ -131,8 +135,8 @@ def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) ->
     device = devices_from(gpus)[0]
     try:
         modules = packages_in(package)
-    except (ModuleNotFoundError, ValueError) as error:
-        raise TuningError(f"--use {package}: {error}") from None
+    except Exception as error:  # whatever importing it raises
+        raise TuningError(f"--use {package}: {in_one_line(error)}") from None
     workloads, refused = workloads_of(folder.resolve(), device)
     tunings = load_recorded(folder.resolve()).tunings
     jobs = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triton_tune.bench import pool
 from triton_tune.cli import many
 from triton_tune.cli.main import main
 from triton_tune.core.errors import TuningError
@@ -244,6 +246,34 @@ def test_a_kernel_of_another_version_is_left_out_by_name(
     assert "small:gather" in line
 
 
+def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(
+    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    (file,) = seen.iterdir()
+    file.write_text(re.sub('"bytes": "[^"]*"', '"bytes": "AAAA"', file.read_text()))
+    tables = seen.parent / "tables"
+    arguments = ["--out", str(tables), "--gpus", "cpu", "--budget", "10", "--compile-workers", "0"]
+    assert main([str(seen), *arguments]) == 1
+    assert capsys.readouterr().out.endswith("0 kernels measured, 0 not yet, 5 left out\n")
+    assert not list(tables.glob("*"))
+
+
+def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(
+    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    tables = seen.parent / "tables"
+    command = [str(seen), "--out", str(tables), "--gpus", "cpu", "--compile-workers", "0"]
+    assert main([*command, "--budget", "60"]) == 0
+    for run in tables.glob("*/*/run.yaml"):
+        run.write_text(re.sub("seconds: .*", "seconds: 9.0", run.read_text()))
+    (times,) = tables.glob("gather/*/times.csv")
+    times.write_text(times.read_text().partition("\n")[0] + "\n")  # as if killed before its first row
+    assert main([*command, "--budget", "1"]) == 0
+    assert "2 kernels measured, 3 not yet, 0 left out; next: " in capsys.readouterr().out
+
+
 def test_a_kernel_whose_tensors_exceed_the_memory_is_left_out_by_name(
     seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +318,9 @@ def test_wrong_use_is_refused_in_one_line(seen: Path, capsys: pytest.CaptureFixt
         ["--record", "/proc/record", "--", "true"],
         ["--record", tables, "--", "no_such_command"],
         ["--use", "nothing_here", tables],
+        ["--use", ".", tables],
         [tables, "--shard", "1/2"],
+        [tables, "--kernel", "gather"],
         ["--record", tables],
         [],
     ):

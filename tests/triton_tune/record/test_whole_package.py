@@ -76,6 +76,14 @@ def test_a_program_launches_what_the_modules_choose(project: Project) -> None:
     assert set(chosen) == {"scale_in_place", "sum_in_parts", "gather"}
 
 
+def test_a_package_that_cannot_be_used_ends_a_program_that_could_do_without_triton(tmp_path: Path) -> None:
+    program = "try:\n    import triton\nexcept ImportError:\n    pass"
+    use = ("-m", "triton_tune", "--use", "nothing_here", "--", sys.executable)
+    done = small.run(tmp_path, *use, "-c", program)
+    assert done.returncode == 2
+    assert done.stderr == "triton-tune: --use nothing_here: No module named 'nothing_here'\n"
+
+
 RANK = """
 import random, sys, time, warnings
 import torch
