@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from treegen_strategies import examples
@@ -68,6 +69,14 @@ GAPS = st.integers(1, 10**5) | st.sampled_from([1, 2, 3, 5, 1000, 10**9, 2**62])
 def test_a_threshold_separates_its_neighbours(below: int, gap: int) -> None:
     """Also where the values are beyond the precision of floats."""
     assert below <= round_between(below, below + gap) < below + gap
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "threshold"),
+    [(0, 1, 0), (1, 2, 1), (4, 6, 5), (64, 128, 96), (100, 300, 192), (1000, 1002, 1001)],
+)
+def test_round_numbers_between_neighbours(below: int, above: int, threshold: int) -> None:
+    assert round_between(below, above) == threshold
 
 
 @examples(200)
