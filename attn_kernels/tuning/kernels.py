@@ -99,7 +99,7 @@ def _lines(problem: SearchProblem, dropped: Mapping[str, int]) -> list[str]:
     variants = Counter(problem.variants[config] for config in problem.configs)
     return [
         f"{len(problem.configs)} configs, {_counts(variants)}",
-        f"{problem.possible} cells may be measured; the rules dropped:",
+        f"{problem.possible} cells may be measured" + ("; the rules dropped:" if dropped else ""),
         *(f"  {count} {reason}" for reason, count in dropped.items()),
     ]
 
