@@ -1,9 +1,9 @@
-"""Sequences of transformers' tensors that are packed in one row, or end before their row does.
+"""Sequences of transformers' tensors that are packed in one row, have padding, or cannot be viewed as pages.
 
 Their keys are copied into pages: a page holds keys of one sequence.
 """
 
-from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
@@ -89,11 +89,14 @@ class Sequences:
         num_rows, key_rows = (tensor.shape[0] * tensor.shape[2] for tensor in (query, key))
         query_lens, key_lens = ([count for _, count in spans] for spans in (self.queries, self.keys))
 
-        def index(values: Iterable[int]) -> Tensor:
-            return torch.tensor([*values], dtype=torch.int32, device=device)
+        def index(values: Sequence[int]) -> Tensor:
+            step = values[1] - values[0] if len(values) > 1 else 0
+            if all(one + step == other for one, other in pairwise(values)):  # without waiting for a GPU
+                return torch.arange(len(values), dtype=torch.int32, device=device) * step + values[0]
+            return torch.tensor(values, dtype=torch.int32, device=device)
 
         lens, pages = index(key_lens), -(-max(key_lens) // page_size)
-        first = index(first for first, _ in self.keys)
+        first = index([first for first, _ in self.keys])
         table, slots = pages_of_copies(first, lens, pages, sum(key_lens), page_size, key_rows)
         if self.end is not None:
             lens = self.end.to(device, torch.int32).reshape(1).expand(len(lens)).contiguous()

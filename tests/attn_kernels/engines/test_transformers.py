@@ -15,6 +15,7 @@ transformers = pytest.importorskip("transformers", minversion="5")
 from transformers import masking_utils as masking  # noqa: E402
 from transformers_models import KINDS, SIZES, TINY, make  # noqa: E402
 
+from attn_kernels import Model  # noqa: E402
 from attn_kernels.engines import transformers as engine  # noqa: E402
 from attn_kernels.engines import transformers_sequences  # noqa: E402
 from attn_kernels.engines.transformers_masks import image_ranges, read_rule  # noqa: E402
@@ -164,6 +165,22 @@ def test_views_hold_the_keys_where_copies_hold_them(num_seqs: int, slots_first: 
 )
 def test_tensors_that_strides_cannot_divide_are_copied(keys: Tensor) -> None:
     assert engine._pages_apart(keys) == 0
+
+
+@pytest.mark.parametrize("end", [33, torch.tensor(30)], ids=["known", "on the device"])
+def test_rows_without_padding_are_planned_without_copies_from_the_host(
+    end: int | Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a copy waits for the GPU, and no graph can capture it."""
+    query, key = torch.zeros(2, 4, 5, 16, dtype=torch.float16), torch.zeros(2, 2, 33, 16, dtype=torch.float16)
+    rows = engine.Step(2, 5, 33, end, None).whole_rows
+    monkeypatch.setattr(torch, "tensor", None)
+    made = rows._plan(Model(4, 2, 16, engine.PAGE_SIZE, torch.float16), query, key)
+    monkeypatch.undo()
+    assert made.plan.batch.cu_seqlens_q.tolist() == [0, 5, 10]
+    assert made.plan.batch.seqused_k.tolist() == [int(end)] * 2
+    # Whole pages of each row's 33 keys, whose last one fills the last page.
+    assert made.slots[:96].tolist() == [row * 33 + min(slot, 32) for row in (0, 1) for slot in range(48)]
 
 
 def refused(error: type[Exception], match: str, *, grad: bool = False, **kwargs: Any) -> None:
