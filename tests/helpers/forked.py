@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,13 @@ import sklearn.model_selection  # noqa: F401
 
 
 def forked(
-    call: Callable[[], Any],
-    folder: Path = Path(),
-    *,
-    arguments: Sequence[str] = ("",),
-    path: Sequence[str] = (),
-    variables: Mapping[str, str] | None = None,
+    call: Callable[[], Any], folder: Path, variables: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Call this in a fork; returns its exit status, and what it and its own processes print.
 
     Args:
         call: ends the fork with the integer that it returns, if it returns one.
         folder: the working folder, from which modules are imported first.
-        arguments: `sys.argv`.
-        path: where modules are looked for next.
         variables: of the environment, beside those of this process.
     """
     with tempfile.TemporaryFile("w+") as output:
@@ -42,12 +35,12 @@ def forked(
                 sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115
                 os.chdir(folder)
                 os.environ.update(variables or {})
-                sys.path[:0] = [str(Path().resolve()), *path]
+                sys.path.insert(0, str(Path().resolve()))
                 for name in list(sys.modules):  # of another folder that a test has used
                     top = name.partition(".")[0]
                     if Path(top).is_dir() or Path(f"{top}.py").exists():
                         del sys.modules[name]
-                sys.argv = [*arguments]
+                sys.argv = [""]
                 status = call()
             except SystemExit as ended:
                 status = ended.code

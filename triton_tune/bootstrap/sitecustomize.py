@@ -40,12 +40,13 @@ def _begin() -> None:
 
         record(Path(folder))
     if package := os.environ.get(HEURISTICS):
+        from triton_tune.core.errors import in_one_line
         from triton_tune.launch.install import install
 
         try:
             install(package)
         except Exception as error:  # a program that does without Triton would take it for Triton's
-            print(f"triton-tune: --use {package}: {error}", file=sys.stderr)
+            print(f"triton-tune: --use {package}: {in_one_line(error)}", file=sys.stderr)
             raise SystemExit(2) from None
 
 
