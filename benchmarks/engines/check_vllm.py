@@ -73,6 +73,7 @@ class Case:
 
     model: dict[str, Any] = field(default_factory=dict)  # changes to MODEL
     engine: dict[str, Any] = field(default_factory=dict)  # arguments of vLLM's LLM
+    overrides: dict[str, Any] = field(default_factory=dict)  # of what transformers makes of the model
     scorer: str = "FLASH_ATTN"
     margin: float = MARGIN
     graphs: bool = False
@@ -95,6 +96,39 @@ GEMMA_2 = {
     "query_pre_attn_scalar": 256,
     "tie_word_embeddings": True,
 }
+# Like Gemma 4's E4B, smaller: two head sizes, embeddings of each layer, and layers that share a cache.
+GEMMA_4 = {
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size_per_layer_input": 64,
+    "vocab_size_per_layer_input": VOCABULARY,
+    "num_kv_shared_layers": 2,
+    "sliding_window": 256,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "final_logit_softcapping": 30.0,
+    "use_bidirectional_attention": None,
+    "tie_word_embeddings": False,
+}
+# vLLM 0.24 reads both head sizes of the whole model, where transformers 5.17 has one of each layer.
+TWO_HEADS = {"allow_global_per_layer_attribute_access": True, "global_head_dim": 512}
+# Like gpt-oss, smaller: sinks, a window in every other layer, and experts, here of bf16.
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "intermediate_size": 1024,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 4,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+}
 BLOOM = {
     "architectures": ["BloomForCausalLM"],
     "model_type": "bloom",
@@ -109,11 +143,16 @@ DRAFTS = {
     "prompt_lookup_max": 3,
     "prompt_lookup_min": 1,
 }
+FP8 = {"kv_cache_dtype": "fp8"}
 CASES = {
     "llama": Case(graphs=True),
-    "fp8": Case(engine={"kv_cache_dtype": "fp8"}, margin=FP8_MARGIN, graphs=True),
+    "fp8": Case(engine=FP8, margin=FP8_MARGIN, graphs=True),
     "window": Case({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 256}),
     "gemma2": Case(GEMMA_2, graphs=True),
+    "gemma4": Case(GEMMA_4, overrides=TWO_HEADS, scorer="TRITON_ATTN", graphs=True),
+    "gemma4_fp8": Case(GEMMA_4, FP8, TWO_HEADS, "TRITON_ATTN", FP8_MARGIN, graphs=True),
+    "gpt_oss": Case(GPT_OSS, graphs=True),
+    "gpt_oss_fp8": Case(GPT_OSS, FP8, margin=FP8_MARGIN, graphs=True),
     "one_of_two_gpus": Case({"num_attention_heads": 4, "num_key_value_heads": 1}),
     "two_gpus": Case(gpus=2, graphs=True),
     "shared_keys": Case({"num_key_value_heads": 1}, {"decode_context_parallel_size": 2}, gpus=2, graphs=True),
@@ -150,6 +189,7 @@ def start(case: Case, model: Path, backend: str, **options: Any) -> Any:
         "kv_cache_memory_bytes": 2 << 30,  # no memory is measured, as other processes may share the GPU
         "tensor_parallel_size": case.gpus,
         "disable_custom_all_reduce": case.gpus > 1,  # NCCL's is on every machine
+        "hf_overrides": case.overrides,
     }
     return start_vllm(model, SMALL, backend, max_model_len=MAX_LEN, **(arguments | options))
 

@@ -1,7 +1,7 @@
 """An engine of vLLM, and what it calls in each of its processes: random weights, a backend with a fault.
 
-vLLM's own dummy weights are so small that attention changes no token. Here matrices are normal, and norms are
-1. They depend on a tensor's name and the GPU's rank, so all runs have the same. Ranks with the same KV head
+vLLM's own dummy weights are so small that attention changes no token. Here matrices and biases are normal, and
+norms are 1. They depend on a tensor's name and the GPU's rank, so all runs have the same. Ranks with the same KV head
 have the same weights of its keys and values.
 """
 
@@ -59,7 +59,7 @@ def register_loader(load_format: str, deviation: float) -> None:
 
             rank = get_tensor_model_parallel_rank()
             for name, tensor in model.state_dict().items():
-                if tensor.ndim < 2:
+                if tensor.ndim < 2 and not name.endswith(".bias"):
                     tensor.fill_(1)
                 elif tensor.is_floating_point():
                     fill(tensor, name, rank)
