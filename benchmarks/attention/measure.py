@@ -16,7 +16,7 @@ from benchmarks.common.environment import raise_if_lost
 from benchmarks.common.implementations import Implementation, NotApplicable, PreparedLaunches
 from triton_tune.bench.timing import Launch
 
-RIVALS = ("vllm", "vllm33", "fa3", "sdpa")
+RIVALS = ("vllm", "vllm33", "fa3", "fa4", "sdpa")
 ONE_SPLIT = "fa3 one split"  # as vLLM launches FlashAttention-3 if VLLM_BATCH_INVARIANT is 1
 
 

@@ -14,7 +14,7 @@ from torch.nn.attention.bias import causal_lower_right
 
 from attn_kernels import Config, Plan
 from attn_kernels.core.errors import brief
-from attn_kernels.measure.batches import Batch
+from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.measure.tensors import BatchTensors, KVSet, launches_of, plan_for, stand_in
 from triton_tune.bench.timing import Launch
 
@@ -75,6 +75,7 @@ class Peer:
     fp8_queries: bool = False  # beside fp8 caches
     non_causal: bool = False
     largest_head: int = 512
+    refuses: Callable[[Batch], str] = lambda _: ""  # for another reason, which it returns
 
     def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
         batch = tensors.batch
@@ -88,6 +89,8 @@ class Peer:
             raise NotApplicable("loaded for causal attention")
         if batch.cache_dtype and not self.fp8_caches:
             raise NotApplicable("loaded without fp8 caches")
+        if reason := self.refuses(batch):
+            raise NotApplicable(reason)
 
         def launch(kv: KVSet) -> Launch:
             q = kv.q.to(batch.cache_dtype) if batch.cache_dtype and self.fp8_queries else kv.q
@@ -143,12 +146,28 @@ class Sdpa:
         )
 
 
+# Of Gemma 4's global layers (E4B, 26B-A4B and 31B), and the 256 of `core` and `models`.
+FA4_LAYOUTS = (HeadLayout(8, 2, 512), HeadLayout(16, 2, 512), HeadLayout(32, 4, 512), HeadLayout(16, 8, 256))
+
+
+def fa4_refuses(batch: Batch) -> str:
+    """Say why FlashAttention-4, which is compiled ahead, does not take a batch; empty if it does."""
+    if batch.layout not in FA4_LAYOUTS:
+        return f"compiled for heads {', '.join(map(str, FA4_LAYOUTS))}"
+    if batch.dtype != torch.bfloat16:
+        return "compiled for bfloat16"
+    if batch.cache_dtype and (batch.layout.head_size != 512 or batch.block_size != 64):
+        return "fp8 caches have heads of 512 and pages of 64 tokens"
+    return ""
+
+
 # The peers of peers.py: its functions, and from what they return to an implementation.
 PEERS: dict[str, Callable[[Callable[..., None]], Peer]] = {
     # FlashAttention-3 multiplies queries with keys of the same type.
     "fa3": lambda run: Peer(
         "fa3", run_fa3, fp8_caches=True, fp8_queries=True, non_causal=True, largest_head=256
     ),
+    "fa4": lambda run: Peer("fa4", run, score_options=False, fp8_caches=True, refuses=fa4_refuses),
     "vllm_triton": lambda run: Peer("vllm", run, score_options=False, fp8_caches=True),
     "vllm_triton_33": lambda run: Peer("vllm33", run, fp8_caches=True),
 }

@@ -7,14 +7,16 @@ import json
 import math
 import pickle
 import sys
+from contextlib import nullcontext
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from attn_kernels import Config
-from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
+from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions, decode, prefill
 from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise
@@ -22,6 +24,7 @@ from benchmarks.attention import compare
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import Record, Records, measure_batch, ours_failed, time_ratio
 from benchmarks.common.implementations import (
+    PEERS,
     CompileJob,
     NotApplicable,
     Ours,
@@ -150,6 +153,28 @@ def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes() -> None:
     assert asked == [fp8, batch.dtype]
     with pytest.raises(NotApplicable, match="256"):
         Peer("b", lambda *_: None, largest_head=256).prepare(materialise(batch, CPU, num_sets=1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "takes"),
+    [
+        ({}, True),
+        ({"layout": HeadLayout(16, 8, 256)}, True),
+        ({"layout": HeadLayout(16, 4, 320)}, False),
+        ({"layout": HeadLayout(8, 1, 512)}, False),
+        ({"dtype": torch.float16}, False),
+        ({"scores": ScoreOptions(softcap=50.0)}, False),
+        ({"scores": ScoreOptions(causal=False)}, False),
+        ({"cache_dtype": torch.float8_e4m3fn}, False),
+        ({"cache_dtype": torch.float8_e4m3fn, "block_size": 64}, True),
+        ({"cache_dtype": torch.float8_e4m3fn, "block_size": 64, "layout": HeadLayout(16, 8, 256)}, False),
+    ],
+)
+def test_flash_attention_4_is_asked_only_for_what_was_compiled(changes: dict[str, Any], takes: bool) -> None:
+    batch = decode(2, 40).at(HeadLayout(8, 2, 512)).at(**changes)
+    peer = PEERS["fa4"](lambda *_: None)
+    with nullcontext() if takes else pytest.raises(NotApplicable):
+        peer.prepare(materialise(batch, CPU, num_sets=1))
 
 
 def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
