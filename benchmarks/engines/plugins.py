@@ -1,8 +1,9 @@
 """An engine of vLLM, and what it calls in each of its processes: random weights, a backend with a fault.
 
 vLLM's own dummy weights are so small that attention changes no token. Here matrices and biases are normal, and
-norms are 1. They depend on a tensor's name and the GPU's rank, so all runs have the same. Ranks with the same KV head
-have the same weights of its keys and values.
+norms are 1, but those of Gemma 4's queries are smaller, because they are the only scale of its scores. Weights
+depend on a tensor's name and the GPU's rank, so all runs have the same. Ranks with the same KV head have the
+same weights of its keys and values.
 """
 
 import zlib
@@ -59,7 +60,9 @@ def register_loader(load_format: str, deviation: float) -> None:
 
             rank = get_tensor_model_parallel_rank()
             for name, tensor in model.state_dict().items():
-                if tensor.ndim < 2 and not name.endswith(".bias"):
+                if name.endswith(".q_norm.weight"):
+                    tensor.fill_(tensor.numel() ** -0.5)
+                elif tensor.ndim < 2 and not name.endswith(".bias"):
                     tensor.fill_(1)
                 elif tensor.is_floating_point():
                     fill(tensor, name, rank)
