@@ -116,7 +116,8 @@ GEMMA_4 = {
 }
 # vLLM 0.24 reads both head sizes of the whole model, where transformers 5.17 has one of each layer.
 TWO_HEADS = {"allow_global_per_layer_attribute_access": True, "global_head_dim": 512}
-# Like gpt-oss, smaller: sinks, a window in every other layer, and experts, here of bf16.
+# Like gpt-oss, smaller: sinks, a window in every other layer, and experts, here of bf16. All experts are used,
+# as rounding may change which are, and with them tokens.
 GPT_OSS = {
     "architectures": ["GptOssForCausalLM"],
     "model_type": "gpt_oss",
@@ -124,7 +125,7 @@ GPT_OSS = {
     "num_key_value_heads": 2,
     "head_dim": 64,
     "intermediate_size": 1024,
-    "num_local_experts": 8,
+    "num_local_experts": 4,
     "num_experts_per_tok": 4,
     "sliding_window": 128,
     "layer_types": ["sliding_attention", "full_attention"] * 3,
@@ -152,7 +153,6 @@ CASES = {
     "gemma4": Case(GEMMA_4, overrides=TWO_HEADS, scorer="TRITON_ATTN", graphs=True),
     "gemma4_fp8": Case(GEMMA_4, FP8, TWO_HEADS, "TRITON_ATTN", FP8_MARGIN),
     "gpt_oss": Case(GPT_OSS, graphs=True),
-    "gpt_oss_fp8": Case(GPT_OSS, FP8, margin=FP8_MARGIN),
     "one_of_two_gpus": Case({"num_attention_heads": 4, "num_key_value_heads": 1}),
     "two_gpus": Case(gpus=2, graphs=True),
     "shared_keys": Case({"num_key_value_heads": 1}, {"decode_context_parallel_size": 2}, gpus=2, graphs=True),
