@@ -116,8 +116,8 @@ GEMMA_4 = {
 }
 # vLLM 0.24 reads both head sizes of the whole model, where transformers 5.17 has one of each layer.
 TWO_HEADS = {"allow_global_per_layer_attribute_access": True, "global_head_dim": 512}
-# Like gpt-oss, smaller: sinks, a window in every other layer, and experts, here of bf16. All experts are used,
-# as rounding may change which are, and with them tokens.
+# Like gpt-oss, smaller: sinks, a window in every other layer, and experts of bf16. All experts are used,
+# because otherwise rounding changes which are.
 GPT_OSS = {
     "architectures": ["GptOssForCausalLM"],
     "model_type": "gpt_oss",

@@ -1,9 +1,9 @@
 """An engine of vLLM, and what it calls in each of its processes: random weights, a backend with a fault.
 
-vLLM's own dummy weights are so small that attention changes no token. Here matrices and biases are normal, and
-norms are 1, but those of Gemma 4's queries are smaller, because they are the only scale of its scores. Weights
-depend on a tensor's name and the GPU's rank, so all runs have the same. Ranks with the same KV head have the
-same weights of its keys and values.
+vLLM's own dummy weights are so small that attention changes no token. Here matrices and biases are normal,
+and norms are 1, but those of Gemma 4's queries are smaller, because they are the only scale of its scores.
+Weights depend on a tensor's name and the GPU's rank, so all runs have the same. Ranks with the same KV head
+have the same weights of its keys and values.
 """
 
 import zlib
