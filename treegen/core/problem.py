@@ -79,6 +79,12 @@ class Problem:
         """[scenarios] the values of a feature."""
         return self.features[:, self.names.index(name)]
 
+    @property
+    def independent(self) -> tuple[str, ...]:
+        """The features that do not follow from the others: of derived ones, those that the table measured."""
+        held, derived = {*self.names, *self.device.limits}, self.kernel.derived
+        return tuple(n for n in self.names if n not in derived or not expr.names(derived[n]) <= held)
+
     def times(self) -> npt.NDArray[np.float64]:
         """[scenarios, configs] median times in microseconds; NaN is untimed, inf failed."""
         row_of = {scenario: row for row, scenario in enumerate(self.table.scenarios)}

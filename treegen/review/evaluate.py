@@ -25,8 +25,11 @@ from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
 from treegen.review.modules import common_rows, read_tables
-from treegen.review.printing import counted, grid, json_text, left_out_words, plain_console
+from treegen.review.printing import counted, grid, left_out_words, plain_console
 from tuning_table import __version__
+
+VERSIONS = {"treegen": __version__, "scikit-learn": sklearn.__version__}
+"""On which the figures depend."""
 
 _LABELS = {
     OURS: "treegen",
@@ -149,16 +152,15 @@ def _scored(
     root: Path,
 ) -> ScoredTable:
     """One score per way from its choices in all folds of scenarios, then of groups."""
-    number, scores = groups_of(problem, by), []
+    number, scores, count = groups_of(problem, by), [], len(folds)
     for way in trained[0]:
-        costs = [found[way][0] for found in trained]
-        _, cells, configs = zip(*(found[way] for found in trained[: len(folds)]), strict=True)
+        costs, cells, configs = zip(*(found[way] for found in trained), strict=True)
         score = {
             "way": way,
-            "folds": held_out(problem, folds, costs[: len(folds)], copies(problem.features)),
-            "groups": held_out(problem, groups, costs[len(folds) :], number) if groups else None,
-            "cells": None if None in cells else sum(cells) / len(folds),
-            "configs": sum(configs) / len(folds),
+            "folds": held_out(problem, folds, costs[:count], copies(problem.features)),
+            "groups": held_out(problem, groups, costs[count:], number) if groups else None,
+            "cells": None if None in cells else sum(cells[:count]) / count,
+            "configs": sum(configs[:count]) / count,
         }
         scores.append(score)
     return {
@@ -177,13 +179,8 @@ def _scored(
     }
 
 
-def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) -> None:
-    """Print scores as Markdown or JSON."""
-    versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
-    if as_json:
-        content = {"format": 4, "versions": versions, "folds": folds}
-        print(json_text({**content, "tables": tables}), end="")
-        return
+def show(tables: Sequence[ScoredTable], folds: int) -> None:
+    """Print scores as Markdown."""
     console = plain_console(width=130, soft_wrap=True)
     for table in tables:
         left_out = f" ({table['left_out']})" if table["left_out"] else ""
@@ -205,7 +202,7 @@ def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) ->
         if table["noise"]:
             notes.append(f"Two configs' times differ by {table['noise']:.1%} in one scenario by noise alone.")
         console.print(*notes, "", sep="\n")
-    made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
+    made_by = ", ".join(f"{name} {version}" for name, version in VERSIONS.items())
     console.print(_LEGEND, "", f"Made by {made_by}.", sep="\n")
 
 

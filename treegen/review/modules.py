@@ -89,7 +89,7 @@ def _read_module(
     if not (older and is_built) and device_module(kernel, device.key, device.limits, found) != plain(text):
         what = "is not what treegen prints for its stored rows; `treegen build` rewrites it"
         if is_built:
-            what = "was built from another spec, or by another treegen: run `treegen build`"
+            what = "was built from another spec or other rows, or by another treegen: run `treegen build`"
         raise InputError(path, what)
     return Module(kernel, device, path, text, found)
 
@@ -134,23 +134,22 @@ class TunedModule:
 def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str | None) -> TunedModule:
     """Read a kernel's module and table; without a device, of the first that has both. Raises InputError."""
     spec = read_spec(find_spec(spec_path))
-    (kernel, first), *_ = selected(spec, kernel_name, device)
     modules = read_modules(spec)
-    ready = [key for key in kernel.tables if (kernel.name, key) in modules]
-    key = device or next(iter(ready), first)
+    ready = [key for name, key in modules if name == kernel_name and key != FALLBACK_DEVICE]
+    problem, *_ = read_tables(spec, kernel_name, device or next(iter(ready), None))
+    key = problem.device.key
     if key not in ready:
-        raise missing_module(spec, (kernel.name, key))
-    problem = spec_problem(kernel, spec.devices[key], read_table(kernel.tables[key]))
+        raise missing_module(spec, (kernel_name, key))
     others = tuple(other for other in ready if other != key)
-    return TunedModule(modules[kernel.name, key], problem, others, spec.path.resolve().parent)
+    return TunedModule(modules[kernel_name, key], problem, others, spec.path.resolve().parent)
 
 
 def missing_module(spec: Spec, key: ModuleKey) -> InputError:
     return InputError(_path(spec.output, key), "no such module; `treegen build` writes it")
 
 
-def selected(spec: Spec, kernel: str | None, device: str | None) -> list[tuple[KernelSpec, str]]:
-    """The kernels and devices with a table, of which one may be named. Raises InputError if there is none."""
+def read_tables(spec: Spec, kernel: str | None, device: str | None) -> list[Problem]:
+    """The tables of a kernel and a device; None selects all. Raises InputError, also if there is none."""
     kernels = spec.selected(kernel)
     known = dict.fromkeys(key for of in kernels for key in of.tables)
     of_kernel = f"kernel {kernel}" if kernel else "any kernel"
@@ -159,12 +158,7 @@ def selected(spec: Spec, kernel: str | None, device: str | None) -> list[tuple[K
     if device not in (None, *known):
         what = f"names no table of {of_kernel} for the device {shown(str(device))}"
         raise InputError(spec.path, f"{what}; there are: {', '.join(known)}")
-    return [(of, key) for of in kernels for key in of.tables if device in (None, key)]
-
-
-def read_tables(spec: Spec, kernel: str | None, device: str | None) -> list[Problem]:
-    """The tables of a kernel and a device; None selects all. Raises InputError."""
-    chosen = selected(spec, kernel, device)
+    chosen = ((of, key) for of in kernels for key in of.tables if device in (None, key))
     return [spec_problem(of, spec.devices[key], read_table(of.tables[key])) for of, key in chosen]
 
 
