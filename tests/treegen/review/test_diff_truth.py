@@ -336,6 +336,15 @@ def test_a_feature_of_another_name_is_not_taken_from_what_the_new_spec_derives(t
     assert found.example is None and not any("launch" in line for line in headline(diff))
 
 
+def test_other_shapes_with_the_same_times_are_another_table(tmp_path: Path) -> None:
+    project(tmp_path / "old")
+    project(
+        tmp_path / "new", shapes=[(rows + (rows == 8), columns, heads) for rows, columns, heads in grid()]
+    )
+    world = of_device(compared(tmp_path / "old", tmp_path / "new")).world
+    assert world is not None and (world.scenarios, world.common) == ((9, 9), 6)
+
+
 def test_a_table_of_one_repeat_is_taken_to_be_as_noisy_as_the_one_before(tmp_path: Path) -> None:
     rows = time_rows(grid())
     for row in rows[len(grid()) :]:

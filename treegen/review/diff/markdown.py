@@ -131,7 +131,7 @@ def _forbidden(line: Line) -> str:
 
 
 def _served(one: Served) -> str:
-    be = "is" if len(one.gpus) == 1 else "are"
+    be = "is" if len(one.gpus) == 1 and not one.gpus[0].startswith("other ") else "are"
     start = f"{one.kernel}: {', '.join(one.gpus)} {be} served by {one.now}, no longer by {one.before}"
     if not one.differs:
         return f"{start}, which launches the same"

@@ -136,9 +136,10 @@ def world_of(
 
     problems: each table as its own spec reads it. same_spec: whether both specs make the same of a table.
     """
-    tables = [problem.table for problem in problems]
-    same_times = np.array_equal(tables[0].times, tables[1].times, equal_nan=True)
-    if same_times and tables[0].provenance == tables[1].provenance:
+    tables = old, new = [problem.table for problem in problems]
+    arrays = (old.times, new.times), (old.features, new.features)
+    same = all(np.array_equal(one, other, equal_nan=True) for one, other in arrays)
+    if same and (old.scenarios, old.provenance) == (new.scenarios, new.provenance):
         return None
     rows = common_rows(*problems)
     own, name = modules[1].kernel.own, modules[1].kernel.constant_name
@@ -161,10 +162,10 @@ def world_of(
     differs = {key: (was, one) for key, (was, one) in run.items() if was != one}
     cause = tuple(f"{_WORDS.get(k, f'the {k}')}: {a} -> {b}" for k, (a, b) in differs.items() if k in _CAUSES)
     ids = np.array(problems[1].scenarios)[rows[1]]
-    old = times_of(launches_of(modules[0], problems[0]), problems[0])[rows[0]]
+    then = times_of(launches_of(modules[0], problems[0]), problems[0])[rows[0]]
     by_new = (times_of(launches_of(module, problems[1]), problems[1])[rows[1]] for module in modules)
     of = threshold, noise, Cells.MEASURED
-    alone, total = (price(ids, old, new, *of) if measured else None for new in by_new)
+    alone, total = (price(ids, then, times, *of) if measured else None for times in by_new)
     return World(
         scenarios=(len(tables[0].scenarios), len(tables[1].scenarios)),
         common=len(rows[0]),
