@@ -92,6 +92,18 @@ class Problem:
         return median_times(self.table)[rows][:, self.table_columns]
 
 
+def common_rows(problem: Problem, other: Problem) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The rows in each problem of the scenarios with the same id and features in both, in the same order."""
+    shared = [name for name in problem.names if name in other.names]
+    places = {scenario: row for row, scenario in enumerate(other.scenarios if shared else ())}
+    pairs = [(row, places[s]) for row, s in enumerate(problem.scenarios) if s in places]
+    here, there = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    same = np.ones(len(pairs), dtype=bool)
+    for name in shared:
+        same &= problem.column(name)[here] == other.column(name)[there]
+    return here[same], there[same]
+
+
 def with_untimed_penalty(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Costs with UNTIMED_PENALTY where a config is untimed."""
     return np.where(cost == UNTIMED, UNTIMED_PENALTY, cost)

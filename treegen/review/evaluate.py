@@ -14,7 +14,7 @@ import sklearn
 from rich import box
 
 from treegen.core.errors import InputError, one_line, shown
-from treegen.core.problem import UNIT, Problem
+from treegen.core.problem import UNIT, Problem, common_rows
 from treegen.crossval.folds import Fold, folds_of, group_folds, held_out
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import FOREST, OURS, SINGLE, Rule, asked, learn
@@ -24,7 +24,7 @@ from treegen.fit.fit import fit
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
-from treegen.review.modules import common_rows, read_tables
+from treegen.review.modules import read_tables
 from treegen.review.printing import counted, grid, left_out_words, plain_console
 from tuning_table import __version__
 

@@ -10,15 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from treegen.core import expr
 from treegen.core.errors import InputError, InputErrors, shown
 from treegen.core.files import digest, read_text, try_path
 from treegen.core.heuristic import Heuristic, paths
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
-from treegen.crossval.score import Ints
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.read.problem import read_table, spec_problem
@@ -160,15 +157,3 @@ def read_tables(spec: Spec, kernel: str | None, device: str | None) -> list[Prob
         raise InputError(spec.path, f"{what}; there are: {', '.join(known)}")
     chosen = ((of, key) for of in kernels for key in of.tables if device in (None, key))
     return [spec_problem(of, spec.devices[key], read_table(of.tables[key])) for of, key in chosen]
-
-
-def common_rows(problem: Problem, other: Problem) -> tuple[Ints, Ints]:
-    """The rows in each problem of the scenarios with the same id and features in both, in the same order."""
-    shared = [name for name in problem.names if name in other.names]
-    places = {scenario: row for row, scenario in enumerate(other.scenarios if shared else ())}
-    pairs = [(row, places[s]) for row, s in enumerate(problem.scenarios) if s in places]
-    here, there = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    same = np.ones(len(pairs), dtype=bool)
-    for name in shared:
-        same &= problem.column(name)[here] == other.column(name)[there]
-    return here[same], there[same]

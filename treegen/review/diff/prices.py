@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from treegen.core.errors import one_line
 from treegen.core.launches import Launches
-from treegen.core.problem import UNIT, Problem
+from treegen.core.problem import UNIT, Problem, common_rows
 from treegen.core.table import Cells
 from treegen.crossval.score import Floats, launched, times_of
 from treegen.fit.costs import table_noise
-from treegen.review.modules import Module, common_rows
+from treegen.review.modules import Module
 from treegen.review.printing import counted, percent
 
 MOVED = 1.05
