@@ -112,8 +112,8 @@ def _usable(found: Heuristic, kernel: KernelSpec) -> bool:
 
 
 SPEC_EDITS = ["constraint", "class", "regime", "derived", "unused", "fallback", "parameter", "renamed"]
-SPEC_EDITS += ["key", "swapped", "fewer devices", "arguments"]
-TABLE_EDITS = ["slower", "fewer scenarios", "failures"]
+SPEC_EDITS += ["key", "swapped", "fewer devices", "arguments", "limit", "no classes", "no regimes"]
+TABLE_EDITS = ["slower", "fewer scenarios", "failures", "one repeat"]
 
 
 def edit(what: str, content: Content, table: Table, rng: random.Random) -> None:
@@ -164,6 +164,15 @@ def edit(what: str, content: Content, table: Table, rng: random.Random) -> None:
                 [("features", ["columns", "rows", "heads"]), ("constants", ["heads", "columns"])]
             )
             kernels["scale"][name] = value
+        case "limit":
+            for device in content["devices"].values():
+                device["limits"]["most"] = rng.choice([64, 128, 256])
+        case "no classes":
+            kernels["other"].pop("classes")
+        case "no regimes":
+            kernels["other"].pop("regimes")
+        case "one repeat":
+            table[:] = [row for row in table if row[1] == "1"]
         case "slower":
             column, by = rng.randrange(2, 7), rng.choice((0.7, 1.1, 3.0))
             for row in table:
@@ -234,7 +243,7 @@ def test_every_sentence_agrees_with_the_packages(tmp_path_factory: pytest.TempPa
     rng, folder = random.Random(seed), tmp_path_factory.mktemp("diff")
     content, table, previous = base(), times(rng), {}
     built(folder / "old", base(), table, rng, previous)
-    edits = rng.sample([*SPEC_EDITS, *TABLE_EDITS], rng.choice((1, 1, 2)))
+    edits = rng.sample([*SPEC_EDITS, *TABLE_EDITS], rng.choice((1, 1, 2, 3)))
     note(f"{edits} in {folder}")
     table = [list(row) for row in table]
     for what in edits:

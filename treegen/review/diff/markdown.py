@@ -53,20 +53,20 @@ def headline(diff: Diff) -> Iterator[str]:
     of = {kind: [module for module in diff.modules if module.kind is kind] for kind in Kind}
     sentences = [f"{_names(of[kind])} {kind}." for kind in (Kind.UNREADABLE, Kind.INCOMPARABLE) if of[kind]]
     unread = bool(sentences)
-    all_known = not unread and not served
+    whole = not unread and not served and not diff.gone
     if changed := of[Kind.CHANGED]:
         launch = "launches" if len(changed) == 1 else "launch"
         sentences.append(f"{len(changed)} of {counted(len(diff.modules), 'module')} {launch} differently.")
     elif elsewhere := of[Kind.ELSEWHERE]:
         launch = f"launch{'es' * (len(elsewhere) == 1)} another config, but in no measured scenario"
         sentences.append(f"{_names(elsewhere)} {launch}.")
-    elif of[Kind.FALLBACK] and all_known and not diff.gone:
+    elif of[Kind.FALLBACK] and whole:
         kernels = ", ".join(module.kernel for module in of[Kind.FALLBACK])
         kernels += " has" if len(of[Kind.FALLBACK]) == 1 else " have"
         sentences.append(f"All tuned GPUs get the same configs; {kernels} another fallback for others.")
-    elif diff.fields and all_known and not of[Kind.FALLBACK]:
+    elif diff.fields and whole:
         sentences.append(f"Nothing else is launched, in a Config with new fields ({'; '.join(diff.fields)}).")
-    elif all_known and not diff.gone:
+    elif whole:
         sentences.append("All modules launch the same configs.")
     if worse := [(module, line) for module in diff.modules for line in module.lines if line.regresses]:
         worst, line = max(worse, key=lambda pair: pair[1].worst[1].lost)
