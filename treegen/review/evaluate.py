@@ -118,14 +118,10 @@ def other_tables(problems: Sequence[Problem], against: Sequence[Path]) -> list[l
 
 def _check_groups(problem: Problem, by: Sequence[str]) -> None:
     """Raise InputError where the named features make no groups of a table."""
-    kernel, folder = problem.kernel, problem.table.folder
-    option = f"--hold-out-by {','.join(by)}"
-    for name in by:
-        if name not in kernel.features and name not in kernel.derived:
-            known = ", ".join(kernel.features)
-            raise InputError(option, f"{kernel.name} has no feature {shown(name)}; it has {known}")
-        if name not in problem.names:
-            raise InputError(option, f"{folder} does not hold {name}")
+    folder, option = problem.table.folder, f"--hold-out-by {','.join(by)}"
+    if absent := [name for name in by if name not in problem.names]:
+        what = f"{shown(absent[0])}; it holds {', '.join(problem.names)}"
+        raise InputError(option, f"{folder} does not hold {what}")
     if not group_folds(problem, by):
         raise InputError(option, f"all scenarios of {folder} are of one group, so none can be left out")
 

@@ -147,13 +147,11 @@ def missing_module(spec: Spec, key: ModuleKey) -> InputError:
 
 def read_tables(spec: Spec, kernel: str | None, device: str | None) -> list[Problem]:
     """The tables of a kernel and a device; None selects all. Raises InputError, also if there is none."""
-    kernels = spec.selected(kernel)
-    known = dict.fromkeys(key for of in kernels for key in of.tables)
-    of_kernel = f"kernel {kernel}" if kernel else "any kernel"
-    if not known:
-        raise InputError(spec.path, f"names no table of {of_kernel}")
-    if device not in (None, *known):
-        what = f"names no table of {of_kernel} for the device {shown(str(device))}"
-        raise InputError(spec.path, f"{what}; there are: {', '.join(known)}")
-    chosen = ((of, key) for of in kernels for key in of.tables if device in (None, key))
+    every = [(of, key) for of in spec.selected(kernel) for key in of.tables]
+    chosen = [(of, key) for of, key in every if device in (None, key)]
+    if not chosen:
+        there_are = f"; there are: {', '.join(dict.fromkeys(key for _, key in every))}" if every else ""
+        of_kernel = f"kernel {kernel}" if kernel else "any kernel"
+        of_device = f" for the device {shown(device)}" if device and every else ""
+        raise InputError(spec.path, f"names no table of {of_kernel}{of_device}{there_are}")
     return [spec_problem(of, spec.devices[key], read_table(of.tables[key])) for of, key in chosen]
