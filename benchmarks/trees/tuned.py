@@ -19,12 +19,12 @@ import numpy.typing as npt
 from benchmarks.common.environment import parser_of, pyplot_or_stop, stop
 from treegen.core.errors import InputError
 from treegen.core.launches import ABSENT
-from treegen.core.problem import Problem
+from treegen.core.problem import Problem, common_rows
 from treegen.core.spec import Spec
 from treegen.crossval.score import Ints, Score
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import find_spec, read_spec
-from treegen.review.modules import Module, ModuleKey, common_rows, read_modules
+from treegen.review.modules import Module, ModuleKey, read_modules
 
 KERNEL = "unified_attention"
 DEVICES = ("nvidia_h100", "nvidia_h200")

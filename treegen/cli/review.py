@@ -123,9 +123,14 @@ def add_eval(commands: Commands) -> None:
 
 
 def run_eval(options: argparse.Namespace) -> int:
-    from treegen.review.evaluate import evaluate, show
+    from treegen.review.evaluate import VERSIONS, evaluate, show
+    from treegen.review.printing import json_text
 
     selection = options.spec, options.kernel, options.device
     tables = evaluate(*selection, options.folds, options.hold_out_by, options.against, options.jobs)
-    show(tables, options.folds, as_json=options.json)
+    if options.json:
+        content = {"format": 4, "versions": VERSIONS, "folds": options.folds, "tables": tables}
+        print(json_text(content), end="")
+    else:
+        show(tables, options.folds)
     return FINE

@@ -70,7 +70,8 @@ class Choice(NamedTuple):
     """What is launched for a shape, and why."""
 
     config: Config
-    regime: str
+    regime: RegimeRows
+    asked: tuple[Split, ...]  # the questions that lead to the row
     row: int
     model_class: str
 
@@ -82,13 +83,14 @@ def choose(
     shape = kernel.with_derived({**limits, **values})
     model_class = first(kernel.classes, shape)
     if not heuristic.regimes:
-        return Choice(kernel.fallback, "", 0, model_class)
+        return Choice(kernel.fallback, RegimeRows("", 0, ()), (), 0, model_class)
     regime = next(r for r in heuristic.regimes if r.name == first(kernel.regimes, shape))
-    number = regime.tree
+    number, asked = regime.tree, []
     while isinstance(number, Split):
+        asked.append(number)
         number = number.low if shape[number.feature] <= number.threshold else number.high
     fitting = (c for c in regime.rows[number].candidates(model_class) if fits(c, kernel, shape))
-    return Choice(next(fitting, kernel.fallback), regime.name, number, model_class)
+    return Choice(next(fitting, kernel.fallback), regime, tuple(asked), number, model_class)
 
 
 def first(entries: tuple[Regime, ...] | tuple[ModelClass, ...], values: Mapping[str, int]) -> str:

@@ -79,11 +79,29 @@ class Problem:
         """[scenarios] the values of a feature."""
         return self.features[:, self.names.index(name)]
 
+    @property
+    def independent(self) -> tuple[str, ...]:
+        """The features that do not follow from the others: of derived ones, those that the table measured."""
+        held, derived = {*self.names, *self.device.limits}, self.kernel.derived
+        return tuple(n for n in self.names if n not in derived or not expr.names(derived[n]) <= held)
+
     def times(self) -> npt.NDArray[np.float64]:
         """[scenarios, configs] median times in microseconds; NaN is untimed, inf failed."""
         row_of = {scenario: row for row, scenario in enumerate(self.table.scenarios)}
         rows = [row_of[scenario] for scenario in self.scenarios]
         return median_times(self.table)[rows][:, self.table_columns]
+
+
+def common_rows(problem: Problem, other: Problem) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The rows in each problem of the scenarios with the same id and features in both, in the same order."""
+    shared = [name for name in problem.names if name in other.names]
+    places = {scenario: row for row, scenario in enumerate(other.scenarios if shared else ())}
+    pairs = [(row, places[s]) for row, s in enumerate(problem.scenarios) if s in places]
+    here, there = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    same = np.ones(len(pairs), dtype=bool)
+    for name in shared:
+        same &= problem.column(name)[here] == other.column(name)[there]
+    return here[same], there[same]
 
 
 def with_untimed_penalty(cost: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -97,19 +97,20 @@ def launched(
 ) -> Launches:
     """What a module launches in a problem's scenarios.
 
-    kernel: the module's own, perhaps of another version of the spec. What its features are called, and what
-    their integers stand for, is taken from there; a feature that the problem lacks, from the table's column.
+    kernel: the module's own, perhaps of another version of the spec. What its features are called, what
+    their integers stand for and what follows from them is taken from there; a feature that the problem lacks,
+    from the table's column.
     """
     features: dict[str, list[int]] = {}
     if kernel is not problem.kernel:
         row_of = {scenario: row for row, scenario in enumerate(problem.table.scenarios)}
         rows = [row_of[scenario] for scenario in problem.scenarios]
         features |= zip(problem.table.feature_names, problem.table.features[rows].T.tolist(), strict=True)
-    for name, column in zip(problem.names, problem.features.T.tolist(), strict=True):
+    for name in problem.independent:
         words, numbers = problem.kernel.values.get(name, {}), kernel.values.get(name, {})
         by_word = {word: number for number, word in numbers.items()}
         own = {number: by_word[word] for number, word in words.items() if word in by_word}
-        features[name] = [own.get(value, value) for value in column]
+        features[name] = [own.get(value, value) for value in problem.column(name).tolist()]
     return launches(kernel, limits, heuristic, as_columns(features), len(problem.scenarios))
 
 

@@ -14,7 +14,7 @@ import sklearn
 from rich import box
 
 from treegen.core.errors import InputError, one_line, shown
-from treegen.core.problem import UNIT, Problem
+from treegen.core.problem import UNIT, Problem, common_rows
 from treegen.crossval.folds import Fold, folds_of, group_folds, held_out
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import FOREST, OURS, SINGLE, Rule, asked, learn
@@ -24,9 +24,12 @@ from treegen.fit.fit import fit
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
-from treegen.review.modules import common_rows, read_tables
-from treegen.review.printing import counted, grid, json_text, left_out_words, plain_console
+from treegen.review.modules import read_tables
+from treegen.review.printing import counted, grid, left_out_words, plain_console
 from tuning_table import __version__
+
+VERSIONS = {"treegen": __version__, "scikit-learn": sklearn.__version__}
+"""On which the figures depend."""
 
 _LABELS = {
     OURS: "treegen",
@@ -115,14 +118,10 @@ def other_tables(problems: Sequence[Problem], against: Sequence[Path]) -> list[l
 
 def _check_groups(problem: Problem, by: Sequence[str]) -> None:
     """Raise InputError where the named features make no groups of a table."""
-    kernel, folder = problem.kernel, problem.table.folder
-    option = f"--hold-out-by {','.join(by)}"
-    for name in by:
-        if name not in kernel.features and name not in kernel.derived:
-            known = ", ".join(kernel.features)
-            raise InputError(option, f"{kernel.name} has no feature {shown(name)}; it has {known}")
-        if name not in problem.names:
-            raise InputError(option, f"{folder} does not hold {name}")
+    folder, option = problem.table.folder, f"--hold-out-by {','.join(by)}"
+    if absent := [name for name in by if name not in problem.names]:
+        what = f"{shown(absent[0])}; it holds {', '.join(problem.names)}"
+        raise InputError(option, f"{folder} does not hold {what}")
     if not group_folds(problem, by):
         raise InputError(option, f"all scenarios of {folder} are of one group, so none can be left out")
 
@@ -149,16 +148,15 @@ def _scored(
     root: Path,
 ) -> ScoredTable:
     """One score per way from its choices in all folds of scenarios, then of groups."""
-    number, scores = groups_of(problem, by), []
+    number, scores, count = groups_of(problem, by), [], len(folds)
     for way in trained[0]:
-        costs = [found[way][0] for found in trained]
-        _, cells, configs = zip(*(found[way] for found in trained[: len(folds)]), strict=True)
+        costs, cells, configs = zip(*(found[way] for found in trained), strict=True)
         score = {
             "way": way,
-            "folds": held_out(problem, folds, costs[: len(folds)], copies(problem.features)),
-            "groups": held_out(problem, groups, costs[len(folds) :], number) if groups else None,
-            "cells": None if None in cells else sum(cells) / len(folds),
-            "configs": sum(configs) / len(folds),
+            "folds": held_out(problem, folds, costs[:count], copies(problem.features)),
+            "groups": held_out(problem, groups, costs[count:], number) if groups else None,
+            "cells": None if None in cells else sum(cells[:count]) / count,
+            "configs": sum(configs[:count]) / count,
         }
         scores.append(score)
     return {
@@ -177,13 +175,8 @@ def _scored(
     }
 
 
-def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) -> None:
-    """Print scores as Markdown or JSON."""
-    versions = {"treegen": __version__, "scikit-learn": sklearn.__version__}
-    if as_json:
-        content = {"format": 4, "versions": versions, "folds": folds}
-        print(json_text({**content, "tables": tables}), end="")
-        return
+def show(tables: Sequence[ScoredTable], folds: int) -> None:
+    """Print scores as Markdown."""
     console = plain_console(width=130, soft_wrap=True)
     for table in tables:
         left_out = f" ({table['left_out']})" if table["left_out"] else ""
@@ -205,7 +198,7 @@ def show(tables: Sequence[ScoredTable], folds: int, *, as_json: bool = False) ->
         if table["noise"]:
             notes.append(f"Two configs' times differ by {table['noise']:.1%} in one scenario by noise alone.")
         console.print(*notes, "", sep="\n")
-    made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
+    made_by = ", ".join(f"{name} {version}" for name, version in VERSIONS.items())
     console.print(_LEGEND, "", f"Made by {made_by}.", sep="\n")
 
 

@@ -15,11 +15,12 @@ from rich.text import Text
 
 from treegen.core import expr
 from treegen.core.errors import InputError, one_line, shown
-from treegen.core.heuristic import Choice, RegimeRows, Split, broken, choose, split_features
+from treegen.core.heuristic import Choice, broken, choose, split_features
+from treegen.core.launches import ABSENT
 from treegen.core.problem import UNTIMED, Problem, broken_invariant
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
-from treegen.crossval.score import Floats
+from treegen.crossval.score import Floats, costs_of
 from treegen.review.modules import TunedModule
 from treegen.review.printing import condition, microseconds, plain_console, value_words
 
@@ -32,32 +33,26 @@ _SAMPLE = 2048  # scenarios whose nearest others are looked up
 _FEW = 16  # a feature with at most this many values is a kind of shape, not a size ...
 _EACH = 10  # ... if each value has at least this many scenarios on average
 
-Explanation = Mapping[str, Any]
-"""Everything about one shape as plain data; docs/explain.md lists the keys. Configs are named by their
-constants, and times are microseconds, None where none is known, as in a table of winners."""
 
+def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> dict[str, Any]:
+    """Everything about a shape as plain data, with `top` alternatives and neighbours.
 
-def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanation:
-    """Explain a shape, with `top` alternatives and neighbours. Raises InputError if no shape is like it."""
+    docs/explain.md lists the keys. Configs are named by their constants; times are microseconds, None where
+    none is known, as in a table of winners. Raises InputError if no shape is like it.
+    """
     problem, shape = tuned.problem, complete(given, tuned.problem)
-    kernel, values, times = problem.kernel, shape.values, problem.times()
+    kernel, values = problem.kernel, shape.values
     choice = choice_of(tuned, values)
     space = FeatureSpace(problem)
-    distances = space.distances(values)
-    same = (problem.features == [values[name] for name in problem.names]).all(axis=1)
-    nearest = np.lexsort((~same, distances))[:top].tolist()
-    why, asked = [], []
-    conditions = (("regime", choice.regime, kernel.regimes), ("class", choice.model_class, kernel.classes))
+    why = []
+    conditions = ("regime", choice.regime.name, kernel.regimes), ("class", choice.model_class, kernel.classes)
     for what, name, of in conditions:
         when = next(condition(one.when) for one in of if one.name == name)
         why.append(f"{what} {name}: {'all' if len(of) == 1 else when}")
-    tree = _regime(tuned, choice).tree
-    while isinstance(tree, Split):
-        name, yes = tree.feature, values[tree.feature] <= tree.threshold
-        at_most, here = (value_words(name, value, kernel) for value in (tree.threshold, values[name]))
-        why.append(f"{name} <= {at_most}? {'yes' if yes else 'no'}, {here}")
-        asked.append(name)
-        tree = tree.low if yes else tree.high
+    for question in choice.asked:
+        name, here = question.feature, values[question.feature]
+        at_most, of_shape = (value_words(name, value, kernel) for value in (question.threshold, here))
+        why.append(f"{name} <= {at_most}? {'yes' if here <= question.threshold else 'no'}, {of_shape}")
     return {
         "kernel": kernel.name,
         "device": problem.device.key,
@@ -74,14 +69,10 @@ def explain(tuned: TunedModule, given: Mapping[str, int], top: int) -> Explanati
         "parameters": dict(choice.config.parameters),
         "cell": _cell(choice),
         "why": tuple(why),
-        "asked": tuple(dict.fromkeys(asked)),
+        "asked": tuple(dict.fromkeys(question.feature for question in choice.asked)),
         "candidates": tuple(candidates(tuned, choice, values)),
         "alternatives": alternatives(tuned, choice, values)[:top],
-        "nearest": tuple(
-            {"scenario": problem.scenarios[row], "distance": float(distances[row])}
-            | _neighbour(problem, times[row], choice.config, values, row)
-            for row in nearest
-        ),
+        "nearest": tuple(_neighbours(problem, choice.config, values, space.distances(values), top)),
     }
 
 
@@ -98,17 +89,13 @@ def choice_of(tuned: TunedModule, values: Mapping[str, int]) -> Choice:
 
 
 def _cell(choice: Choice) -> str:
-    return f"{choice.regime}, row {choice.row}, {choice.model_class}"
-
-
-def _regime(tuned: TunedModule, choice: Choice) -> RegimeRows:
-    return next(regime for regime in tuned.module.heuristic.regimes if regime.name == choice.regime)
+    return f"{choice.regime.name}, row {choice.row}, {choice.model_class}"
 
 
 def candidates(tuned: TunedModule, choice: Choice, values: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """The configs of the shape's cell and the fallback, in the order in which they are tried."""
     kernel, known = tuned.problem.kernel, {**tuned.problem.device.limits, **values}
-    row = _regime(tuned, choice).rows[choice.row]
+    row = choice.regime.rows[choice.row]
     roles = ["row", *["runner-up"] * len(row.then)]
     if choice.model_class in row.others:
         roles.insert(0, f"class {choice.model_class}")
@@ -130,9 +117,9 @@ def alternatives(tuned: TunedModule, choice: Choice, values: Mapping[str, int]) 
     asks about change alone.
     """
     kernel, device = tuned.problem.kernel, tuned.problem.device
-    free = [name for name in values if name in kernel.features or name in independent(tuned.problem)]
+    free = [name for name in values if name in kernel.features or name in tuned.problem.independent]
     found = []
-    for name in dict.fromkeys([*free, *split_features(_regime(tuned, choice).tree)]):
+    for name in dict.fromkeys([*free, *split_features(choice.regime.tree)]):
         rest = {other: value for other, value in values.items() if name not in free or other in free}
 
         def choice_at(value: int, name: str = name, rest: Mapping[str, int] = rest) -> Choice | None:
@@ -167,33 +154,37 @@ def _nearest(value: int, differs: Callable[[int], bool]) -> Iterator[int]:
             same = other
 
 
-def _neighbour(
-    problem: Problem, times: Floats, config: Config, values: Mapping[str, int], row: int
-) -> dict[str, Any]:
-    """A measured scenario: how the launched config fares there. times: [configs] in the scenario."""
-    column = problem.configs.index(config) if config in problem.configs else None
-    cost = UNTIMED if column is None else int(problem.cost[row, column])
-    best = column if column is not None and cost == 0 else int(np.argmin(problem.cost[row]))
-    time = best_time = None
-    if problem.table.cells is Cells.WINNERS:
-        says = "won" if cost == 0 else "did not win"
-    elif column is None or cost >= UNTIMED:
-        best_time = times[best]
-        says = "failed or may not run" if cost > UNTIMED else "was not timed"
-    else:
-        time, best_time = times[column], times[best]
-        says = "the best" if cost == 0 else f"{time / best_time:.2f}x the best"
-    there = {name: int(problem.column(name)[row]) for name in independent(problem)}
-    return {
-        "differs": {name: value for name, value in there.items() if value != values[name]},
-        "time": time,
-        "best": problem.kernel.constant_name(problem.configs[best]),
-        "best_time": best_time,
-        "says": says,
-    }
+def _neighbours(
+    problem: Problem, config: Config, values: Mapping[str, int], distances: Floats, top: int
+) -> Iterator[dict[str, Any]]:
+    """The nearest measured scenarios: how the launched config fares there."""
+    column = problem.configs.index(config) if config in problem.configs else ABSENT
+    costs, times = costs_of(np.full(len(distances), column), problem), problem.times()
+    measured = problem.table.cells is Cells.MEASURED
+    same = (problem.features == [values[name] for name in problem.names]).all(axis=1)
+    for row in np.lexsort((~same, distances))[:top].tolist():
+        best = column if costs[row] <= 0 else int(np.argmin(problem.cost[row]))
+        time = times[row, column] if measured and costs[row] < UNTIMED else None
+        if costs[row] <= 0:
+            says = "the best" if measured else "won"
+        elif time is not None:
+            says = f"{time / times[row, best]:.2f}x the best"
+        else:
+            says = "failed or may not run" if costs[row] > UNTIMED else "was not timed"
+            says = says if measured else "did not win"
+        there = {name: int(problem.column(name)[row]) for name in problem.independent}
+        yield {
+            "scenario": problem.scenarios[row],
+            "distance": float(distances[row]),
+            "differs": {name: value for name, value in there.items() if value != values[name]},
+            "time": time,
+            "best": problem.kernel.constant_name(problem.configs[best]),
+            "best_time": times[row, best] if measured else None,
+            "says": says,
+        }
 
 
-def show(explanation: Explanation, kernel: KernelSpec, console: Console | None = None) -> None:
+def show(explanation: Mapping[str, Any], kernel: KernelSpec, console: Console | None = None) -> None:
     """Print an explanation; colours only where the console has them."""
     console = console or plain_console(width=100)
     one, shape = explanation, explanation["shape"]
@@ -324,7 +315,7 @@ def complete(given: Mapping[str, int], problem: Problem) -> Shape:
     a shape that breaks an invariant.
     """
     kernel, device = problem.kernel, problem.device
-    needed = independent(problem)
+    needed = problem.independent
     for name, value in given.items():
         if name in kernel.derived and name not in needed:
             parts = ", ".join(kernel.raw_parts([name])) or "other features"
@@ -350,12 +341,6 @@ def complete(given: Mapping[str, int], problem: Problem) -> Shape:
     assert rule is not None  # a problem has a row
     what = f"breaks an invariant with every scenario's other features, such as {shown(rule.text)}"
     raise InputError(shape, what)
-
-
-def independent(problem: Problem) -> tuple[str, ...]:
-    """The features that the table holds and that do not follow from its others."""
-    held, derived = {*problem.names, *problem.device.limits}, problem.kernel.derived
-    return tuple(n for n in problem.names if n not in derived or not expr.names(derived[n]) <= held)
 
 
 def outside(values: Mapping[str, int], problem: Problem, space: FeatureSpace) -> tuple[str, ...]:
@@ -398,7 +383,7 @@ def _nearest_first(known: Mapping[str, int], problem: Problem) -> list[int]:
     """The rows of the problem, nearest first; of equally near ones, first those near the nearest's median."""
     names = [name for name in problem.names if name in known]
     if not names:
-        choice = ", ".join(independent(problem))
+        choice = ", ".join(problem.independent)
         raise InputError(problem.table.folder, f"holds none of the given features; give one of {choice}")
     distances, points = FeatureSpace(problem, names).distances(known), FeatureSpace(problem).points
     median = np.median(points[distances == distances.min()], axis=0)

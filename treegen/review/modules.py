@@ -10,15 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from treegen.core import expr
 from treegen.core.errors import InputError, InputErrors, shown
 from treegen.core.files import digest, read_text, try_path
 from treegen.core.heuristic import Heuristic, paths
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
-from treegen.crossval.score import Ints
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.read.problem import read_table, spec_problem
@@ -89,7 +86,7 @@ def _read_module(
     if not (older and is_built) and device_module(kernel, device.key, device.limits, found) != plain(text):
         what = "is not what treegen prints for its stored rows; `treegen build` rewrites it"
         if is_built:
-            what = "was built from another spec, or by another treegen: run `treegen build`"
+            what = "was built from another spec or other rows, or by another treegen: run `treegen build`"
         raise InputError(path, what)
     return Module(kernel, device, path, text, found)
 
@@ -134,47 +131,27 @@ class TunedModule:
 def read_module_and_table(spec_path: Path | None, kernel_name: str, device: str | None) -> TunedModule:
     """Read a kernel's module and table; without a device, of the first that has both. Raises InputError."""
     spec = read_spec(find_spec(spec_path))
-    (kernel, first), *_ = selected(spec, kernel_name, device)
     modules = read_modules(spec)
-    ready = [key for key in kernel.tables if (kernel.name, key) in modules]
-    key = device or next(iter(ready), first)
+    ready = [key for name, key in modules if name == kernel_name and key != FALLBACK_DEVICE]
+    problem, *_ = read_tables(spec, kernel_name, device or next(iter(ready), None))
+    key = problem.device.key
     if key not in ready:
-        raise missing_module(spec, (kernel.name, key))
-    problem = spec_problem(kernel, spec.devices[key], read_table(kernel.tables[key]))
+        raise missing_module(spec, (kernel_name, key))
     others = tuple(other for other in ready if other != key)
-    return TunedModule(modules[kernel.name, key], problem, others, spec.path.resolve().parent)
+    return TunedModule(modules[kernel_name, key], problem, others, spec.path.resolve().parent)
 
 
 def missing_module(spec: Spec, key: ModuleKey) -> InputError:
     return InputError(_path(spec.output, key), "no such module; `treegen build` writes it")
 
 
-def selected(spec: Spec, kernel: str | None, device: str | None) -> list[tuple[KernelSpec, str]]:
-    """The kernels and devices with a table, of which one may be named. Raises InputError if there is none."""
-    kernels = spec.selected(kernel)
-    known = dict.fromkeys(key for of in kernels for key in of.tables)
-    of_kernel = f"kernel {kernel}" if kernel else "any kernel"
-    if not known:
-        raise InputError(spec.path, f"names no table of {of_kernel}")
-    if device not in (None, *known):
-        what = f"names no table of {of_kernel} for the device {shown(str(device))}"
-        raise InputError(spec.path, f"{what}; there are: {', '.join(known)}")
-    return [(of, key) for of in kernels for key in of.tables if device in (None, key)]
-
-
 def read_tables(spec: Spec, kernel: str | None, device: str | None) -> list[Problem]:
-    """The tables of a kernel and a device; None selects all. Raises InputError."""
-    chosen = selected(spec, kernel, device)
+    """The tables of a kernel and a device; None selects all. Raises InputError, also if there is none."""
+    every = [(of, key) for of in spec.selected(kernel) for key in of.tables]
+    chosen = [(of, key) for of, key in every if device in (None, key)]
+    if not chosen:
+        there_are = f"; there are: {', '.join(dict.fromkeys(key for _, key in every))}" if every else ""
+        of_kernel = f"kernel {kernel}" if kernel else "any kernel"
+        of_device = f" for the device {shown(device)}" if device and every else ""
+        raise InputError(spec.path, f"names no table of {of_kernel}{of_device}{there_are}")
     return [spec_problem(of, spec.devices[key], read_table(of.tables[key])) for of, key in chosen]
-
-
-def common_rows(problem: Problem, other: Problem) -> tuple[Ints, Ints]:
-    """The rows in each problem of the scenarios with the same id and features in both, in the same order."""
-    shared = [name for name in problem.names if name in other.names]
-    places = {scenario: row for row, scenario in enumerate(other.scenarios if shared else ())}
-    pairs = [(row, places[s]) for row, s in enumerate(problem.scenarios) if s in places]
-    here, there = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    same = np.ones(len(pairs), dtype=bool)
-    for name in shared:
-        same &= problem.column(name)[here] == other.column(name)[there]
-    return here[same], there[same]

@@ -36,9 +36,6 @@ MARK = "Made by <code>treegen report</code>"  # in every page, which may be repl
 SLOW = 1.2  # the slowdown from which a cell is deep red
 _WORST = 10  # slowest choices that are shown
 
-Section = Mapping[str, Any]
-"""What the template shows of one kernel on one device."""
-
 
 def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Path) -> None:
     """Write the page about the selected tables. Raises InputError before anything is written."""
@@ -61,7 +58,7 @@ def run(spec_path: Path | None, kernel: str | None, device: str | None, out: Pat
     print(f"{out}: {counted(len(sections), 'section')}, {len(text.encode()):,} bytes")
 
 
-def page(sections: Sequence[Section]) -> str:
+def page(sections: Sequence[Mapping[str, Any]]) -> str:
     """One self-contained HTML page. Everything is escaped, and nothing is loaded."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("treegen.review", ""),
@@ -76,8 +73,11 @@ def page(sections: Sequence[Section]) -> str:
     return template.render(sections=sections, mark=MARK, version=__version__, slow=SLOW)
 
 
-def section(problem: Problem, module: Module, unseen: Evaluation | None) -> Section:
-    """Score a committed module by its table. Raises InputError where that lacks a feature of the module."""
+def section(problem: Problem, module: Module, unseen: Evaluation | None) -> dict[str, Any]:
+    """What the template shows of a committed module, scored by its table.
+
+    Raises InputError where the table lacks a feature of the module.
+    """
     kernel, heuristic, score = problem.kernel, module.heuristic, Score.of(problem, module.heuristic)
     if UNKNOWN in score.launches.config:
         what = f"asks about a feature that {problem.table.folder} does not hold; run `treegen build`"
@@ -94,10 +94,12 @@ def section(problem: Problem, module: Module, unseen: Evaluation | None) -> Sect
         here = reached.get((regime, row, kind), np.zeros(0, dtype=np.int64))
         of = heuristic.regimes[regime].rows[row]
         config = of.others.get(kernel.classes[kind].name, of.config)
-        found = score.of_rows(here) if len(here) else None
+        found, lost = score.of_rows(here) if len(here) else None, 0.0
+        if found is not None:
+            lost = 1 - found.agreement if found.slowdown is None else (found.slowdown - 1) / (SLOW - 1)
         spare = int((score.columns[here] != score.column_of(config)).sum())
         what = {"config": config, "differs": config != of.config, "spare": spare}
-        return {**what, "quality": found, "heat": _heat(found)}
+        return {**what, "quality": found, "heat": min(1.0, max(0.0, lost))}
 
     regimes = []
     for number, regime in enumerate(heuristic.regimes):
@@ -120,14 +122,6 @@ def section(problem: Problem, module: Module, unseen: Evaluation | None) -> Sect
         "regimes": regimes,
         "slowest": list(_slowest(score, module)),
     }
-
-
-def _heat(found: Quality | None) -> float:
-    """How red a cell is, from 0 to 1."""
-    if found is None:
-        return 0.0
-    lost = 1 - found.agreement if found.slowdown is None else (found.slowdown - 1) / (SLOW - 1)
-    return min(1.0, max(0.0, lost))
 
 
 def figure(found: Quality) -> str:

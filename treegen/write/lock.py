@@ -49,7 +49,8 @@ class Lock:
         content = _inside(self.content, "rows", kernel.name, device)
         what = f"rows of {kernel.name} on {device}"
         if content is None:
-            raise InputError(self.folder / LOCK, f"stores no {what}, as that of an older treegen; build anew")
+            why = "no such file" if self.content is None else f"stores no {what}, as that of an older treegen"
+            raise InputError(self.folder / LOCK, f"{why}; build anew")
         try:
             return heuristic_of(content, kernel)
         except ValueError as error:

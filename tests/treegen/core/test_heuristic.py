@@ -51,7 +51,7 @@ def test_the_first_candidate_of_the_row_that_meets_all_constraints(
         known = {config: {**values, **dict(config.parameters)} for config in candidates}
         fitting = [c for c in candidates if all(_value(rule.test, known[c]) for rule in rules[c])]
         found = choose(heuristic, kernel, LIMITS, point)
-        assert (found.regime, found.row, found.model_class) == (regime.name, number, classes[0])
+        assert (found.regime.name, found.row, found.model_class) == (regime.name, number, classes[0])
         assert found.config == (fitting[0] if fitting else kernel.fallback)
         assert all(fits(config, kernel, values) == (config in fitting) for config in candidates)
 
@@ -68,7 +68,7 @@ def test_many_shapes_at_once_launch_what_each_launches_alone(
         one = choose(heuristic, kernel, LIMITS, point)
         assert found.configs[found.config[place]] == one.config
         regime, model_class = heuristic.regimes[found.regime[place]], kernel.classes[found.kind[place]]
-        assert (regime.name, found.row[place], model_class.name) == (one.regime, one.row, one.model_class)
+        assert (regime, found.row[place], model_class.name) == (one.regime, one.row, one.model_class)
 
 
 @examples(20)

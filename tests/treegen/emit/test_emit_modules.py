@@ -38,7 +38,7 @@ def _compare(module: ModuleType, kernel: KernelSpec, heuristic: Heuristic, point
     assert step(**{name: point[name] for name in kernel.steps}) is found
     listed = module.configs(**constants)
     assert [len(rows) for rows in listed] == [len(regime.rows) for regime in heuristic.regimes]
-    (place,) = (k for k, regime in enumerate(heuristic.regimes) if regime.name == expected.regime)
+    place = heuristic.regimes.index(expected.regime)
     row = listed[place][expected.row]
     if isinstance(row, module.Config):
         assert row is found

@@ -60,8 +60,7 @@ def execute(text: str) -> dict[str, Any]:
 def place(heuristic: Heuristic, kernel: KernelSpec, point: dict[str, int]) -> int:
     """The number of the row, counted over all regimes."""
     found = choose(heuristic, kernel, LIMITS, point)
-    names = [regime.name for regime in heuristic.regimes]
-    before = heuristic.regimes[: names.index(found.regime)]
+    before = heuristic.regimes[: heuristic.regimes.index(found.regime)]
     return found.row + sum(len(regime.rows) for regime in before)
 
 

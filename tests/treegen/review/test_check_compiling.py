@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
 from treegen.core.spec import Config, DeviceSpec, Spec
 from treegen.emit.module import device_module
 from treegen.review.check.checks import compile_problems, compile_tasks, largest_sizes
-from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription, KernelNeeds
+from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription, HookProcess, KernelNeeds
 from treegen.review.modules import NO_DEVICE, Module
 
 CODE = HookDescription(
@@ -29,6 +29,20 @@ SMALL, MIDDLE, LARGE, LARGEST = (
     Config("plain", (("block", block), ("warps", warps)))
     for block, warps in ((16, 2), (32, 1), (64, 4), (128, 8))
 )
+
+
+class Hook(HookProcess):
+    """A hook of this process with an outcome for each case."""
+
+    def __init__(self, outcome: Callable[[CompileCase], CompileOutcome]) -> None:
+        self.outcome, self.compiled = outcome, list[CompileCase]()
+
+    def describe(self) -> HookDescription:
+        return CODE
+
+    def compile(self, cases: Sequence[CompileCase], jobs: int) -> list[CompileOutcome]:
+        self.compiled += cases
+        return [self.outcome(case) for case in cases]
 
 
 def project(folder: Path, *rows: Row, key: str = DEVICE, **kernel: object) -> tuple[Spec, Module]:
@@ -101,10 +115,8 @@ def test_problems_of_outcomes(tmp_path: Path) -> None:
         64: CompileOutcome({}, None),
     }
 
-    def outcomes(cases: Sequence[CompileCase], jobs: int) -> list[CompileOutcome]:
-        return [by_block[case.parameters["block"]] for case in cases]
-
-    seen, problems = compile_problems(spec, module.kernel, [module], CODE, outcomes, 1)
+    hook = Hook(lambda case: by_block[case.parameters["block"]])
+    seen, problems = compile_problems(spec, [module], hook, 1)
     named = [("B64_W4", "no kernel"), ("B16_W2", "spilled"), ("B16_W2", "1,001 bytes"), ("B32_W1", "at 1:2")]
     for problem, words in zip(problems, named, strict=True):
         assert all(word in problem for word in (DEVICE, "sm_90", *words))
@@ -115,13 +127,8 @@ def test_what_two_devices_launch_is_compiled_once_and_held_against_the_limits_of
     spec, module = project(tmp_path, Row(SMALL), Row(MIDDLE))
     strict = replace(module.device, key="strict", limits={"shared_memory": 500})
     alike = replace(module.device, key="alike")
-    compiled: list[CompileCase] = []
-
-    def compile_cases(cases: Sequence[CompileCase], jobs: int) -> list[CompileOutcome]:
-        compiled.extend(cases)
-        return [CompileOutcome({"main": KernelNeeds(600, None, None)}, None) for _ in cases]
-
+    hook = Hook(lambda case: CompileOutcome({"main": KernelNeeds(600, None, None)}, None))
     modules = [module, replace(module, device=alike), replace(module, device=strict)]
-    _, problems = compile_problems(spec, module.kernel, modules, CODE, compile_cases, 1)
-    assert [case.parameters["block"] for case in compiled] == [64, 16, 32]
+    _, problems = compile_problems(spec, modules, hook, 1)
+    assert [case.parameters["block"] for case in hook.compiled] == [64, 16, 32]
     assert len(problems) == 3 and all(" strict, " in problem for problem in problems)

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
-from treegen_builders import imported, spec, write_project
-from treegen_diffs import compared, write_modules
+from treegen_builders import as_h100, grid, imported, spec, time_rows, write_project
+from treegen_diffs import BEST, compared, heuristic, of_device, project, write_modules
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
@@ -112,8 +112,8 @@ def _usable(found: Heuristic, kernel: KernelSpec) -> bool:
 
 
 SPEC_EDITS = ["constraint", "class", "regime", "derived", "unused", "fallback", "parameter", "renamed"]
-SPEC_EDITS += ["key", "swapped", "fewer devices", "arguments"]
-TABLE_EDITS = ["slower", "fewer scenarios", "failures"]
+SPEC_EDITS += ["key", "swapped", "fewer devices", "arguments", "limit", "no classes", "no regimes"]
+TABLE_EDITS = ["slower", "fewer scenarios", "failures", "one repeat"]
 
 
 def edit(what: str, content: Content, table: Table, rng: random.Random) -> None:
@@ -164,6 +164,15 @@ def edit(what: str, content: Content, table: Table, rng: random.Random) -> None:
                 [("features", ["columns", "rows", "heads"]), ("constants", ["heads", "columns"])]
             )
             kernels["scale"][name] = value
+        case "limit":
+            for device in content["devices"].values():
+                device["limits"]["most"] = rng.choice([64, 128, 256])
+        case "no classes":
+            kernels["other"].pop("classes")
+        case "no regimes":
+            kernels["other"].pop("regimes")
+        case "one repeat":
+            table[:] = [row for row in table if row[1] == "1"]
         case "slower":
             column, by = rng.randrange(2, 7), rng.choice((0.7, 1.1, 3.0))
             for row in table:
@@ -234,7 +243,7 @@ def test_every_sentence_agrees_with_the_packages(tmp_path_factory: pytest.TempPa
     rng, folder = random.Random(seed), tmp_path_factory.mktemp("diff")
     content, table, previous = base(), times(rng), {}
     built(folder / "old", base(), table, rng, previous)
-    edits = rng.sample([*SPEC_EDITS, *TABLE_EDITS], rng.choice((1, 1, 2)))
+    edits = rng.sample([*SPEC_EDITS, *TABLE_EDITS], rng.choice((1, 1, 2, 3)))
     note(f"{edits} in {folder}")
     table = [list(row) for row in table]
     for what in edits:
@@ -271,7 +280,10 @@ def judge(diff: Diff, both: Both, rng: random.Random) -> None:
                 assert known and known[0].differs == bool(both.pairs(one, other)), gpu
                 moved |= known[0].differs
     assert diff.breaks >= bool(gone or moved)
-    assert ("All modules launch the same" in said) <= (not differs and not gone and not moved)
+    for phrase in ("All modules launch the same", "All tuned GPUs get the same", "Nothing else is launched"):
+        assert (phrase in said) <= (not differs and not moved and not gone), phrase
+    assert ("Nothing regresses" in said) <= (not any(s.price and s.price.regresses for s in diff.served))
+    assert "None" not in text
     assert ("launches differently" in text) == any(m.kind is Kind.CHANGED for m in diff.modules)
     assert diff.regresses == any(
         module.regresses or (module.world is not None and module.world.contradicts) for module in diff.modules
@@ -299,6 +311,59 @@ def judge_module(found: ModuleChange, both: Both, chooses: list[Any], shapes: li
     if found.kind is Kind.ELSEWHERE:
         assert found.example is not None and both.differ(*chooses, [dict(found.example)])
     return bool(pairs) or elsewhere
+
+
+def test_nothing_is_said_of_what_modules_that_cannot_be_compared_launch(tmp_path: Path) -> None:
+    """An old module was edited; another one serves its architecture now."""
+    content = spec(tables={"gpu_a": as_h100(), "gpu_b": as_h100()})
+    device = {"names": ["GPU a"], "arch": "a1", "vendor": "v"}
+    content["devices"] = {"gpu_a": device, "gpu_b": {"names": ["GPU b"], "arch": "b1", "vendor": "v"}}
+    for name in ("old", "new"):
+        path = write_project(tmp_path / name, content)
+        write_modules(path, {("scale", "gpu_a"): heuristic(BEST), ("scale", "gpu_b"): heuristic(BEST)})
+        device["arch"], content["devices"]["gpu_b"]["arch"] = "b1", "a1"
+    with (tmp_path / "old/generated/scale/gpu_a.py").open("a") as file:
+        file.write("edited = True\n")
+    diff = compared(tmp_path / "old", tmp_path / "new")
+    kinds = {module.device: module.kind for module in diff.modules}
+    assert kinds == {"gpu_a": Kind.INCOMPARABLE, "gpu_b": Kind.SAME, "default": Kind.SAME}
+    found = {(one.before, one.now): (one.differs, one.price) for one in diff.served}
+    assert found == {("gpu_a", "gpu_b"): (True, None), ("gpu_b", "gpu_a"): (False, None)}
+    *served, said = headline(diff)
+    assert "launch the same" not in said and "scale on gpu_a" in said and not diff.regresses
+    assert all("may launch" in line for line in served) and len(served) == 1
+
+
+def test_a_feature_of_another_name_is_not_taken_from_what_the_new_spec_derives(tmp_path: Path) -> None:
+    """The old module asks for the area, which does not follow from the new table's columns."""
+    project(tmp_path / "old")
+    lines = {"features": ["lines", "columns", "heads"]}
+    content = spec(**lines, derived={"area": "64 * lines * columns"})
+    diff = compared(tmp_path / "old", project(tmp_path / "new", BEST, content, **lines))
+    found = of_device(diff)
+    assert (found.kind, found.unknown, found.changed) == (Kind.INCOMPARABLE, found.scenarios, 0)
+    assert found.example is None and not any("launch" in line for line in headline(diff))
+
+
+def test_other_shapes_with_the_same_times_are_another_table(tmp_path: Path) -> None:
+    project(tmp_path / "old")
+    project(
+        tmp_path / "new", shapes=[(rows + (rows == 8), columns, heads) for rows, columns, heads in grid()]
+    )
+    world = of_device(compared(tmp_path / "old", tmp_path / "new")).world
+    assert world is not None and (world.scenarios, world.common) == ((9, 9), 6)
+
+
+def test_a_table_of_one_repeat_is_taken_to_be_as_noisy_as_the_one_before(tmp_path: Path) -> None:
+    rows = time_rows(grid())
+    for row in rows[len(grid()) :]:
+        row[2:] = [float(cell) * 1.02 for cell in row[2:]]
+    project(tmp_path / "old", rows=rows)
+    project(tmp_path / "same", rows=rows, driver="580")
+    project(tmp_path / "once", rows=rows[: len(grid())], driver="580")
+    worlds = [of_device(compared(tmp_path / "old", tmp_path / name)).world for name in ("same", "once")]
+    errors = [world.alone.error for world in worlds if world is not None and world.alone is not None]
+    assert errors[0] == pytest.approx(errors[1]) and errors[1] > 0.005
 
 
 @examples(24, shrink=False)

@@ -144,7 +144,7 @@ def test_an_alternative_is_the_nearest_value_of_one_feature_that_launches_anothe
 
     expected = set()
     for name, value in values.items():
-        if name != "area" or choice.regime == "thick":
+        if name != "area" or choice.regime.name == "thick":
             for side in (range(value + 1, 300), range(value - 1, -1, -1)):
                 expected |= {(name, next((v for v in side if differs(name, v)), None))}
     found_values = {(one["feature"], one["value"]) for one in found}
@@ -160,6 +160,20 @@ def test_of_configs_that_are_equally_fast_the_launched_one_is_the_best(tmp_path:
         found = explain(planned, {"rows": 8, "columns": 8, "heads": 2}, 1)
         nearest = found["nearest"][0]
         assert (nearest["best"], nearest["time"]) == (found["config"], 10.0)
+
+
+def test_a_fallback_is_timed_where_constraints_would_forbid_another_config(tmp_path: Path) -> None:
+    """It may be launched everywhere: medium has 64 rows, and 100 heads need more."""
+    path = write_project(tmp_path, shapes=[(8, 8, 2), (8, 8, 100)])
+    assert build(path) == 0
+    tuned = read_module_and_table(path, KERNEL, None)
+    planned = _with(
+        tuned, RegimeRows(tuned.problem.kernel.regimes[0].name, 0, (Row(tuned.problem.configs[0]),))
+    )
+    nearest = explain(planned, {"rows": 8, "columns": 8, "heads": 100}, 1)["nearest"][0]
+    medium, wide = planted((8, 8, 100))[1:]
+    assert (nearest["distance"], nearest["time"]) == (0, medium) and medium < wide
+    assert nearest["best"] == "PLAIN_B64_W4"
 
 
 def test_a_question_about_an_unknown_feature_names_its_parts(tuned: TunedModule) -> None:

@@ -176,10 +176,10 @@ class Checks:
         return report
 
     def code(self) -> CheckReport:
-        def check(kernel: KernelSpec, hook: HookProcess, code: HookDescription) -> Found:
+        def check(kernel: KernelSpec, hook: HookProcess) -> Found:
             parts = {"feature": kernel.features, "variant": kernel.variants, "parameter": kernel.parameters}
             seen = ", ".join(counted(len(names), noun) for noun, names in parts.items())
-            return seen, code_problems(kernel, code, self.spec.devices.values())
+            return seen, code_problems(kernel, hook.describe(), self.spec.devices.values())
 
         return self._by_hooks(check)
 
@@ -202,19 +202,19 @@ class Checks:
         if len(modules) < len(self.committed):
             return CheckReport(not_run=["a module cannot be read"])
 
-        def check(kernel: KernelSpec, hook: HookProcess, code: HookDescription) -> Found:
+        def check(kernel: KernelSpec, hook: HookProcess) -> Found:
             own = [one for one in modules if one.kernel is kernel]
-            return compile_problems(self.spec, kernel, own, code, hook.compile, self.jobs)
+            return compile_problems(self.spec, own, hook, self.jobs)
 
         return self._by_hooks(check)
 
-    def _by_hooks(self, check: Callable[[KernelSpec, HookProcess, HookDescription], Found]) -> CheckReport:
+    def _by_hooks(self, check: Callable[[KernelSpec, HookProcess], Found]) -> CheckReport:
         """Check every kernel through the hook that the spec names for it."""
         report, seen = CheckReport(), []
         for name, hook in self.hooks.items():
             kernel = self.spec.kernels[name]
             try:
-                what, problems = check(kernel, hook, hook.describe())
+                what, problems = check(kernel, hook)
                 report.problems += problems
                 seen.append(f"{name}: {what}")
             except MissingHook as error:
@@ -290,33 +290,25 @@ def _differences(kernel: KernelSpec, code: HookDescription) -> Iterator[str]:
 class CompileTask(NamedTuple):
     """A config to compile and the limits that it must keep."""
 
-    device: str  # the first that launches the config with these limits
-    config: Config
+    place: str  # the config and the first device that launches it with these limits
     case: CompileCase
     limits: Mapping[str, int]
 
 
-def compile_problems(
-    spec: Spec,
-    kernel: KernelSpec,
-    modules: Sequence[Module],
-    code: HookDescription,
-    compile_cases: Callable[[Sequence[CompileCase], int], Sequence[CompileOutcome]],
-    jobs: int,
-) -> Found:
+def compile_problems(spec: Spec, modules: Sequence[Module], hook: HookProcess, jobs: int) -> Found:
     """Compile what a kernel's modules launch, each case once, in up to `jobs` processes."""
     tasks: list[CompileTask] = []
     cases: list[CompileCase] = []
-    for task in (task for module in modules for task in compile_tasks(spec, module, code)):
-        if not any(task[2:] == one[2:] for one in tasks):
+    for task in (task for module in modules for task in compile_tasks(spec, module, hook.describe())):
+        if not any(task[1:] == one[1:] for one in tasks):
             tasks.append(task)
             cases += [] if task.case in cases else [task.case]
-    outcomes = compile_cases(cases, jobs)
-    launched = counted(sum(len({*m.heuristic.configs, kernel.fallback}) for m in modules), "config")
+    outcomes = hook.compile(cases, jobs)
+    launched = counted(sum(len({*m.heuristic.configs, m.kernel.fallback}) for m in modules), "config")
     targets = ", ".join(sorted({case.target for case in cases})) or "no target"
     spills = max((needs.spills or 0 for one in outcomes for needs in one.kernels.values()), default=0)
     seen = f"{counted(len(cases), 'compilation')} for {launched} on {targets}"
-    problems = [one for task in tasks for one in _problems(kernel, task, outcomes[cases.index(task.case)])]
+    problems = [one for task in tasks for one in _problems(task, outcomes[cases.index(task.case)])]
     return f"{seen}; at most {counted(spills, 'spilled register')}", problems
 
 
@@ -326,7 +318,7 @@ def compile_tasks(spec: Spec, module: Module, code: HookDescription) -> Iterator
     A device without an architecture is compiled for those that the hook names for its vendor. The default
     module is compiled for every known architecture, with the least limits of any device of the vendor.
     """
-    device, is_default = module.device, module.device.key == FALLBACK_DEVICE
+    kernel, device, is_default = module.kernel, module.device, module.device.key == FALLBACK_DEVICE
     devices, hooked = (spec.devices.values(), code.targets) if is_default else ([device], ())
     targets = []
     for vendor in sorted({*hooked, *(known.vendor for known in devices)}):
@@ -339,7 +331,8 @@ def compile_tasks(spec: Spec, module: Module, code: HookDescription) -> Iterator
     for config, largest in largest_sizes(module, code.sizes):
         for target, limits in targets:
             case = CompileCase(target, config.variant, dict(config.parameters), largest)
-            yield CompileTask(device.key, config, case, limits)
+            place = f"{kernel.name} on {device.key}, {target}: {kernel.constant_name(config)}"
+            yield CompileTask(place, case, limits)
 
 
 def largest_sizes(module: Module, sizes: Sequence[str]) -> Iterator[tuple[Config, dict[str, int | None]]]:
@@ -392,10 +385,9 @@ def _maximal(found: Collection[Sizes]) -> list[Sizes]:
     return [one for one in found if not any(other != one and _covers(other, one) for other in found)]
 
 
-def _problems(kernel: KernelSpec, task: CompileTask, outcome: CompileOutcome) -> Iterator[str]:
+def _problems(task: CompileTask, outcome: CompileOutcome) -> Iterator[str]:
     sizes = ", ".join(f"{n} {'any' if v is None else f'up to {v:,}'}" for n, v in task.case.largest.items())
-    place = f"{kernel.name} on {task.device}, {task.case.target}"
-    start = f"{place}: {kernel.constant_name(task.config)}{f' ({sizes})' if sizes else ''}"
+    start = f"{task.place}{f' ({sizes})' if sizes else ''}"
     if outcome.error is not None:
         yield f"{start} does not compile: {outcome.error[:_MAX_ERROR]}"
     elif not outcome.kernels:

@@ -82,7 +82,7 @@ class Served:
     before: str  # the device's key
     now: str
     differs: bool
-    price: Price | None  # None where no table has a time
+    price: Price | None  # None where both launch the same, or what they launch is not known
 
 
 @dataclass(frozen=True)
@@ -185,28 +185,25 @@ class _Comparison:
         if same_data and self.same_table(key):
             return ModuleChange(*key, same_text)
         problem = self.problem(self.new, key)
-        assert problem is not None  # the spec names its table, as it has a module
         found = self.priced(before, after, problem)
         told = {place for line in found.lines for place in line.places}
         text = [*of_spec, *row_changes(rows, after.heuristic, after.kernel)]
         found = replace(found, text=tuple(words for words in text if words.split(":")[0] not in told))
-        if not found.changed:
+        if found.unknown and not found.changed:
+            found = replace(found, kind=Kind.INCOMPARABLE)
+        elif not found.changed:
             example = None if same_data else difference(before, after, problem)
             found = replace(found, kind=Kind.ELSEWHERE if example else same_text, example=example)
         try:
             past = self.problem(self.old, key)
         except InputError as error:
             return replace(found, note=f"the old table cannot be read: {error}")
-        if past is None:
-            return found
         same_spec = not of_spec and before.kernel.budget == after.kernel.budget
         return replace(found, world=world_of((before, after), (past, problem), self.threshold, same_spec))
 
-    def problem(self, snapshot: Snapshot, key: ModuleKey) -> Problem | None:
-        """A snapshot's table of a device as its spec reads it, with no config forbidden; None without one."""
-        kernel, device = snapshot.spec.kernels.get(key[0]), snapshot.spec.devices.get(key[1])
-        if kernel is None or device is None or key[1] not in kernel.tables:
-            return None
+    def problem(self, snapshot: Snapshot, key: ModuleKey) -> Problem:
+        """A snapshot's table of a device as its spec reads it, with no config forbidden."""
+        kernel, device = snapshot.spec.kernels[key[0]], snapshot.spec.devices[key[1]]
         with naming(snapshot.label, snapshot.temporary):
             table = self.read(kernel.tables[key[1]])
             refuse_other_gpu(kernel, device, table)
@@ -259,14 +256,15 @@ class _Comparison:
                 if before != now:
                     moved.setdefault((before, now), []).append(words)
             for (before, now), gpus in moved.items():
-                keys, problem = ((name, before), (name, now)), None
-                one, other = self.old.modules.get(keys[0]), self.new.modules.get(keys[1])
-                with suppress(InputError):
-                    problem = self.problem(self.new, keys[1]) or self.problem(self.old, keys[0])
+                one, other = self.old.modules.get((name, before)), self.new.modules.get((name, now))
+                # A module has a table; `default` has none.
+                snapshot, key = (self.old, before) if now == FALLBACK_DEVICE else (self.new, now)
                 served = Served(tuple(gpus), name, before, now, True, None)
-                if isinstance(one, Module) and isinstance(other, Module) and problem is not None:
-                    found = self.priced(one, other, problem)
-                    served = replace(served, differs=found.changed > 0, price=found.overall)
+                with suppress(InputError):
+                    if isinstance(one, Module) and isinstance(other, Module):
+                        found = self.priced(one, other, self.problem(snapshot, (name, key)))
+                        differs = found.changed + found.unknown > 0
+                        served = replace(served, differs=differs, price=found.overall)
                 yield served
 
 

@@ -51,19 +51,22 @@ def headline(diff: Diff) -> Iterator[str]:
     served = [one for one in diff.served if one.differs]
     yield from (f"{_served(one)}." for one in served)
     of = {kind: [module for module in diff.modules if module.kind is kind] for kind in Kind}
-    sentences = [f"{_names(of[Kind.UNREADABLE])} cannot be read."] if of[Kind.UNREADABLE] else []
+    sentences = [f"{_names(of[kind])} {kind}." for kind in (Kind.UNREADABLE, Kind.INCOMPARABLE) if of[kind]]
+    unread = bool(sentences)
+    whole = not unread and not served and not diff.gone
     if changed := of[Kind.CHANGED]:
         launch = "launches" if len(changed) == 1 else "launch"
         sentences.append(f"{len(changed)} of {counted(len(diff.modules), 'module')} {launch} differently.")
     elif elsewhere := of[Kind.ELSEWHERE]:
-        where = f"{_names(elsewhere)} launch{'es' * (len(elsewhere) == 1)} one elsewhere"
-        sentences.append(f"No measured scenario gets another config; {where}.")
-    elif of[Kind.FALLBACK]:
+        launch = f"launch{'es' * (len(elsewhere) == 1)} another config, but in no measured scenario"
+        sentences.append(f"{_names(elsewhere)} {launch}.")
+    elif of[Kind.FALLBACK] and whole:
         kernels = ", ".join(module.kernel for module in of[Kind.FALLBACK])
-        sentences.append(f"All tuned GPUs get the same configs; {kernels} has another fallback for others.")
-    elif diff.fields:
+        kernels += " has" if len(of[Kind.FALLBACK]) == 1 else " have"
+        sentences.append(f"All tuned GPUs get the same configs; {kernels} another fallback for others.")
+    elif diff.fields and whole:
         sentences.append(f"Nothing else is launched, in a Config with new fields ({'; '.join(diff.fields)}).")
-    elif not diff.gone and not served and not of[Kind.UNREADABLE]:
+    elif whole:
         sentences.append("All modules launch the same configs.")
     if worse := [(module, line) for module in diff.modules for line in module.lines if line.regresses]:
         worst, line = max(worse, key=lambda pair: pair[1].worst[1].lost)
@@ -73,8 +76,9 @@ def headline(diff: Diff) -> Iterator[str]:
         what = f"{line.old} -> {line.new}{where}, {price}{_forbidden(line)}"
         sentences.append(f"{worst} regresses: {what}{more}.")
     elif changed:
-        timed = "that is timed " if any(m.untimed or m.unknown for m in changed) else ""
-        sentences.append(f"Nothing {timed}regresses by more than noise and {percent(diff.threshold, '')}.")
+        what = "Nothing else" if any(one.price and one.price.regresses for one in served) else "Nothing"
+        what += " that is timed" if unread or any(m.untimed or m.unknown for m in changed) else ""
+        sentences.append(f"{what} regresses by more than noise and {percent(diff.threshold, '')}.")
     for module in diff.modules:
         if module.world is not None and module.world.contradicts:
             moved = _moved(*next(iter(module.world.moved.items())))
@@ -127,11 +131,11 @@ def _forbidden(line: Line) -> str:
 
 
 def _served(one: Served) -> str:
-    be = "is" if len(one.gpus) == 1 else "are"
+    be = "is" if len(one.gpus) == 1 and not one.gpus[0].startswith("other ") else "are"
     start = f"{one.kernel}: {', '.join(one.gpus)} {be} served by {one.now}, no longer by {one.before}"
     if not one.differs:
         return f"{start}, which launches the same"
-    return f"{start}, which launches other configs" + (f": {one.price}" if one.price else "")
+    return f"{start}, which {f'launches other configs: {one.price}' if one.price else 'may launch others'}"
 
 
 def _world(world: World) -> Iterator[str]:
@@ -165,13 +169,13 @@ def _names(modules: Sequence[ModuleChange]) -> str:
 
 def text(plain: str) -> str:
     """Escape text within a line so that nothing in it is markup, a mention, a reference or a link."""
-    return _MARKUP.sub(_escaped, one_line(plain))
+
+    def escaped(match: re.Match[str]) -> str:
+        return f"&#{ord(match.group())};{_ZERO_WIDTH_SPACE if match.group('reference') else ''}"
+
+    return _MARKUP.sub(escaped, one_line(plain))
 
 
 def code(name: str) -> str:
     """A name from outside as a code span."""
     return f"`{one_line(name).replace('`', chr(39)) or ' '}`"
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return f"&#{ord(match.group())};{_ZERO_WIDTH_SPACE if match.group('reference') else ''}"

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from treegen.core.errors import one_line
 from treegen.core.launches import Launches
-from treegen.core.problem import UNIT, Problem
+from treegen.core.problem import UNIT, Problem, common_rows
 from treegen.core.table import Cells
 from treegen.crossval.score import Floats, launched, times_of
 from treegen.fit.costs import table_noise
-from treegen.review.modules import Module, common_rows
+from treegen.review.modules import Module
 from treegen.review.printing import counted, percent
 
 MOVED = 1.05
@@ -64,15 +64,17 @@ class Price:
 
     def __str__(self) -> str:
         """`+2.4% +- 0.3% in 84 scenarios (14 timed)`."""
-        start = f"{self.failing:,} fail, " if self.failing else ""
-        of = f"in {counted(self.scenarios, 'scenario')}"
+        of, fail = (
+            f"in {counted(self.scenarios, 'scenario')}",
+            f", {self.failing:,} fail" * bool(self.failing),
+        )
         if self.won is not None:
-            return f"{start}won {self.won[0]:,} -> {self.won[1]:,} {of}"
+            return f"won {self.won[0]:,} -> {self.won[1]:,} {of}{fail}"
         if self.ratio is None:
-            return f"{start}no time of both {of}"
+            return f"no time of both {of}{fail}"
         error = f" +- {percent(1 + self.error, sign='')}" if self.error else ""
         some = "" if self.timed == self.scenarios else f" ({self.timed:,} timed)"
-        return f"{start}{percent(self.ratio)}{error} {of}{some}"
+        return f"{percent(self.ratio)}{error} {of}{some}{fail}"
 
 
 def price(
@@ -87,33 +89,27 @@ def price(
     failing = int((np.isinf(new) & ~np.isinf(old)).sum())
     both = np.isfinite(old) & np.isfinite(new)
     untimed = int((np.isnan(old) | np.isnan(new)).sum())
-    ratio, worst, won, error, verdict = None, None, None, 0.0, Verdict.UNTIMED
+    ratio, worst, won, error, lost, unsure = None, None, None, 0.0, 0.0, 0.0
     if cells is Cells.WINNERS:
-        won, untimed = (int(np.isfinite(old).sum()), int(np.isfinite(new).sum())), 0
-        verdict = _of_winners(np.isfinite(old), np.isfinite(new))
+        # McNemar's test (1947): two equally good choices each win half of the scenarios that only one wins.
+        wins = np.isfinite(old), np.isfinite(new)
+        won, untimed = (int(wins[0].sum()), int(wins[1].sum())), 0
+        lost, unsure = won[0] - won[1], 2 * math.sqrt(int((wins[0] ^ wins[1]).sum()))
     elif both.any():
         steps = np.log(new[both] / old[both])
-        mean = math.fsum(steps.tolist()) / len(steps)
-        ratio, error = math.exp(mean), math.expm1(2 * noise / math.sqrt(len(steps)))
+        lost, unsure = math.fsum(steps.tolist()) / len(steps), 2 * noise / math.sqrt(len(steps))
+        ratio, error = math.exp(lost), math.expm1(unsure)
         slowest = int(steps.argmax())
         worst = str(ids[both][slowest]), math.exp(float(steps[slowest]))
-        if abs(mean) <= math.log1p(error):
-            verdict = Verdict.NOISE
-        elif mean < 0:
-            verdict = Verdict.FASTER
-        else:
-            verdict = Verdict.SLOWER if ratio > threshold else Verdict.TOLERATED
-    if failing:
+    if failing or (lost > unsure and (ratio is None or ratio > threshold)):
         verdict = Verdict.SLOWER
+    elif ratio is None and won is None:
+        verdict = Verdict.UNTIMED
+    elif abs(lost) <= unsure:
+        verdict = Verdict.NOISE
+    else:
+        verdict = Verdict.FASTER if lost < 0 else Verdict.TOLERATED
     return Price(len(ids), int(both.sum()), untimed, failing, ratio, error, worst, won, verdict)
-
-
-def _of_winners(old: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> Verdict:
-    """McNemar's test (1947): two equally good choices each win half of the scenarios that only one wins."""
-    lost, gained = int((old & ~new).sum()), int((new & ~old).sum())
-    if abs(lost - gained) <= 2 * math.sqrt(lost + gained):
-        return Verdict.NOISE
-    return Verdict.SLOWER if lost > gained else Verdict.FASTER
 
 
 @dataclass(frozen=True)
@@ -140,9 +136,10 @@ def world_of(
 
     problems: each table as its own spec reads it. same_spec: whether both specs make the same of a table.
     """
-    tables = [problem.table for problem in problems]
-    same_times = np.array_equal(tables[0].times, tables[1].times, equal_nan=True)
-    if same_times and tables[0].provenance == tables[1].provenance:
+    tables = old, new = [problem.table for problem in problems]
+    arrays = (old.times, new.times), (old.features, new.features)
+    same = all(np.array_equal(one, other, equal_nan=True) for one, other in arrays)
+    if same and (old.scenarios, old.provenance) == (new.scenarios, new.provenance):
         return None
     rows = common_rows(*problems)
     own, name = modules[1].kernel.own, modules[1].kernel.constant_name
@@ -151,7 +148,8 @@ def world_of(
     at = [[mine.index(config) for config in shared] for mine in columns]
     before, now = (problems[side].times()[rows[side]][:, at[side]] for side in (0, 1))
     measured = Cells.WINNERS not in (tables[0].cells, tables[1].cells)
-    noise = math.hypot(*(table_noise(table) for table in tables)) / math.sqrt(2) / UNIT
+    known = [noise for noise in map(table_noise, tables) if noise] or [0]  # of one repeat there is none
+    noise = math.hypot(*known) / math.sqrt(len(known)) / UNIT
     used = {own(c) for module in modules for c in (*module.heuristic.configs, module.kernel.fallback)}
     moved = {}
     for place, config in enumerate(shared):
@@ -164,10 +162,10 @@ def world_of(
     differs = {key: (was, one) for key, (was, one) in run.items() if was != one}
     cause = tuple(f"{_WORDS.get(k, f'the {k}')}: {a} -> {b}" for k, (a, b) in differs.items() if k in _CAUSES)
     ids = np.array(problems[1].scenarios)[rows[1]]
-    old = times_of(launches_of(modules[0], problems[0]), problems[0])[rows[0]]
+    then = times_of(launches_of(modules[0], problems[0]), problems[0])[rows[0]]
     by_new = (times_of(launches_of(module, problems[1]), problems[1])[rows[1]] for module in modules)
     of = threshold, noise, Cells.MEASURED
-    alone, total = (price(ids, old, new, *of) if measured else None for new in by_new)
+    alone, total = (price(ids, then, times, *of) if measured else None for times in by_new)
     return World(
         scenarios=(len(tables[0].scenarios), len(tables[1].scenarios)),
         common=len(rows[0]),

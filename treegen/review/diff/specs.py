@@ -48,7 +48,7 @@ def spec_changes(old: Module, new: Module) -> Iterator[str]:
             text = one or other
             yield f"{name} is {'new' if one is None else 'gone'}" + (f": {text}" if text else "")
         elif one != other:
-            yield f"{name}: {one} -> {other}"
+            yield f"{name}: {one or 'no default'} -> {other or 'no default'}"
 
 
 def _sections(module: Module) -> dict[str, str]:
@@ -61,7 +61,8 @@ def _sections(module: Module) -> dict[str, str]:
     for rule in kernel.constraints:
         entries[f"constraint {rule.text}" + (f" ({', '.join(rule.variants)})" if rule.variants else "")] = ""
     entries |= {f"limit {name}": str(value) for name, value in module.device.limits.items()}
-    entries |= {f"parameter {name}": str(known.default) for name, known in kernel.parameters.items()}
+    for name, known in kernel.parameters.items():
+        entries[f"parameter {name}"] = "" if known.default is None else f"default {known.default}"
     entries["fallback"] = kernel.constant_name(kernel.fallback)
     return entries
 
