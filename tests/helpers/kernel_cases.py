@@ -80,6 +80,13 @@ def random_batch(
     )
 
 
+def ranges_of(*sequences: Any) -> Tensor:
+    """The tensor of each sequence's bidirectional ranges, padded with (0, 0)."""
+    most = max(map(len, sequences))
+    padded = [[*ranges, *[(0, 0)] * (most - len(ranges))] for ranges in sequences]
+    return torch.tensor(padded, dtype=torch.int32).view(len(sequences), most, 2)
+
+
 def assert_close(out: Tensor, expected: Tensor) -> None:
     assert relative_error(out, expected) < TOLERANCE[out.dtype]
 

@@ -1,0 +1,153 @@
+"""Any batch with any options, however it is planned, against float64; all that must not be used is poisoned."""
+
+import random
+from contextlib import ExitStack
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from kernel_cases import FP8, assert_close, make_config, random_batch, ranges_of, scores, strided
+from launch_cases import hide
+
+from attn_kernels import Lengths, Parts, run
+from attn_kernels.core.lengths import MAX_DRAFT
+from attn_kernels.kernels import qblock, splits
+from attn_kernels.planning import plan as plan_module
+from attn_kernels.testing.poisoned import poison_workspace
+
+# The interpreter also computes the rows of a tile that hold no query, and the infinite powers of a soft cap.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"
+)
+
+words = st.tuples(
+    st.sampled_from(["", "", "window=1", "window=7", "window=13", "window=37", f"window={2**31 - 1}"]),
+    st.sampled_from(["", "noncausal", "noncausal after=0", "noncausal after=5"]),
+    st.sampled_from(["", "softcap"]),
+    st.sampled_from(["", "alibi"]),
+    st.sampled_from(["", "sinks", "sinks=half"]),
+    st.sampled_from(["", "scales", "scales=tensor"]),
+).map(" ".join)
+positions = st.integers(-3, 110) | st.just(2**31 - 1)  # also before and behind all keys
+sequences = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 1, 2, 5, 17, 35]),  # queries
+        st.sampled_from([-99, -6, 0, 3, 30, 40, 130]),  # keys before them; fewer than none: they lack some
+        st.lists(st.tuples(positions, positions), max_size=20),  # ranges, of which half end before they start
+    ),
+    max_size=4,
+)
+configs = st.builds(
+    make_config,
+    st.sampled_from(["qblock", "qblock", "stream_k", "invariant"]),
+    st.sampled_from([16, 32, 64, 128]),
+    st.sampled_from([16, 16, 32, 64, 256]),
+)
+CASE = {
+    "ratio": st.sampled_from([1, 3, 4, 7, 17, 65]),
+    "kv_heads": st.integers(1, 2),
+    "head_size": st.sampled_from([1, 16, 33, 40, 80, 128, 320, 512]),
+    "block_size": st.sampled_from([1, 8, 16, 24, 64, 136]),
+    "configs": st.tuples(configs, configs),  # the second of prompts, if they are planned apart
+    "dtype": st.sampled_from([torch.float16, torch.bfloat16]),
+    "fp8": st.booleans(),
+    "words": words,
+    "ranges": st.booleans(),
+    "lse": st.booleans(),
+    "plan": st.sampled_from(["whole", "for a graph", "in parts"]),
+    "cost": st.sampled_from([0.001, 0.01, 0.1, 3.0]),  # many splits, or whole contexts
+    "multiprocessors": st.sampled_from([3, 132]),
+    "cache_bytes": st.sampled_from([1 << 10, 1 << 25]),  # of the L2: heads one after the other, or together
+    "gap": st.sampled_from([0, 0, 1, 8]),  # elements between the rows of strided tensors
+    "seed": st.integers(0, 99),
+}
+PLAIN = {
+    "ratio": 2,
+    "kv_heads": 2,
+    "head_size": 16,
+    "block_size": 40,
+    "configs": (make_config(), make_config()),
+    "dtype": torch.float16,
+    "fp8": False,
+    "words": "",
+    "ranges": False,
+    "lse": True,
+    "plan": "whole",
+    "cost": 0.001,
+    "multiprocessors": 3,
+    "cache_bytes": 1 << 25,
+    "gap": 0,
+    "seed": 0,
+}
+
+
+def any_parts(rng, query_lens, context_lens):
+    """Parts that are right, or contradict the batch, but no more than the host can notice."""
+    whole, right = Lengths.of(query_lens, context_lens), Parts.of(query_lens, context_lens)
+    if rng.random() < 0.5 and all(part.num_query_tokens for part in right):
+        return right
+    count, longest = rng.randint(1, whole.num_seqs), rng.randint(1, min(MAX_DRAFT, whole.max_query_len))
+    tokens = rng.randint(1, min(count * longest, whole.num_query_tokens))
+    decodes = Lengths(count, tokens, min(longest, tokens), rng.randint(1, max(1, whole.max_seq_len)), 1)
+    rest = (whole.num_seqs - count, whole.num_query_tokens - tokens)
+    return Parts(decodes, Lengths(*rest, whole.max_query_len, 1, max(0, whole.num_kv_tokens - 1)))
+
+
+@example([], PLAIN)
+@example([(0, 5, []), (0, 0, []), (0, 17, [])], PLAIN)
+@example([(20, 0, []), (1, 30, []), (1, 31, []), (1, 32, [])], PLAIN)  # end before, at and after a tile
+@example([(1, 4 * number, []) for number in range(9)], PLAIN)
+@settings(
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(sequences, st.fixed_dictionaries(CASE))
+def test_any_batch(sequences, case):
+    """Also sequences of more queries than keys, and parts that are not what the host says."""
+    queries, contexts = [query for query, *_ in sequences], [max(0, q + cached) for q, cached, _ in sequences]
+    heads, dtype, rng = case["ratio"] * case["kv_heads"], case["dtype"], random.Random(case["seed"])
+    layout = {name: case[name] for name in ("ratio", "kv_heads", "head_size", "block_size", "dtype", "seed")}
+    whole = random_batch((queries, contexts), **layout, cache_dtype=FP8 if case["fp8"] else None)
+    options = scores(heads, case["words"], dtype)
+    if case["ranges"] and sequences:
+        options["bidirectional_ranges"] = ranges_of(*(ranges for *_, ranges in sequences))
+    window = options.get("sliding_window")
+    batch = whole if window is None else hide(whole, window)
+    lse, expected_lse = (torch.full((heads, len(batch.q)), torch.nan, dtype=t) for t in (None, torch.double))
+    expected = whole.reference(lse=expected_lse, **options)
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(splits, "ROW_COST", case["cost"]))
+        patches.enter_context(patch.object(qblock, "L2_BYTES", case["cache_bytes"]))
+        for module in (plan_module, splits):
+            patches.enter_context(
+                patch.object(module, "multiprocessors", lambda device: case["multiprocessors"])
+            )
+        if case["plan"] == "in parts" and len(batch.q):
+            plan = batch.plan_in_parts(*case["configs"], any_parts(rng, queries, contexts))
+        else:
+            plan = batch.plan(
+                config=case["configs"][0],
+                model=replace(batch.model, causal=False),
+                for_capture=case["plan"] == "for a graph",
+                check=False,
+            )
+        poison_workspace(plan)
+        q, out = (wide(tensor, case["gap"]) for tensor in (batch.q, torch.full_like(batch.q, torch.nan)))
+        caches = [wide(cache, case["gap"]) for cache in (batch.k_cache, batch.v_cache)]
+        run(plan, q, *caches, out=out, lse=lse if case["lse"] else None, **options)
+    assert_close(out, expected)
+    if case["lse"]:
+        torch.testing.assert_close(lse.double(), expected_lse, rtol=1e-4, atol=1e-4)
+
+
+def wide(tensor, gap):
+    """A slice of a wider tensor, such as the queries of fused Q, K and V, with strides in every dimension."""
+    if not gap:
+        return tensor
+    return strided(strided(tensor, -1, gap, 0.0), -2, 3, 0.0)
