@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from triton.runtime import interpreter
 
 from attn_kernels import Config, Lengths
 from attn_kernels.choose import packages, recording
@@ -45,7 +48,10 @@ def set_choices(monkeypatch: Any, choose: Callable[[Lengths], Config], way: Conf
 
 
 def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:
-    """Options of ``run`` from words such as ``"window=5 noncausal after=3 sinks=half scales=tensor"``."""
+    """Options of ``run`` from words such as ``"window=5 noncausal after=3 sinks=half scales=tensor"``.
+
+    Sinks may also be ``extreme``: some infinite, some that outweigh every key.
+    """
     options: dict[str, Any] = {}
     for name, _, value in (word.partition("=") for word in names.split()):
         if name == "window":
@@ -59,9 +65,10 @@ def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[s
         elif name == "alibi":
             options["alibi_slopes"] = 0.5 ** torch.arange(1, heads + 1).float()
         elif name == "sinks":
-            options["sinks"] = torch.linspace(-1.0, 3.0, heads).to(
-                dtype if value == "half" else torch.float32
-            )
+            sinks = torch.linspace(-1.0, 3.0, heads)
+            if value == "extreme":
+                sinks = torch.tensor([-200.0, -torch.inf, 0.0, 200.0]).repeat(heads)[:heads]
+            options["sinks"] = sinks.to(dtype if value == "half" else torch.float32)
         elif name == "scales":
             k_scale, v_scale = torch.tensor([0.4]), torch.tensor(3.0)
             tensors = value == "tensor"
@@ -95,6 +102,13 @@ def check(batch: PoisonedBatch, config: Config, **options: Any) -> None:
     """The kernel's result, nothing but its inputs unpoisoned, is the reference's."""
     out = run_poisoned(batch, batch.plan(config=config), **options)
     assert_close(out, batch.reference(**options))
+
+
+def checking_overflows() -> Any:
+    """A context in which a sum or product of int32 that overflows in a kernel is an error."""
+    builder = interpreter.interpreter_builder
+    options = dataclasses.replace(builder.options, sanitize_overflow=True, debug=True)
+    return patch.object(builder, "options", options)
 
 
 def strided(tensor: Tensor, dimension: int, padding: int, fill: float = torch.nan) -> Tensor:

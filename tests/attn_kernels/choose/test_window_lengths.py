@@ -84,11 +84,3 @@ def test_a_recorded_batch_keeps_its_window(tmp_path) -> None:
         (scenario,) = read_counted(tmp_path / "batches.jsonl")
         assert scenario.scores == ScoreOptions(window)
         assert scenario.model == windowed(window)
-
-
-@pytest.mark.parametrize(
-    ("window", "error"), [(0, ValueError), (-1, ValueError), (8.0, TypeError), (True, TypeError)]
-)
-def test_a_window_is_a_positive_integer(window: object, error: type[Exception]) -> None:
-    with pytest.raises(error, match="sliding_window is "):
-        windowed(window)

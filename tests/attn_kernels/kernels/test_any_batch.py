@@ -1,4 +1,4 @@
-"""Any batch with any options, however it is planned, against float64; all that must not be used is poisoned."""
+"""Any batch with any options, however it is planned, against float64; all else is poisoned."""
 
 import random
 from contextlib import ExitStack
@@ -9,7 +9,15 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from kernel_cases import FP8, assert_close, make_config, random_batch, ranges_of, scores, strided
+from kernel_cases import (
+    FP8,
+    assert_close,
+    checking_overflows,
+    make_config,
+    random_batch,
+    ranges_of,
+    scores,
+)
 from launch_cases import hide
 
 from attn_kernels import Lengths, Parts, run
@@ -28,7 +36,7 @@ words = st.tuples(
     st.sampled_from(["", "noncausal", "noncausal after=0", "noncausal after=5"]),
     st.sampled_from(["", "softcap"]),
     st.sampled_from(["", "alibi"]),
-    st.sampled_from(["", "sinks", "sinks=half"]),
+    st.sampled_from(["", "sinks", "sinks=half", "sinks=extreme"]),
     st.sampled_from(["", "scales", "scales=tensor"]),
 ).map(" ".join)
 positions = st.integers(-3, 110) | st.just(2**31 - 1)  # also before and behind all keys
@@ -61,6 +69,7 @@ CASE = {
     "cost": st.sampled_from([0.001, 0.01, 0.1, 3.0]),  # many splits, or whole contexts
     "multiprocessors": st.sampled_from([3, 132]),
     "cache_bytes": st.sampled_from([1 << 10, 1 << 25]),  # of the L2: heads one after the other, or together
+    "overflows": st.sampled_from([False, False, True]),  # whether overflows of int32 are errors
     "gap": st.sampled_from([0, 0, 1, 8]),  # elements between the rows of strided tensors
     "seed": st.integers(0, 99),
 }
@@ -79,6 +88,7 @@ PLAIN = {
     "cost": 0.001,
     "multiprocessors": 3,
     "cache_bytes": 1 << 25,
+    "overflows": True,
     "gap": 0,
     "seed": 0,
 }
@@ -101,7 +111,7 @@ def any_parts(rng, query_lens, context_lens):
 @example([(20, 0, []), (1, 30, []), (1, 31, []), (1, 32, [])], PLAIN)  # end before, at and after a tile
 @example([(1, 4 * number, []) for number in range(9)], PLAIN)
 @settings(
-    max_examples=120,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     database=None,
@@ -128,6 +138,8 @@ def test_any_batch(sequences, case):
             patches.enter_context(
                 patch.object(module, "multiprocessors", lambda device: case["multiprocessors"])
             )
+        if case["overflows"]:
+            patches.enter_context(checking_overflows())
         if case["plan"] == "in parts" and len(batch.q):
             plan = batch.plan_in_parts(*case["configs"], any_parts(rng, queries, contexts))
         else:
@@ -138,16 +150,20 @@ def test_any_batch(sequences, case):
                 check=False,
             )
         poison_workspace(plan)
-        q, out = (wide(tensor, case["gap"]) for tensor in (batch.q, torch.full_like(batch.q, torch.nan)))
-        caches = [wide(cache, case["gap"]) for cache in (batch.k_cache, batch.v_cache)]
-        run(plan, q, *caches, out=out, lse=lse if case["lse"] else None, **options)
+        values = batch.v_cache.transpose(1, 2).contiguous().transpose(1, 2)  # slots behind heads
+        tensors = [wide(tensor, case["gap"]) for tensor in (batch.q, batch.k_cache, values)]
+        out = wide(torch.full_like(batch.q, torch.nan), case["gap"])
+        assert run(plan, *tensors, out=out, lse=lse if case["lse"] else None, **options) is out
     assert_close(out, expected)
+    assert not case["gap"] or (~out._base.isnan()).sum() == out.numel(), "wrote between the rows of out"
     if case["lse"]:
         torch.testing.assert_close(lse.double(), expected_lse, rtol=1e-4, atol=1e-4)
 
 
 def wide(tensor, gap):
-    """A slice of a wider tensor, such as the queries of fused Q, K and V, with strides in every dimension."""
+    """The same values as a slice of a wider tensor of NaN, as fused Q, K and V are."""
     if not gap:
         return tensor
-    return strided(strided(tensor, -1, gap, 0.0), -2, 3, 0.0)
+    *others, rows, columns = tensor.shape
+    room = torch.full((*others, rows + 3, columns + gap), torch.nan, dtype=tensor.dtype)
+    return room[..., :rows, :columns].copy_(tensor)

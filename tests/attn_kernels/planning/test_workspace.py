@@ -125,18 +125,6 @@ def test_a_graph_captures_kernels_and_nothing_else(recorder):
     assert {name.split(".")[1] for name in operations.names} & {"empty", "zeros"}
 
 
-@pytest.mark.parametrize(
-    "changes, error, name",
-    [
-        ({"max_query_tokens": 0}, ValueError, "max_query_tokens"),
-        ({"max_num_seqs": True}, TypeError, "max_num_seqs"),
-    ],
-)
-def test_impossible_maxima_are_refused(changes, error, name):
-    with pytest.raises(error, match=name):
-        Workspace.for_maxima("cpu", MODEL, **(MAXIMA | changes))
-
-
 def test_a_workspace_of_another_device_is_refused(new_process, monkeypatch):
     monkeypatch.setattr(choices, "describe_device", lambda device: ("no GPU", "none", "cpu"))
     monkeypatch.setattr(checks, "DEVICE_TYPES", ("cpu", "meta"))

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from attn_kernels import Config, Model
+from attn_kernels import Model
 from attn_kernels.choose.choices import Choices
 from attn_kernels.core import checks
 from attn_kernels.warmup import compile_ahead as ahead
@@ -218,23 +218,3 @@ def test_a_handler_of_interrupts_that_is_not_pythons_stays(monkeypatch):
     monkeypatch.setattr(processes.signal, "signal", lambda *changed: pytest.fail("it was replaced"))
     with processes.without_interrupts():
         pass
-
-
-@pytest.mark.parametrize(
-    "name, value, error",
-    [
-        ("models", None, TypeError),
-        ("models", [(32, 8)], TypeError),
-        ("features", ["window"], TypeError),
-        ("features", [("windows",)], ValueError),
-        ("device_key", "h100", ValueError),
-        ("workers", -1, ValueError),
-        ("workers", 4.0, TypeError),
-        ("configs", [Config("qblock", 17, 16)], ValueError),
-    ],
-)
-def test_wrong_use_is_an_error_before_anything_is_launched(name, value, error, ran):
-    arguments = {"models": MODELS, "device_key": "nvidia_h100", name: value}
-    with pytest.raises(error, match=name.removesuffix("s")):
-        compile_ahead("cpu", **arguments)
-    assert ran.jobs == []
