@@ -16,7 +16,7 @@ from torch import Tensor
 
 pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed", exc_type=ImportError)
 
-from kernel_cases import forget_choices
+from kernel_cases import forget_choices, scores
 from shared_keys import shard
 from vllm.model_executor.layers.attention.cross_attention import create_cross_attention_backend
 from vllm.model_executor.layers.attention.encoder_only_attention import create_encoder_only_attention_backend
@@ -207,65 +207,51 @@ def plain(engine: Engine, heads: tuple[int, int, int] = (4, 2, 32), **extra: Any
     return engine.layer(name, query_heads, size, size**-0.5, kv_heads, **arguments)
 
 
+# The layout of the cache, heads, the queries' type, and options in the words of ``kernel_cases.scores``.
+LAYERS = [
+    ("NHD", (4, 2, 32), torch.bfloat16, ""),
+    ("HND", (8, 1, 16), torch.float16, "window=11"),
+    ("packed", (2, 2, 64), torch.bfloat16, "softcap alibi"),
+    ("HND", (6, 2, 80), torch.bfloat16, "sinks=half"),
+    ("packed", (16, 1, 128), torch.float16, "window=11 softcap alibi sinks"),
+    ("NHD", (4, 2, 32), torch.bfloat16, "noncausal"),
+    ("packed", (4, 2, 32), torch.bfloat16, "noncausal window=11"),  # as many keys on both sides
+    ("NHD", (4, 2, 32), torch.bfloat16, "scales"),
+    ("packed", (4, 2, 32), torch.bfloat16, "scales"),
+]
+
+
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("layout", "heads", "dtype", "words"), LAYERS)
 def test_steps_of_every_kind(
-    name: str, dtype: torch.dtype, module: str, monkeypatch: pytest.MonkeyPatch
+    layout: str,
+    heads: tuple[int, int, int],
+    dtype: torch.dtype,
+    words: str,
+    name: str,
+    module: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Eagerly, and in the plan of a capture with more rows than tokens, as a piecewise graph has."""
+    scoring: dict[str, Any] = scores(heads[0], words, dtype)
+    extra = {
+        "sliding_window": scoring.get("sliding_window"),
+        "logits_soft_cap": scoring.get("softcap"),
+        "alibi_slopes": scoring["alibi_slopes"].tolist() if "alibi" in words else None,
+        "sinks": scoring.get("sinks"),
+    }
+    fp8 = "scales" in words
+    if fp8:
+        extra |= {"kv_cache_dtype": "fp8", "scale": 0.25}
+        scoring |= {"k_scale": 0.25, "v_scale": 0.125}
     engine = Engine(monkeypatch, dtype)
-    layer, batch = plain(engine), batch_of(name, dtype=dtype)
-    metadata = engine.builder(layer).build(0, common(batch))
-    assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch)
-
-
-@pytest.mark.parametrize("layout", ["NHD", "HND", "packed"])
-@pytest.mark.parametrize("heads", [(8, 1, 16), (2, 2, 64), (6, 2, 80), (16, 1, 128)], ids=str)
-def test_head_counts_of_ranks_and_layouts_of_caches(
-    heads: tuple[int, int, int], layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
-    layer, batch = plain(engine, heads), batch_of("mixed", heads)
-    metadata = engine.builder(layer).build(0, common(batch))
-    assert_right(forward(engine, layer, batch, metadata, cache_of(batch, layout)), batch)
-
-
-@pytest.mark.parametrize("name", ["decode", "mixed"])
-@pytest.mark.parametrize("feature", ["window", "softcap", "alibi", "sinks", "all"])
-def test_features(name: str, feature: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    slopes, sinks = [0.5, 0.25, 0.125, 0.06], torch.tensor([0.0, 1.0, -1.0, 2.0], dtype=torch.bfloat16)
-    extra: dict[str, Any] = {
-        "window": {"sliding_window": 11},
-        "softcap": {"logits_soft_cap": 3.0},
-        "alibi": {"alibi_slopes": slopes},
-        "sinks": {"sinks": sinks},
-    }
-    extra["all"] = {name: value for option in extra.values() for name, value in option.items()}
-    given = extra[feature]
-    scoring = {
-        "sliding_window": given.get("sliding_window"),
-        "softcap": given.get("logits_soft_cap", 0.0),
-        "alibi_slopes": torch.tensor(slopes) if "alibi_slopes" in given else None,
-        "sinks": given.get("sinks"),
-    }
-    engine = Engine(monkeypatch, torch.bfloat16)
-    layer, batch = plain(engine, **given), batch_of(name)
-    metadata = engine.builder(layer).build(0, common(batch))
-    assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch, **scoring)
-
-
-@pytest.mark.parametrize("name", ["drafts", "mixed"])
-@pytest.mark.parametrize("window", [None, 11])
-def test_steps_that_are_not_causal(
-    name: str, window: int | None, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Drafts of diffusion models see each other; a window hides as many keys on both sides."""
-    engine = Engine(monkeypatch, torch.bfloat16)
-    layer, batch = plain(engine, sliding_window=window), batch_of(name)
-    given, options = common(batch), {"causal": False, "sliding_window": window}
-    given.causal = False
-    builder = engine.builder(layer)
-    for build in (lambda: builder.build(0, given), lambda: builder.build_for_cudagraph_capture(given)):
-        assert_right(forward(engine, layer, batch, build(), cache_of(batch)), batch, **options)
+    layer = plain(engine, heads, **extra)
+    batch = batch_of(name, heads, dtype=dtype, cache_dtype=FP8 if fp8 else None)
+    builder, given = engine.builder(layer), common(batch)
+    given.causal = scoring.get("causal", True)
+    for metadata, rows in ((builder.build(0, given), 0), (builder.build_for_cudagraph_capture(given), 48)):
+        got = forward(engine, layer, batch, metadata, cache_of(batch, layout), rows)
+        assert_right(got, batch, **scoring)
 
 
 @pytest.mark.parametrize("attn_type", ["encoder", "encoder_only"])
@@ -325,17 +311,6 @@ def test_tokens_of_images_see_each_other(
     assert builder.build_for_cudagraph_capture(given).mm_prefix_range_tensor is None
 
 
-@pytest.mark.parametrize("layout", ["NHD", "packed"])
-@pytest.mark.parametrize("name", ["decode", "mixed"])
-def test_fp8_caches_with_scales(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
-    layer = plain(engine, kv_cache_dtype="fp8", scale=0.25)
-    batch = batch_of(name, cache_dtype=FP8)
-    metadata = engine.builder(layer).build(0, common(batch))
-    got = forward(engine, layer, batch, metadata, cache_of(batch, layout))
-    assert_right(got, batch, k_scale=0.25, v_scale=0.125)
-
-
 @pytest.mark.parametrize("name", ["decode", "drafts"])
 def test_captured_graphs_serve_smaller_batches(
     name: str, module: str, monkeypatch: pytest.MonkeyPatch
@@ -377,13 +352,6 @@ def test_captured_graphs_serve_smaller_batches(
     assert_right(out[: batch.q.shape[0]], batch)
     assert metadata.plans[4] is plan
     assert metadata in builder._captured
-
-
-def test_a_piecewise_graph_has_more_rows_than_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
-    layer, batch = plain(engine), batch_of("mixed")
-    metadata = engine.builder(layer).build(0, common(batch))
-    assert_right(forward(engine, layer, batch, metadata, cache_of(batch), rows=48), batch)
 
 
 def test_groups_take_turns_within_a_step(module: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from kernel_cases import assert_close, random_batch, strided
+from kernel_cases import random_batch, strided
 from launch_recorder import far, shifted
 
 from attn_kernels import Config, Parts
@@ -17,7 +17,6 @@ from attn_kernels.kernels import hopper, hopper_limits
 from attn_kernels.kernels.hopper_limits import asked_by
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.resources import SHARED_LIMITS
-from attn_kernels.testing.poisoned import run_poisoned
 
 DESCRIPTORS = Config("qblock", 128, 64, num_warps=8, num_stages=2, tma=1)
 DECODES = Config("stream_k", 16, 64, num_stages=2, tma=1)
@@ -159,13 +158,6 @@ def test_what_serves_fits_shared_memory(config):
         assert roles.decode_block_q * heads <= rows and roles.prompt_block_q * heads <= 128
         served.add((head_size, heads))
     assert served >= {(64, 4), (128, 4), (128, 7)}
-
-
-@pytest.mark.parametrize("config", [DESCRIPTORS, DECODES], ids=str)
-def test_without_a_hopper_gpu_the_config_runs_through_pointers(config):
-    batch = random_batch(((9, 1, 0), (20, 40, 3)), ratio=4, head_size=64)
-    plan = batch.plan(config=config)
-    assert_close(run_poisoned(batch, plan), batch.reference())
 
 
 def test_attn_kernels_needs_no_gluon():

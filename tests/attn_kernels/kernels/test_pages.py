@@ -4,8 +4,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from kernel_cases import FP8, assert_close, make_config, number, random_batch, record_launches
-from kernel_cases import scores as score_options
+from kernel_cases import FP8, make_config, number, random_batch
 
 from attn_kernels.kernels import arguments, online_softmax
 from attn_kernels.kernels.online_softmax import decode_e4m3, load_page_ids
@@ -88,16 +87,6 @@ def test_every_fp8_number_is_decoded_from_its_bits(dtype):
     assert nan.sum() == 2
     assert torch.equal(out[~nan], expected[~nan])
     assert torch.equal(out[nan].abs(), torch.full((2,), 480.0, dtype=dtype))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_devices_without_fp8_conversion_decode_it(dtype, monkeypatch):
-    monkeypatch.setattr(arguments, "converts_e4m3", lambda device: False)
-    launches = record_launches(monkeypatch)
-    batch = random_batch(((2, 1), (20, 35)), ratio=2, head_size=24, dtype=dtype, cache_dtype=FP8)
-    options = score_options(2, "scales=tensor window=9")
-    assert_close(run_poisoned(batch, batch.plan(config=make_config()), **options), batch.reference(**options))
-    assert launches[0].arguments["k_ptr"].dtype == launches[0].arguments["v_ptr"].dtype == torch.uint8
 
 
 @pytest.mark.parametrize(

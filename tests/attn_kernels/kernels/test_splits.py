@@ -21,7 +21,7 @@ from kernel_cases import (
     scores,
 )
 
-from attn_kernels import Lengths, Model, Parts
+from attn_kernels import Lengths, Model
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.kernels import qblock, splits
 from attn_kernels.kernels.splits import (
@@ -259,14 +259,6 @@ def record_ranges(monkeypatch):
     return ranges
 
 
-def test_more_splits_are_joined_than_are_read_at_a_time(many_splits):
-    """Of large heads, 8 at a time."""
-    batch = random_batch(((1, 1), (300, 20)), ratio=2, head_size=256)
-    plan = batch.plan(config=make_config())
-    assert plan.num_splits > 16
-    assert_close(run_poisoned(batch, plan), batch.reference())
-
-
 @pytest.mark.parametrize("for_capture", [False, True])
 def test_contexts_that_are_one_split_need_one_launch(for_capture, monkeypatch):
     launches = record_launches(monkeypatch, once_a_plan=True)
@@ -275,19 +267,6 @@ def test_contexts_that_are_one_split_need_one_launch(for_capture, monkeypatch):
     assert plan.num_splits == 1
     assert_close(run_poisoned(batch, plan), batch.reference())
     assert [launch.kernel for launch in launches] == ["qblock_kernel"]
-
-
-@pytest.mark.parametrize("longest", [1, 20, 90, 300])
-def test_wrong_lengths_of_decodes_cost_no_result(longest, cost):
-    """The host splits decodes by the longest context that it was told."""
-    cost(0.01)
-    query_lens, context_lens = (1, 1, 2, 20), (300, 64, 33, 60)
-    batch = random_batch((query_lens, context_lens))
-    parts = Parts.of(query_lens, context_lens)
-    wrong = parts._replace(decodes=parts.decodes._replace(max_seq_len=longest, num_kv_tokens=longest))
-    plan = batch.plan_in_parts(make_config(), make_config("qblock", 32), wrong)
-    assert (plan.parts[0].num_splits > 1) == (longest > 60)
-    assert_close(run_poisoned(batch, plan), batch.reference())
 
 
 def test_a_plan_serves_layers_of_different_features(cost):

@@ -26,7 +26,11 @@ BF16 = torch.bfloat16
 LAYOUTS = ((8, 2, 64), (14, 2, 128), (4, 2, 256), (34, 1, 64))  # the last is beyond the trees' guards
 PAGES = (16, 32)
 MODELS = [Model(*heads, page, BF16, cache) for heads, page, cache in product(LAYOUTS, PAGES, (None, FP8))]
-KINDS = ((), ("window", "softcap", "sinks", "lse"))
+KINDS = (
+    (),
+    ("window", "softcap", "sinks", "lse"),
+    ("scales", "alibi", "float32_sinks", "ranges"),
+)
 BATCHES = 400
 VENDORS = {"nvidia_h100": "nvidia", "amd_mi300x": "amd"}
 
@@ -64,21 +68,42 @@ def layer(step, memory, chance):
     """Queries and caches in the layouts of servers.
 
     Queries are alone or beside keys and values. Caches are in one tensor, side by side, one behind the other,
-    or have slots behind heads.
+    or have slots behind heads; or each lies in an untouched tensor of over 2 GiB.
     """
     model, dtype = step.model, step.model.cache_dtype or BF16
     width = model.num_query_heads + 2 * model.num_kv_heads * chance.randrange(2)
     tokens, size = sum(step.query_lens), model.head_size
     q = memory[: tokens * width * size].view(tokens, width, size)[:, : model.num_query_heads]
     shape = (4, 2, model.block_size, model.num_kv_heads, size)
+    pages = LARGE // (dtype.itemsize * model.block_size * model.num_kv_heads * size) + 1
     caches = chance.choice(
         (
             lambda: torch.zeros(shape, dtype=dtype).unbind(1),
             lambda: torch.zeros(shape, dtype=dtype).transpose(0, 1).contiguous().unbind(),
             lambda: torch.zeros(shape, dtype=dtype).transpose(2, 3).contiguous().transpose(2, 3).unbind(1),
+            lambda: [torch.empty(pages, *shape[2:], dtype=dtype) for _ in range(2)],
         )
     )()
     return q, *caches
+
+
+def options_of(kind, step, chance):
+    """Numbers, tensors and windows of a kind of layers, some at odd addresses."""
+    heads, number = step.model.num_query_heads, chance.choice((0.5, 1, 2.0, 16, 100))
+    ranges = (len(step.query_lens), chance.choice((1, 2, 9)), 2)
+    per_head, moved = torch.zeros(heads), chance.choice((shifted, torch.clone))
+    given = {
+        "window": {"sliding_window": chance.choice((1, 2, 16, 1000, 2**30))},
+        "softcap": {"softcap": number},
+        "sinks": {"sinks": per_head.to(BF16)},
+        "float32_sinks": {"sinks": per_head},
+        "alibi": {"alibi_slopes": moved(per_head)},
+        "lse": {"lse": torch.zeros(heads, sum(step.query_lens))},
+        "scales": {"k_scale": torch.ones(1), "v_scale": moved(torch.ones(1))},
+        "ranges": {"bidirectional_ranges": moved(torch.zeros(ranges).int())},
+    }
+    options = {"softmax_scale": number, "k_scale": number, "v_scale": number} if not kind else {}
+    return options | {name: value for feature in kind for name, value in given[feature].items()}
 
 
 @pytest.mark.parametrize("device_key", VENDORS)
@@ -93,20 +118,9 @@ def test_random_batches_launch_only_what_was_compiled(device_key, launches, as_v
     for step in steps(BATCHES, MODELS):
         plan = step.plan(device_key=device_key)
         q, k_cache, v_cache = layer(step, memory, chance)
-        number = chance.choice((0.5, 1, 2.0, 16, 100))
-        options = chance.choice(
-            (
-                {"softmax_scale": number, "k_scale": number, "v_scale": number},
-                {
-                    "sliding_window": chance.choice((1, 2, 16, 1000)),
-                    "softcap": number,
-                    "sinks": torch.zeros(step.model.num_query_heads, dtype=BF16),
-                },
-            )
-        )
-        if "sinks" in options:
-            options["lse"] = lse = torch.zeros(step.model.num_query_heads, len(q))
-            attn_kernels.merge_attention_states(q, lse, q, lse)
+        options = options_of(chance.choice(KINDS), step, chance)
+        if "lse" in options:
+            attn_kernels.merge_attention_states(q, options["lse"], q, options["lse"])
         attn_kernels.run(plan, q, k_cache, v_cache, **options)
         chosen.add((plan.config, step.model.num_query_heads))
         met |= keys(launches, vendor)
@@ -161,68 +175,13 @@ DECODE = Step((1, 1), (40, 50), MODEL)
 CONFIG = Config("qblock", 16, 32)
 
 
-@pytest.fixture
-def compiled(launches, as_vendor):
-    """A function that compiles ahead and returns keys; on AMD, where they depend on more than elsewhere."""
-    as_vendor("amd")
-
-    def compile_kinds(features, configs=(CONFIG,)):
-        done = compile_ahead("cpu", [MODEL], configs=configs, device_key="default", features=features)
-        assert not done.failures
-        found = keys(launches, "amd")
-        launches.clear()
-        return found
-
-    return compile_kinds
-
-
-def run_decode(q=None, caches=None, config=CONFIG, **options):
-    q = torch.zeros(2, MODEL.num_query_heads, MODEL.head_size, dtype=BF16) if q is None else q
-    k_cache, v_cache = caches or (cache(), cache())
-    attn_kernels.run(DECODE.plan(config=config), q, k_cache, v_cache, **options)
-
-
 def cache(pages=4):
     return torch.zeros(pages, MODEL.block_size, MODEL.num_kv_heads, MODEL.head_size, dtype=BF16)
 
 
-def large_cache():
-    """In an untouched tensor of over 2 GiB."""
-    page = cache(1).numel()
-    pages = LARGE // (BF16.itemsize * page) + 1
-    return torch.empty(pages * page, dtype=BF16).view(pages, *cache(1).shape[1:])
-
-
 def large_out():
-    """Likewise."""
+    """In an untouched tensor of over 2 GiB."""
     return torch.empty(LARGE // BF16.itemsize + 1, dtype=BF16)[: 2 * 8 * 64].view(2, 8, 64)
-
-
-def per_head(dtype):
-    return torch.zeros(MODEL.num_query_heads, dtype=dtype)
-
-
-INCLUDED = {
-    "numbers": ((), lambda: {"softmax_scale": 1, "k_scale": 3, "v_scale": 0.1}),
-    "caches of over 2 GiB": ((), lambda: {"caches": (large_cache(), large_cache())}),
-    "sinks in float32": (("float32_sinks",), lambda: {"sinks": per_head(torch.float32)}),
-    "sinks in the type of q": (("sinks",), lambda: {"sinks": per_head(BF16)}),
-    "tensors as scales": (("scales",), lambda: {"k_scale": torch.ones(1), "v_scale": shifted(torch.ones(1))}),
-    "slopes at an odd address": (("alibi",), lambda: {"alibi_slopes": shifted(per_head(torch.float32))}),
-    "ranges of any number": (
-        ("ranges",),
-        lambda: {"bidirectional_ranges": shifted(torch.zeros(2, 9, 2).int())},
-    ),
-    "any window": (("window", "softcap"), lambda: {"sliding_window": 2**30, "softcap": 50.0}),
-}
-
-
-@pytest.mark.parametrize("name", INCLUDED)
-def test_what_is_compiled(name, compiled, launches):
-    features, options = INCLUDED[name]
-    ready = compiled([features])
-    run_decode(**options())
-    assert keys(launches, "amd") <= ready
 
 
 EXCLUDED = {
@@ -230,17 +189,28 @@ EXCLUDED = {
     "ranges": lambda: {"bidirectional_ranges": torch.zeros(2, 1, 2).int()},
     "one tensor as scale": lambda: {"k_scale": torch.ones(1)},
     "queries at an odd address": lambda: {"q": shifted(torch.zeros(2, 8, 64, dtype=BF16))},
-    "a cache at an odd address": lambda: {"caches": (shifted(cache()), shifted(cache()))},
+    "caches at odd addresses": lambda: {"k_cache": shifted(cache()), "v_cache": shifted(cache())},
     "rows apart by no 16 bytes": lambda: {"q": torch.zeros(2, 8, 65, dtype=BF16)[..., :64]},
-    "keys strided unlike values": lambda: {"caches": (cache(), cache(8)[::2])},
+    "keys strided unlike values": lambda: {"v_cache": cache(8)[::2]},
     "an output of over 2 GiB": lambda: {"out": large_out()},
     "another config": lambda: {"config": CONFIG._replace(num_warps=8)},
 }
 
 
-@pytest.mark.parametrize("name", EXCLUDED)
-def test_what_is_left_out(name, compiled, launches):
-    """As documented; and the tests above can fail."""
-    ready = compiled([(), ("scales",)])
-    run_decode(**EXCLUDED[name]())
-    assert launches and not keys(launches, "amd") & ready
+def test_what_is_left_out(launches, as_vendor):
+    """As documented; and the tests above can fail. On AMD, where keys depend on more than elsewhere."""
+    as_vendor("amd")
+    how = {"configs": [CONFIG], "device_key": "default", "features": [(), ("scales",)]}
+    assert not compile_ahead("cpu", [MODEL], **how).failures
+    ready = keys(launches, "amd")
+    for name, changes in EXCLUDED.items():
+        launches.clear()
+        layer = {
+            "config": CONFIG,
+            "q": torch.zeros(2, 8, 64, dtype=BF16),
+            "k_cache": cache(),
+            "v_cache": cache(),
+        }
+        layer |= changes()
+        attn_kernels.run(DECODE.plan(config=layer.pop("config")), **layer)
+        assert launches and not keys(launches, "amd") & ready, name
