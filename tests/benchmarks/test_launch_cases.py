@@ -24,10 +24,6 @@ def test_random_features_are_right() -> None:
         assert LaunchCase(seed, BATCH, CONFIGS, features, in_pairs=True).failures(CPU) == []
 
 
-def test_a_cache_whose_used_pages_lie_at_its_end_is_right() -> None:
-    assert LaunchCase(0, BATCH, CONFIGS[1:2], far=1 << 16).failures(CPU) == []
-
-
 def test_every_launch_that_reads_hidden_keys_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that is one key too long reads NaN."""
     run = attn_kernels.run

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from launch_cases import LaunchCase, LaunchFeatures, NoMemory, image_ranges, make_tensors
+from launch_cases import LaunchCase, LaunchFeatures
 
-from attn_kernels import Config, run
+from attn_kernels import Config
 from attn_kernels.choose.choices import configs_of
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import (
@@ -29,7 +29,6 @@ from attn_kernels.measure.batches import (
     speculative,
     varlen,
 )
-from attn_kernels.measure.checking import TOLERANCE, Expected, check
 from attn_kernels.tuning.space.rules import Gpu, reason_of_model
 from attn_kernels.tuning.space.space import declared
 from generated import unified_attention
@@ -118,20 +117,6 @@ def random_cases(count: int) -> Iterator[LaunchCase]:
         yield LaunchCase(i, batch, (None, *configs), features, scale, in_pairs=True)
 
 
-def descriptor_cases(count: int) -> Iterator[LaunchCase]:
-    """Batches that the Hopper kernel supports, with all of its configs."""
-    layouts = (*GQA, HeadLayout(32, 32), HeadLayout(32, 1), *SIZES[:2])
-    for i in range(count):
-        rng = random.Random(f"verify descriptors/{SEED}/{i}")
-        number = i % 14
-        layout = layouts[number % len(layouts)]
-        setting = (layout, HOPPER_PAGES[number % len(HOPPER_PAGES)], DTYPES[number % 2])
-        batch = with_empty(varlen(SEED * 1_000_003 + i, max_seqs=12, max_tokens=24 * K).at(*setting), rng)
-        features = LaunchFeatures(strides=("", "fused")[number % 3 % 2])
-        configs = tuple(config for configs in hopper_configs(layout) for config in configs)
-        yield LaunchCase(i, batch, configs, features, rng.choice((1.0, 4.0)), in_pairs=True)
-
-
 def real_sizes() -> Iterator[LaunchCase]:
     """Contexts to 16K and batches to 64, with the module's choice and a sample of each variant."""
     batches = (
@@ -213,15 +198,6 @@ def image_cases() -> Iterator[LaunchCase]:
             yield LaunchCase(i, lengths.at(layout, page), configs, features, in_pairs=True)
 
 
-def huge_cases() -> Iterator[LaunchCase]:
-    """Caches of more than 2^31 elements whose used pages lie at the end, in bf16 and fp8."""
-    settings = ((GQA[0], 16, False), (GQA[1], 528, False), (GQA[0], 16, True), (SIZES[0], 1024, False))
-    for i, (layout, page, fp8) in enumerate(settings):
-        batch = Batch("far pages", "huge", (1, 70, 1), (700, 500, 33), layout, page)
-        config = random_config(random.Random(f"huge/{i}"), layout.head_size)
-        yield LaunchCase(i, batch, (config,), LaunchFeatures(fp8=fp8), far=2**31 + 2**20)
-
-
 def number(case: LaunchCase) -> str:
     return str(case.seed)
 
@@ -239,13 +215,6 @@ def test_a_second_gpu_has_launches_of_its_own() -> None:
         assert case.failures(torch.device("cuda", index)) == []
 
 
-@pytest.mark.parametrize(
-    "case", list(descriptor_cases(BATCHES // 5 if torch.cuda.is_available() else 1)), ids=number
-)
-def test_batch_of_the_hopper_kernel(case: LaunchCase, device: torch.device, compiled: None) -> None:
-    assert case.failures(device) == []
-
-
 @pytest.mark.parametrize("case", list(real_sizes()), ids=number)
 def test_real_size(case: LaunchCase, device: torch.device, compiled: None) -> None:
     assert case.failures(device) == []
@@ -261,35 +230,3 @@ def test_every_config_of_the_generated_modules(
 @pytest.mark.parametrize("case", [*wide_cases(), *image_cases()], ids=str)
 def test_wide_heads_and_images(case: LaunchCase, device: torch.device, compiled: None) -> None:
     assert case.failures(device) == []
-
-
-def test_a_graph_reads_the_image_ranges_that_memory_holds_at_its_replay(device: torch.device) -> None:
-    batch = Batch("images", "prefill", (500, 300), (500, 4000), GQA[0])
-    tensors = make_tensors(batch, device, seed=0)
-    ranges = torch.zeros(2, 3, 2, dtype=torch.int32, device=device)
-    plan = tensors.plan(config=Config("qblock", 64, 32), for_capture=True)
-
-    def launch() -> torch.Tensor:
-        return run(plan, tensors.q, tensors.k_cache, tensors.v_cache, bidirectional_ranges=ranges)
-
-    launch()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = launch()
-    rows = torch.arange(batch.num_query_tokens, device=device)
-    for seed in range(3):
-        ranges.copy_(image_ranges(batch, 3, seed))
-        out.fill_(torch.nan)
-        graph.replay()
-        expected = tensors.reference(bidirectional_ranges=ranges)
-        verdict = check(out, Expected(rows, expected, TOLERANCE[batch.dtype]))
-        assert verdict.ok, f"{seed}: {verdict}"
-
-
-@pytest.mark.parametrize("case", list(huge_cases()), ids=number)
-def test_pages_beyond_2_to_the_31_elements(case: LaunchCase, device: torch.device, compiled: None) -> None:
-    try:
-        assert case.failures(device) == []
-    except NoMemory as error:
-        pytest.skip(str(error))

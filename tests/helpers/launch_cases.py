@@ -31,7 +31,6 @@ FP8_NAN = 0x7F
 LSE_TOLERANCE = 2e-3
 CAPPED_TOLERANCE = 3e-2  # of a cap of 30, whose tangent is approximated
 FALLBACK = Config("qblock", 64, 32)  # of both parts, where one kernel cannot compute them
-MEMORY_SHARE = 0.8  # of the free memory, for two huge caches
 
 
 @dataclass(frozen=True)
@@ -115,10 +114,6 @@ class PartConfigs(NamedTuple):
 Launched = Config | PartConfigs | None  # None: what the generated modules choose
 
 
-class NoMemory(Exception):
-    """The case does not fit into the device's memory."""
-
-
 @dataclass(frozen=True)
 class LaunchCase:
     """A batch, its features and the configs to launch it with."""
@@ -129,7 +124,6 @@ class LaunchCase:
     features: LaunchFeatures = LaunchFeatures()
     query_scale: float = 1.0
     in_pairs: bool = False  # also launch it in parts, each config for one part and the next for the other
-    far: int = 0  # elements of a cache whose used pages lie at its end; 0: the cache holds no more than these
 
     def __str__(self) -> str:
         return f"{self.seed}: {self.batch}, {self.features}"
@@ -146,10 +140,7 @@ class LaunchCase:
         return (CompileJob(dataclasses.replace(self, configs=()), config) for config in self.configs)
 
     def failures(self, device: torch.device) -> list[str]:
-        """A line for each launch that is wrong or raises; configs that exceed the device are left out.
-
-        Raises NoMemory if `far` caches do not fit.
-        """
+        """A line for each launch that is wrong or raises; configs that exceed the device are left out."""
         loaded = Poisoned.of(self, device)
         expected = loaded.expect()
         lse = loaded.options["lse"].clone() if self.features.lse else None
@@ -201,7 +192,7 @@ class CompileJob:
         if self.config is not None:
             lens = (1,) * (1 in batch.query_lens) + (2,) * (batch.max_query_len > 1)
             batch = dataclasses.replace(batch, name="small", kind="", query_lens=lens, context_lens=lens)
-        Poisoned.of(dataclasses.replace(self.case, batch=batch, far=0), device).launch(self.config)
+        Poisoned.of(dataclasses.replace(self.case, batch=batch), device).launch(self.config)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,11 +206,8 @@ class Poisoned:
 
     @classmethod
     def of(cls, case: LaunchCase, device: torch.device) -> Poisoned:
-        """Make the tensors. Raises NoMemory if `far` caches do not fit."""
         batch, features = case.batch, case.features
         tensors = make_tensors(batch, device, case.seed, FP8 if features.fp8 else None)
-        if case.far:
-            tensors = move_far(tensors, case.far)
         q = with_strides(tensors.q * case.query_scale, features.strides)
         whole = tensors = dataclasses.replace(tensors, q=q)
         if features.window is not None:
@@ -358,32 +346,3 @@ def hide(tensors: PoisonedBatch, window: int) -> PoisonedBatch:
                 cache[pages, keys % block_size] = torch.nan
         table[seq, : first // block_size] = GARBAGE_PAGE
     return dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache, block_table=table)
-
-
-def move_far(tensors: PoisonedBatch, elements: int) -> PoisonedBatch:
-    """Move the pages to the end of caches that have at least `elements` elements; all others are NaN."""
-    cache, device = tensors.k_cache, tensors.q.device
-    num_blocks = -(-elements // cache[0].numel())
-    moved = max(0, num_blocks - cache.shape[0])
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        free, _ = torch.cuda.mem_get_info(device)
-        if 2 * moved * cache[0].nbytes > MEMORY_SHARE * free:
-            raise NoMemory(f"two caches of {moved * cache[0].nbytes >> 20} MiB")
-
-    def far(cache: Tensor) -> Tensor:
-        whole = torch.empty(moved + cache.shape[0], *cache.shape[1:], dtype=cache.dtype, device=device)
-        if cache.dtype == FP8:
-            whole.view(torch.uint8).fill_(FP8_NAN)
-        else:
-            whole.fill_(torch.nan)
-        whole[moved:].copy_(cache)
-        return whole
-
-    table = tensors.block_table
-    return dataclasses.replace(
-        tensors,
-        k_cache=far(tensors.k_cache),
-        v_cache=far(tensors.v_cache),
-        block_table=torch.where(table == GARBAGE_PAGE, table, table + moved),
-    )
