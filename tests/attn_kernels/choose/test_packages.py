@@ -73,11 +73,6 @@ def chosen() -> str:
     return str(Choices(MODEL, torch.device("cpu")).config(LENGTHS))
 
 
-def test_without_a_name_they_are_ours() -> None:
-    assert chosen() == OURS
-    assert kernel_package(MIXED).__name__ == "generated.mixed_attention"
-
-
 def test_modules_of_an_earlier_treegen_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package(tmp_path / "mine", "unified_attention")
     path = tmp_path / "mine/unified_attention.py"

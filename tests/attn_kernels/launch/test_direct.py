@@ -9,8 +9,7 @@ import torch
 import triton
 from kernel_cases import FP8, NAMES, make_config, strided
 from kernel_cases import scores as score_options
-from launch_recorder import as_numbers, batch_of, check_direct, far, hooked, layer_of, run, shifted
-from specialisation_key import TARGETS
+from launch_recorder import TARGETS, as_numbers, batch_of, check_direct, far, hooked, layer_of, run, shifted
 from triton import knobs
 
 from attn_kernels import Config, Parts, Workspace
