@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
 import torch
-from launch_cases import LaunchCase, LaunchFeatures
+from launch_cases import LaunchCase, draw_words
 
 from attn_kernels import Config
 from attn_kernels.choose.choices import configs_of
@@ -43,7 +44,7 @@ PAGES = (8, 16, 24, 32, 48, 64, 100, 128, 272, 528, 1024)
 HOPPER_PAGES = (16, 128, 48, 256, 64)
 DTYPES = (torch.bfloat16, torch.float16)
 WINDOWS = (1, 17, 128, 1000, 2**31 - 1)
-KEYS_AFTER = (None, None, 0, 5, 200)
+LATER_KEYS = ("noncausal", "noncausal", *(f"noncausal after={count}" for count in (0, 5, 200)))
 HEADS = ((32, 8), (28, 4), (16, 2), (32, 1), (16, 16), (24, 8), (64, 8))  # query and KV heads
 EVERY_SIZE = [HeadLayout(*HEADS[i % len(HEADS)], size) for i, size in enumerate(range(64, 257, 8))]
 SETTINGS = 2 * len(EVERY_SIZE)  # of the random batches; a setting is what kernels are compiled for
@@ -93,28 +94,27 @@ def with_fewer_keys(batch: Batch, rng: random.Random) -> Batch:
 def random_cases(count: int) -> Iterator[LaunchCase]:
     """The module's choice, a config without the Hopper kernel, and one of each role of the Hopper kernel.
 
-    Only SETTINGS combinations of a layout, page size, types, features and configs are drawn, as each must
+    Only SETTINGS combinations of a layout, page size, types, options and configs are drawn, as each must
     be compiled. Half of them have fp8 caches.
     """
     for i in range(count):
         number = i % SETTINGS
         rng = random.Random(f"verify setting/{SEED}/{number}")
         layout = EVERY_SIZE[number % len(EVERY_SIZE)]
-        features = LaunchFeatures.draw(rng, fp8=number >= SETTINGS // 2)
+        words = draw_words(rng, fp8=number >= SETTINGS // 2)
         configs = (random_config(rng, layout.head_size), *map(rng.choice, hopper_configs(layout)))
         # Odd numbers have pages that the Hopper kernel reads.
         page = rng.choice(HOPPER_PAGES) if number % 2 else PAGES[number // 2 % len(PAGES)]
         setting = (layout, page, rng.choice(DTYPES))
         rng = random.Random(f"verify batch/{SEED}/{i}")
-        if features.window:
-            features = dataclasses.replace(features, window=rng.choice(WINDOWS))
-        features = dataclasses.replace(features, keys_after=rng.choice(KEYS_AFTER))
+        words = re.sub(r"window=\d+", f"window={rng.choice(WINDOWS)}", words)
+        words = words.replace("noncausal", rng.choice(LATER_KEYS))
         longest = rng.choice((256, 2 * K, 4 * K, 4 * K, 4 * K, 16 * K))
         lengths = varlen(SEED * 1_000_003 + i, max_seqs=24, max_context=longest, max_tokens=24 * K)
         scale = rng.choice((1.0, 1.0, 4.0))
         batch = with_empty(lengths.at(*setting), rng)
         batch = with_fewer_keys(batch, rng) if rng.random() < 0.25 else batch
-        yield LaunchCase(i, batch, (None, *configs), features, scale, in_pairs=True)
+        yield LaunchCase(i, batch, (None, *configs), words, scale, in_pairs=True)
 
 
 def real_sizes() -> Iterator[LaunchCase]:
@@ -161,41 +161,41 @@ def generated_cases() -> Iterator[LaunchCase]:
 def wide_cases() -> Iterator[LaunchCase]:
     """Heads of 320 and 512 with every config that tuning tries, and where the Hopper kernel stops."""
     settings = (
-        (HeadLayout(16, 2, 512), 16, LaunchFeatures()),
-        (HeadLayout(8, 2, 512), 32, LaunchFeatures(window=1000, sinks="half", strides="fused")),
-        (HeadLayout(32, 4, 512), 64, LaunchFeatures(fp8=True, scales="tensor")),
-        (HeadLayout(16, 4, 320), 16, LaunchFeatures(window=128, softcap=30.0, alibi=True)),
-        (HeadLayout(16, 4, 320), 24, LaunchFeatures(fp8=True, scales="float", sinks="float32", window=17)),
+        (HeadLayout(16, 2, 512), 16, ""),
+        (HeadLayout(8, 2, 512), 32, "window=1000 sinks=half strides=fused"),
+        (HeadLayout(32, 4, 512), 64, "fp8 scales=tensor"),
+        (HeadLayout(16, 4, 320), 16, "window=128 softcap=30 alibi"),
+        (HeadLayout(16, 4, 320), 24, "fp8 scales sinks window=17"),
     )
     # The Hopper kernel refuses these heads: the Q-Block kernel computes them with smaller tiles.
     refused = map(Config.parse, ("qblock_M128_T128_W8_S3_D1", "stream_k_M16_T64_W4_S2_D1"))
     gpu, always = Gpu("sm_90", "nvidia", 232448, 132), (None, *refused)
-    for i, (layout, page, features) in enumerate(settings):
+    for i, (layout, page, words) in enumerate(settings):
         dtype = DTYPES[i == 3]
         batch = varlen(SEED + i, max_seqs=12, max_context=8 * K, max_tokens=24 * K).at(layout, page, dtype)
-        model = layout.model(page, dtype, torch.float8_e4m3fn if features.fp8 else None)
+        model = layout.model(page, dtype, torch.float8_e4m3fn if "fp8" in words else None)
         tried = [config for config in declared("nvidia") if reason_of_model(config, model, gpu) is None]
-        yield LaunchCase(i, batch, (*always, *tried), features, in_pairs=i == 0)
+        yield LaunchCase(i, batch, (*always, *tried), words, in_pairs=i == 0)
 
 
 def image_cases() -> Iterator[LaunchCase]:
     """Tokens of images see each other. Half of the batches are planned for a graph."""
     gemma_3 = HeadLayout(16, 8, 256)
     settings = (
-        (GQA[0], 16, LaunchFeatures(images=4)),
-        (gemma_3, 16, LaunchFeatures(window=128, images=20)),
-        (gemma_3, 64, LaunchFeatures(images=40, softcap=30.0, sinks="half")),
-        (HeadLayout(28, 4, 80), 24, LaunchFeatures(window=1000, images=4, alibi=True, strides="fused")),
-        (GQA[0], 16, LaunchFeatures(window=128, images=4, fp8=True, scales="tensor")),
+        (GQA[0], 16, "images=4"),
+        (gemma_3, 16, "window=128 images=20"),
+        (gemma_3, 64, "images=40 softcap=30 sinks=half"),
+        (HeadLayout(28, 4, 80), 24, "window=1000 images=4 alibi strides=fused"),
+        (GQA[0], 16, "window=128 images=4 fp8 scales=tensor"),
     )
     # The module's choice, tiles of decodes and of prompts, and one that the Hopper kernel leaves to another.
     named = ("qblock_M16_T32_W4_S2", "qblock_M64_T32_W4_S2", "qblock_M128_T64_W8_S2_D1")
     configs = (None, *map(Config.parse, named))
-    for number, (layout, page, features) in enumerate(settings):
+    for number, (layout, page, words) in enumerate(settings):
         for i in range(4):
             longest = (2 * K, 16 * K)[i % 2]
             lengths = varlen(100 * number + i, max_seqs=8, max_context=longest, max_tokens=16 * K)
-            yield LaunchCase(i, lengths.at(layout, page), configs, features, in_pairs=True)
+            yield LaunchCase(i, lengths.at(layout, page), configs, words, in_pairs=True)
 
 
 def number(case: LaunchCase) -> str:
