@@ -134,6 +134,14 @@ def test_a_view_of_a_cache_finds_every_element(order):
         )
 
 
+def test_a_tile_without_room_for_the_heads_has_no_role():
+    """The schedule divides by a role's query tokens, whatever the layer."""
+    roles = {heads: hopper_limits.roles_of(DECODES, heads) for heads in (4, 16, 17, 32)}
+    assert [roles[heads].decode_tile > 0 for heads in roles] == [True, True, False, False]
+    assert (roles[4].decode_block_q, roles[16].decode_block_q) == (4, 1)
+    assert hopper_limits.roles_of(DESCRIPTORS, 200).prompt_block_q == 0
+
+
 @pytest.mark.parametrize("config", DECLARED, ids=str)
 def test_what_serves_fits_shared_memory(config):
     """And a config serves some shape; the bytes are those of the kernel's allocations."""
@@ -169,12 +177,3 @@ def test_attn_kernels_needs_no_gluon():
         "assert hopper_launch.hopper_for(torch.device('cpu')) is None\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("heads, decodes", [(4, True), (16, True), (17, False), (32, False)])
-def test_a_tile_without_room_for_the_heads_has_no_role(heads, decodes):
-    """The schedule divides by a role's query tokens, whatever the layer."""
-    roles = hopper_limits.roles_of(Config("stream_k", 16, 64, tma=1), heads)
-    assert (roles.decode_tile > 0) == decodes
-    assert not decodes or roles.decode_block_q == 16 // heads
-    assert hopper_limits.roles_of(DESCRIPTORS, 200).prompt_block_q == 0

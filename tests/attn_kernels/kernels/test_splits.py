@@ -25,11 +25,9 @@ from attn_kernels import Lengths, Model
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.kernels import qblock, splits
 from attn_kernels.kernels.splits import (
-    LEAST_EVEN,
     LEAST_SPLITS,
     MAX_SPLITS,
     MAX_SPLITS_OF_FEW,
-    Wave,
     find_splits,
 )
 from attn_kernels.testing.poisoned import run_poisoned
@@ -56,7 +54,7 @@ def cost(monkeypatch):
 
 @pytest.mark.parametrize("names, fp8", [("window=37 sinks", False), ("softcap alibi scales=tensor", True)])
 def test_replays_split_each_batch_by_its_own_lengths(names, fp8, cost):
-    """``split_keys_kernel`` finds as many keys as docs/kernels.md says, whatever the maxima."""
+    """``split_keys_kernel`` finds as many keys as the host would, whatever the maxima."""
     options, cache_dtype = scores(HEADS, names), FP8 if fp8 else None
     found, rng = set(), random.Random(names)
     for value in (0.01, 0.3):
@@ -68,24 +66,13 @@ def test_replays_split_each_batch_by_its_own_lengths(names, fp8, cost):
             if len(batch.q):
                 assert_close(server.replay(batch), batch.reference(**options))
                 (keys,) = server.plan.workspace[SPLIT_KEYS].tolist()
-                assert abs(keys - expected_keys(batch, MODEL, 16, server.plan.lengths.max_query_len)) <= 1
+                pairs = [pair for pair in zip(batch.query_lens, batch.context_lens, strict=True) if pair[0]]
+                lengths = Lengths.of(*zip(*pairs, strict=True))
+                lengths = lengths._replace(max_query_len=server.plan.lengths.max_query_len)
+                expected = find_splits(make_config(), MODEL, lengths, MULTIPROCESSORS, MANY)[1]
+                assert abs(keys - expected) <= 1
                 found.add(keys)
     assert len(found) > 4
-
-
-def expected_keys(batch, model, block_m, max_query_len):
-    pairs = [(q, k) for q, k in zip(batch.query_lens, batch.context_lens, strict=True) if q]
-    longest = max(k for _, k in pairs)
-    block_q = block_m // model.gqa_group_size
-    q_blocks = sum(-(-q // block_q) for q, _ in pairs)
-    rows = q_blocks * block_m * model.num_kv_heads
-    keys = math.sqrt(splits.ROW_COST * longest * rows / MULTIPROCESSORS)
-    if longest < LEAST_SPLITS * keys:
-        return longest
-    if max_query_len > MAX_DRAFT or sum(k for _, k in pairs) < LEAST_EVEN * len(pairs) * longest:
-        return keys
-    wave = Wave.of(make_config(), model, MULTIPROCESSORS)
-    return max(keys, longest / wave.splits(q_blocks, longest))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from kernel_cases import forget_choices
 
 from attn_kernels import Model
 from attn_kernels.choose.choices import Choices
@@ -177,13 +178,14 @@ def test_models_that_share_kernels_compile_them_once(ran):
     assert len(ran.jobs) == done.launches == COUNTS[0]
 
 
-def test_the_one_launch_of_mixed_batches_is_compiled(ran):
+def test_the_one_launch_of_mixed_batches_is_compiled_and_of_a_forced_config_nothing_else(
+    ran, new_process, monkeypatch
+):
     compile_ahead("cpu", MODELS[:1], device_key="nvidia_h200")
     assert "pod" in {job.config.variant for job in ran.jobs}
-
-
-def test_only_a_forced_config_is_compiled(ran, new_process, monkeypatch):
+    ran.jobs.clear()
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", "qblock_M16_T16_W4_S2")
+    forget_choices()
     compile_ahead("cpu", MODELS[:1], for_capture=True)
     assert {str(job.config) for job in ran.jobs} == {"qblock_M16_T16_W4_S2"}
 
