@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -75,14 +76,7 @@ CHANGES = {
         "v_cache": batch.v_cache[:2],
     },
     "fp8": lambda batch: caches(batch, lambda cache: cache.to(FP8)),
-    "window": lambda batch: scores(batch, "window=5"),
-    "soft cap": lambda batch: scores(batch, "softcap"),
-    "alibi": lambda batch: scores(batch, "alibi"),
-    "sinks": lambda batch: scores(batch, "sinks"),
-    "sinks in half": lambda batch: scores(batch, "sinks=half"),
     "sinks off": lambda batch: {"sinks": shifted(torch.ones(batch.q.shape[1]))},
-    "scales": lambda batch: scores(batch, "scales"),
-    "scale tensors": lambda batch: scores(batch, "scales=tensor"),
     "lse": lambda batch: {"lse": lse_of(batch)},
     "lse off": lambda batch: {"lse": shifted(lse_of(batch))},
     "ranges": lambda batch: {"bidirectional_ranges": ranges_for(batch)},
@@ -90,6 +84,8 @@ CHANGES = {
     "all": lambda batch: scores(batch, "window=5 softcap alibi sinks scales=tensor") | {"lse": lse_of(batch)},
     "softmax scale": lambda batch: {"softmax_scale": 0.3},
 }
+for words in ("window=5", "softcap", "alibi", "sinks", "sinks=half", "scales", "scales=tensor"):
+    CHANGES[words] = partial(scores, words=words)
 
 
 DESCRIBED = ("other tensors", "keys and values swapped", "more pages", "heads first", "wider slots", "lse")
@@ -170,16 +166,21 @@ def test_the_launches_of_both_parts_are_direct(decodes, prompts, recorder):
     assert len(plan.launches) == len(layers)
 
 
-def test_what_divides_a_batch_is_launched_directly(recorder):
+def test_what_a_plan_launches_once_is_direct(many_splits, recorder):
+    """What divides its batch, and what finds its splits."""
     batch = batch_of(((1, 2, 20), (30, 40, 50)))
     plans = [batch.plan_in_parts(make_config("qblock"), make_config("qblock", 32)) for _ in range(2)]
     (first,), (second,) = recorder.public, recorder.direct
     assert first.kernel == second.kernel == "divide_kernel"
     for launch, plan in zip((first, second), plans, strict=True):
-        decodes, prompts = plan.parts
-        pointers = [part.cu_seqlens_q.data_ptr() for part in (decodes, prompts, plan)]
+        pointers = [part.cu_seqlens_q.data_ptr() for part in (*plan.parts, plan)]
         assert as_numbers(launch).arguments == [*pointers, 3, 2, 3, 2]
-    assert second.grid == (1, 1, 1)
+    recorder.clear()
+    plan = [batch.plan(config=make_config(), for_capture=True) for _ in range(3)][-1]
+    launches = [*recorder.public, *recorder.direct]
+    assert [launch.grid for launch in (second, *launches)] == 4 * [(1, 1, 1)] and len(recorder.public) == 1
+    pointers = (plan.workspace[-1].data_ptr(), batch.cu_seqlens_q.data_ptr(), batch.seqused_k.data_ptr())
+    assert launches[-1].arguments[:3] == pointers
 
 
 @pytest.mark.parametrize("variant", NAMES)
@@ -357,20 +358,6 @@ def test_the_environment_says_what_it_may(recorder, monkeypatch):
     batch = batch_of()
     with pytest.raises(ValueError, match="ATTN_KERNELS_LAUNCH"):
         run(batch.plan(config=make_config("qblock")), layer_of(batch))
-
-
-def test_a_plan_finds_splits_directly(many_splits, recorder):
-    batch = batch_of()
-    for number in range(3):
-        recorder.clear()
-        plan = batch.plan(config=make_config(), for_capture=True)
-        (launch,) = recorder.public if number == 0 else recorder.direct
-        assert launch.grid == (1, 1, 1)
-    assert launch.arguments[:3] == (
-        plan.workspace[-1].data_ptr(),
-        batch.cu_seqlens_q.data_ptr(),
-        batch.seqused_k.data_ptr(),
-    )
 
 
 def test_outputs_that_overlap_are_refused_in_direct_launches_too(recorder):

@@ -26,13 +26,12 @@ MOST_TOKENS = 32 * 1024
 LAYOUTS = ((8, 2, 64), (14, 2, 128), (4, 2, 256), (34, 1, 64))  # the last is beyond the trees' guards
 PAGES = (16, 32)
 MODELS = [Model(*heads, page, BF16, cache) for heads, page, cache in product(LAYOUTS, PAGES, (None, FP8))]
+PLAIN = [Model(*heads, 16, BF16) for heads in LAYOUTS]
 KINDS = (
     (),
     ("window", "softcap", "sinks", "lse"),
     ("scales", "alibi", "float32_sinks", "ranges"),
 )
-BATCHES = 400
-VENDORS = {"nvidia_h100": "nvidia", "amd_mi300x": "amd"}
 
 
 def indices(values, offset):
@@ -83,13 +82,6 @@ def steps(count, models, seed=0):
         query_lens[0] = max(1, query_lens[0])
         context_lens = tuple(length + chance.randint(past // 2, past) for length in query_lens)
         yield Step(tuple(query_lens), context_lens, chance.choice(models))
-
-
-@pytest.fixture
-def launches(monkeypatch):
-    """Every launch, none of them executed. The heads of long contexts run one after the other."""
-    monkeypatch.setattr(qblock, "L2_BYTES", 2**16)
-    return record_launches(monkeypatch, execute=False)
 
 
 @pytest.fixture
@@ -156,17 +148,35 @@ def options_of(kind, step, chance):
     return options | {name: value for feature in kind for name, value in given[feature].items()}
 
 
-@pytest.mark.parametrize("device_key", VENDORS)
-def test_random_batches_launch_only_what_was_compiled(device_key, launches, as_vendor, memory):
-    vendor = VENDORS[device_key]
+@pytest.mark.parametrize(
+    "device_key, vendor, models, count",
+    [
+        ("nvidia_h100", "nvidia", MODELS, 400),
+        ("amd_mi300x", "amd", MODELS, 400),
+        (None, "nvidia", PLAIN, 60),  # in graphs, and chosen for as on a Hopper GPU
+        ("nvidia_h200", "nvidia", PLAIN, 60),
+    ],
+)
+def test_random_batches_launch_only_what_was_compiled(
+    device_key, vendor, models, count, as_vendor, new_process, memory, monkeypatch
+):
+    """In graphs, too, with the kernels that look at the batch for all layers."""
+    monkeypatch.setattr(choices, "describe_device", lambda device: ("NVIDIA H100", "sm_90", "nvidia"))
+    monkeypatch.setattr(qblock, "L2_BYTES", 2**16)  # the heads of long contexts run one after the other
+    graphs = models is PLAIN
+    launches = record_launches(monkeypatch, execute=False, once_a_plan=graphs)
     as_vendor(vendor)
-    done = compile_ahead("cpu", MODELS, features=KINDS, device_key=device_key)
+    done = compile_ahead("cpu", models, features=KINDS, device_key=device_key, for_capture=graphs)
     assert not done.failures
     ready = keys(launches, vendor)
     launches.clear()
     chance, chosen, met = random.Random(1), set(), set()
-    for step in steps(BATCHES, MODELS):
-        plan = step.plan(device_key=device_key)
+    for step in steps(count, models):
+        how = {"for_capture": graphs}
+        if graphs and chance.random() < 0.5:
+            step = Step((1, *step.query_lens, 700, 9), (50, *step.context_lens, 900, 4000), step.model)
+            how = {"for_capture": chance.random() < 0.5, "parts": step.parts}
+        plan = step.plan(device_key=device_key, **how)
         q, k_cache, v_cache = layer(step, memory, chance)
         options = options_of(chance.choice(KINDS), step, chance)
         if "lse" in options:
@@ -176,48 +186,18 @@ def test_random_batches_launch_only_what_was_compiled(device_key, launches, as_v
         met |= keys(launches, vendor)
         launches.clear()
     assert met <= ready, sorted(met - ready, key=str)[:1]
+    if graphs:
+        expected = {"qblock_kernel", "split_keys_kernel", "reduce_kernel", "divide_kernel"}
+        assert expected <= {name for name, *_ in met}
+        return
     # Nor is much compiled for nothing: nearly all that the tree can return was met.
     compiled = {
         (config, model.num_query_heads)
-        for model in MODELS
+        for model in models
         for config in choices_for(model, torch.device("cpu"), device_key).possible()
     }
     assert compiled >= chosen
     assert len(chosen) >= 0.8 * len(compiled)
-
-
-@pytest.fixture
-def hopper(new_process, monkeypatch):
-    monkeypatch.setattr(choices, "describe_device", lambda device: ("NVIDIA H100", "sm_90", "nvidia"))
-
-
-PLAIN = [Model(*heads, 16, BF16) for heads in LAYOUTS]
-
-
-@pytest.mark.parametrize("device_key", [None, "nvidia_h200"])
-def test_graphs_launch_only_what_was_compiled(device_key, hopper, monkeypatch, memory):
-    """Including kernels that look at the batch for all layers."""
-    launches = record_launches(monkeypatch, execute=False, once_a_plan=True)
-    direct.forget()
-    done = compile_ahead("cpu", PLAIN, device_key=device_key, for_capture=True)
-    assert not done.failures
-    ready = keys(launches, "nvidia")
-    launches.clear()
-    chance = random.Random(2)
-    for num_seqs in (1, 2, 4, 16, 17, 33, 64, 132, 133, 256):
-        for model in PLAIN:
-            context = chance.choice((100, 10_000))
-            step = Step((1,) * num_seqs, (context,) * num_seqs, model)
-            plan = step.plan(device_key=device_key, for_capture=True)
-            attn_kernels.run(plan, *layer(step, memory, chance))
-            mixed = Step((*step.query_lens, 700, 9), (*step.context_lens, 900, 4000), model)
-            parts = Parts.of(mixed.query_lens, mixed.context_lens)
-            plan = mixed.plan(device_key=device_key, for_capture=chance.random() < 0.5, parts=parts)
-            attn_kernels.run(plan, *layer(mixed, memory, chance))
-    met = keys(launches, "nvidia")
-    assert met <= ready, sorted(met - ready, key=str)[:1]
-    expected = {"qblock_kernel", "split_keys_kernel", "reduce_kernel", "divide_kernel"}
-    assert expected <= {name for name, *_ in met}
 
 
 MODEL = Model(8, 2, 64, 16, BF16)
@@ -247,8 +227,9 @@ EXCLUDED = {
 }
 
 
-def test_what_is_left_out(launches, as_vendor):
+def test_what_is_left_out(as_vendor, monkeypatch):
     """As documented; and the tests above can fail. On AMD, where keys depend on more than elsewhere."""
+    launches = record_launches(monkeypatch, execute=False)
     as_vendor("amd")
     how = {"configs": [CONFIG], "device_key": "default", "features": [(), ("scales",)]}
     assert not compile_ahead("cpu", [MODEL], **how).failures
