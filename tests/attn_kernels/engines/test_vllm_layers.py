@@ -521,33 +521,27 @@ def slot_on_rank(pages: Tensor, position: int, rank: int, ranks: int, interleave
     return int(pages[key // BLOCK]) * BLOCK + key % BLOCK
 
 
-def test_what_ranks_cannot_share_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = Ranks(monkeypatch, 2, 1)
-    (engine, _), heads = ranks.engines, (4, 1, 32)
-    with pytest.raises(ValueError, match=r"^attn_kernels: sliding_window is given"):
-        engine.builder(plain(engine, heads, sliding_window=11))
-    engine.config.parallel_config.dcp_comm_backend = "a2a"
-    with pytest.raises(ValueError, match=r"^attn_kernels: dcp_comm_backend is a2a"):
-        engine.builder(plain(engine, heads))
-    engine.config.parallel_config.dcp_comm_backend = "ag_rs"
-    engine.config.model_config.is_mm_prefix_lm = True
-    with pytest.raises(ValueError, match=r"^attn_kernels: is_mm_prefix_lm is given"):
-        engine.builder(plain(engine, heads))
-    assert plain(engine, heads).impl.need_to_return_lse_for_decode
-
-
-def test_unsupported_layers_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_supported_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line of each check; ``test_supported`` has all."""
     engine = Engine(monkeypatch, torch.bfloat16)
-    with pytest.raises(ValueError, match=r"^attn_kernels: use_alibi_sqrt is True"):
-        plain(engine, use_alibi_sqrt=True)
-    engine.config.parallel_config.prefill_context_parallel_size = 2
-    with pytest.raises(ValueError, match=r"^attn_kernels: prefill_context_parallel_size is 2"):
-        engine.builder(plain(engine))
-    engine.config.parallel_config.prefill_context_parallel_size = 1
     builder, step = engine.builder(plain(engine)), common(batch_of("decode"))
     step.causal = torch.tensor([True, False, True])
     with pytest.raises(NotImplementedError, match="causal is a tensor"):
         builder.build(0, step)
+    with pytest.raises(ValueError, match=r"^attn_kernels: use_alibi_sqrt is True"):
+        plain(engine, use_alibi_sqrt=True)
+    (engine, _), heads = Ranks(monkeypatch, 2, 1).engines, (4, 1, 32)
+    assert plain(engine, heads).impl.need_to_return_lse_for_decode
+    with pytest.raises(ValueError, match=r"^attn_kernels: sliding_window is given"):
+        engine.builder(plain(engine, heads, sliding_window=11))
+    for place, name, value, words in (
+        (engine.config.parallel_config, "dcp_comm_backend", "a2a", "is a2a"),
+        (engine.config.parallel_config, "prefill_context_parallel_size", 2, "is 2"),
+        (engine.config.model_config, "is_mm_prefix_lm", True, "is given"),
+    ):
+        with monkeypatch.context() as here, pytest.raises(ValueError, match=f"^attn_kernels: {name} {words}"):
+            here.setattr(place, name, value, raising=False)
+            engine.builder(plain(engine, heads))
 
 
 def test_a_gpu_that_was_not_tuned_is_told_in_one_line(

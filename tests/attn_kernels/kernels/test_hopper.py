@@ -25,21 +25,15 @@ DECLARED = [config for variant in VARIANTS.values() for config in variant.config
 
 
 def layer_of(batch, **changes):
-    plain = Layer(
-        q=batch.q,
-        k_cache=batch.k_cache,
-        v_cache=batch.v_cache,
-        out=torch.empty_like(batch.q),
-        softmax_scale=0.1,
-        sliding_window=None,
-        softcap=0.0,
-        alibi_slopes=None,
-        sinks=None,
-        k_scale=1.0,
-        v_scale=1.0,
-        bidirectional_ranges=None,
-    )
-    return dataclasses.replace(plain, **changes)
+    plain = {
+        "q": batch.q,
+        "k_cache": batch.k_cache,
+        "v_cache": batch.v_cache,
+        "out": torch.empty_like(batch.q),
+    }
+    plain |= {"softmax_scale": 0.1, "softcap": 0.0, "k_scale": 1.0, "v_scale": 1.0}
+    plain |= dict.fromkeys(("sliding_window", "alibi_slopes", "sinks", "bidirectional_ranges"))
+    return Layer(**(plain | changes))
 
 
 def plan_of(batch, config):

@@ -300,11 +300,6 @@ def test_mistakes_of_layers(error, name, changes, warm, batch, recorder):
         assert not recorder.launches
 
 
-def test_caches_of_two_dtypes(batch):
-    with refused(TypeError, "v_cache"):
-        attn_kernels.run(plan(batch), batch.q, batch.k_cache.to(FP8), batch.v_cache)
-
-
 @pytest.mark.parametrize(
     "name", ["q", "k_cache", "v_cache", "out", "sinks", "alibi_slopes", "k_scale", "lse"]
 )
