@@ -186,3 +186,10 @@ def test_windows_of_flash_attn_varlen_func_on_both_sides(window_size, options):
     index = {"seqused_k": batch.seqused_k, "block_table": batch.block_table}
     out = attn_kernels.flash_attn_varlen_func(*arguments, **index, causal=False, window_size=window_size)
     assert relative_error(out, batch.reference(causal=False, **options)) < 2e-3
+
+
+def test_every_public_name_can_be_imported() -> None:
+    """When it is first used."""
+    for name in attn_kernels.__all__:
+        assert getattr(attn_kernels, name).__name__ == name
+    assert sorted(attn_kernels.__all__) == attn_kernels.__all__
