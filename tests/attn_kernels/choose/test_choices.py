@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from kernel_cases import forget_choices
 
 from attn_kernels import AttnKernelsWarning, Config, Lengths, Model, Parts
 from attn_kernels.choose import choices
@@ -107,18 +108,16 @@ def test_threads_that_choose_first_at_once_warn_once(gpu, monkeypatch):
     assert found == [by_module("nvidia")] * 8
 
 
-def test_a_variable_forces_a_devices_module(gpu, monkeypatch):
+def test_variables_force_a_module_or_a_config_but_arguments_take_precedence(gpu, monkeypatch):
     gpu(A100)
     monkeypatch.setenv("ATTN_KERNELS_DEVICE", "amd_mi300x")
     assert not warned(lambda: Choices(MODEL, GPU).config(DECODE))
     assert Choices(MODEL, GPU).config(DECODE) == by_module("amd_mi300x")
     assert Choices(MODEL, GPU, "default").config(DECODE) == by_module("default")
-
-
-def test_a_variable_forces_a_config_but_arguments_take_precedence(monkeypatch):
+    monkeypatch.delenv("ATTN_KERNELS_DEVICE")
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", "stream_k_M32_T16_W2_S1")
-    forced = Config("stream_k", 32, 16, num_warps=2, num_stages=1)
-    assert batch().plan().config == forced
+    forget_choices()
+    assert batch().plan().config == Config("stream_k", 32, 16, num_warps=2, num_stages=1)
     assert batch().plan(config=Config("qblock", 16, 32)).config == Config("qblock", 16, 32)
     assert batch().plan(device_key="default").config == Config("qblock", 64, 32)
 

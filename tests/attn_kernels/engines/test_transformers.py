@@ -85,34 +85,28 @@ def test_a_forward_pass_without_a_cache(name: str, dtype: torch.dtype) -> None:
     assert_close(got[mask.bool()], expected[mask.bool()])
 
 
-@pytest.mark.parametrize("slots", [48, 45], ids=["views", "copies"])
-def test_a_static_cache_whose_length_only_the_device_knows(slots: int) -> None:
-    model = make("llama")
-    ids, _ = prompts((0, 0))
-
-    def steps(model: Any) -> Tensor:
-        cache = transformers.StaticCache(config=model.config, max_cache_len=slots)
-        chunks = [model(chunk, past_key_values=cache).logits for chunk in ids.split([19, 7, 1], 1)]
-        return torch.cat(chunks, 1)
-
-    got, expected = both(model, steps)
-    assert_close(got, expected)
-
-
-@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
-@pytest.mark.parametrize("chunks", [[6, 20, 16, 1], [17, 1, 1, 1, 1, 1, 21]], ids=str)
-def test_steps_of_several_tokens_after_padding_and_past_the_window(chunks: list[int], static: bool) -> None:
-    model = make("gemma2")
-    ids, mask = prompts((9, 0), 43)
+@pytest.mark.parametrize(
+    ("name", "chunks", "slots"),
+    [
+        ("llama", [19, 7, 1], 48),  # as views
+        ("llama", [19, 7, 1], 45),  # as copies
+        *(("gemma2", chunks, slots) for chunks in ([6, 20, 16, 1], [17, *[1] * 5, 21]) for slots in (0, 48)),
+    ],
+)
+def test_steps_of_several_tokens(name: str, chunks: list[int], slots: int) -> None:
+    """Past a window, after padding; without padding, only the device knows a static cache's length."""
+    model, padded = make(name), name == "gemma2"
+    ids, mask = prompts((9 if padded else 0, 0), sum(chunks))
 
     def steps(model: Any) -> Tensor:
         cache = transformers.DynamicCache(config=model.config)
-        if static:
-            cache = transformers.StaticCache(config=model.config, max_cache_len=48)
+        if slots:
+            cache = transformers.StaticCache(config=model.config, max_cache_len=slots)
         out, stop = [], 0
         for chunk in ids.split(chunks, 1):  # one of 6 holds nothing but padding of sequence 0
             stop += chunk.shape[1]
-            out.append(model(chunk, attention_mask=mask[:, :stop], past_key_values=cache).logits)
+            given = {"attention_mask": mask[:, :stop]} if padded else {}
+            out.append(model(chunk, past_key_values=cache, **given).logits)
         return torch.cat(out, 1)
 
     got, expected = both(model, steps)

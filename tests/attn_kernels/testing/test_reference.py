@@ -97,14 +97,6 @@ def test_scale_defaults_to_one_over_the_root_of_the_head_size():
     assert torch.equal(batch.reference(), batch.reference(softmax_scale=0.25))
 
 
-def test_a_sink_alone_takes_its_share():
-    """One key of score 0 beside a sink of log 3 has a quarter of the weight."""
-    batch = random_batch(((1,), (1,)), ratio=1, head_size=16)
-    batch.q.zero_()
-    values = batch.v_cache[batch.block_table[0, 0].long(), 0].double()
-    torch.testing.assert_close(batch.reference(sinks=torch.tensor([3.0]).log())[0], values / 4)
-
-
 def test_rows_of_no_sequence_are_nan():
     batch = random_batch(((2, 1), (9, 3)), head_size=16)
     q = torch.cat([batch.q, batch.q])

@@ -157,6 +157,11 @@ def test_configs_for_mixed_batches_are_a_space_of_their_own():
     for gpu in (A100, MI300X, CPU):
         reasons = {config: reason_of_model(config, model_of(), gpu) for config in configs}
         assert reasons == dict.fromkeys(WITHOUT_KERNEL) | dict.fromkeys(of_kernels, rules.HOPPER)
+    steps, configs = MIXED.sets["steps"](0), MIXED.configs("nvidia")
+    problem, _ = find_possible(steps, configs, H100, features_of=MIXED.features_of)
+    for scenario in steps:
+        assert problem.candidates[scenario.name] == tuple(map(str, configs))
+        assert tuple(problem.features[scenario.name]) == MIXED.features
 
 
 @pytest.mark.parametrize("head_size", [64, 96, 128, 144, 192, 256, 320, 512])
@@ -199,14 +204,6 @@ def test_every_cell_is_a_candidate_or_dropped_for_one_reason(gpu, num_reasons):
         assert problem.candidates[scenario.name] == tuple(str(c) for c in configs if reasons[c] is None)
     assert dropped == expected and len(expected) == num_reasons
     assert problem.seed == 7 and problem.features == {s.name: s.features for s in QUICK}
-
-
-def test_of_mixed_attention_all_configs_are_candidates():
-    steps, configs = MIXED.sets["steps"](0), MIXED.configs("nvidia")
-    problem, _ = find_possible(steps, configs, H100, features_of=MIXED.features_of)
-    for scenario in steps:
-        assert problem.candidates[scenario.name] == tuple(map(str, configs))
-        assert tuple(problem.features[scenario.name]) == MIXED.features
 
 
 def test_facts_of_a_device_for_the_rules():
