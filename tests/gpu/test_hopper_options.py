@@ -122,16 +122,6 @@ def lse_cases() -> Iterator[LaunchCase]:
         yield LaunchCase(SEED + number, batch, (Config("qblock", 16, 64), *taken), words, scale)
 
 
-@pytest.mark.parametrize(
-    "case", [*cases(), *lse_cases()], ids=lambda case: f"{case.batch.layout} {case.words}"
-)
-def test_options(case: LaunchCase, device: torch.device, compiled: None) -> None:
-    if hopper_for(device) is None:
-        pytest.skip("needs a Hopper GPU, and a Triton with the parts of Gluon that the kernel uses")
-    assert case.configs, "the kernel refuses every config"
-    assert case.failures(device) == []
-
-
 def split_cases() -> Iterator[LaunchCase]:
     """Chunks of prompts with fewer tiles than an H100 has multiprocessors, some beside short ones."""
     uneven = Batch("uneven chunks", "chunk", (300, 0, 17, 1, 90), (20 * K, 9, 9 * K, 5, 90))
@@ -155,11 +145,17 @@ def split_cases() -> Iterator[LaunchCase]:
         yield LaunchCase(SEED + number, batch, taken, words, query_scale(words, number))
 
 
-@pytest.mark.parametrize("case", list(split_cases()), ids=lambda case: f"{case.batch.layout} {case.words}")
-def test_prompts_whose_contexts_are_split(case: LaunchCase, device: torch.device, compiled: None) -> None:
+SPLIT = list(split_cases())
+
+
+@pytest.mark.parametrize(
+    "case", [*cases(), *lse_cases(), *SPLIT], ids=lambda case: f"{case.batch.layout} {case.words}"
+)
+def test_options(case: LaunchCase, device: torch.device, compiled: None) -> None:
     if hopper_for(device) is None:
         pytest.skip("needs a Hopper GPU, and a Triton with the parts of Gluon that the kernel uses")
+    assert case.configs, "the kernel refuses every config"
     lengths = Lengths.of(case.batch.query_lens, case.batch.context_lens)
-    for config in case.configs:
+    for config in case.configs if case in SPLIT else ():
         assert most_hopper_splits(config, case.batch.model, lengths, 132, 1 << 18)[0] > 1
     assert case.failures(device) == []

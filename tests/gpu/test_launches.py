@@ -198,12 +198,19 @@ def image_cases() -> Iterator[LaunchCase]:
             yield LaunchCase(i, lengths.at(layout, page), configs, words, in_pairs=True)
 
 
-def number(case: LaunchCase) -> str:
-    return str(case.seed)
+CASES = {
+    "random_batch": random_cases(BATCHES if torch.cuda.is_available() else 1),
+    "real_size": real_sizes(),
+    "generated": generated_cases(),
+    "wide": wide_cases(),
+    "images": image_cases(),
+}
 
 
-@pytest.mark.parametrize("case", list(random_cases(BATCHES if torch.cuda.is_available() else 1)), ids=number)
-def test_random_batch(case: LaunchCase, device: torch.device, compiled: None) -> None:
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=f"{kind} {case.seed}") for kind, cases in CASES.items() for case in cases]
+)
+def test_launches(case: LaunchCase, device: torch.device, compiled: None) -> None:
     assert case.failures(device) == []
 
 
@@ -213,20 +220,3 @@ def test_a_second_gpu_has_launches_of_its_own() -> None:
     for index in (0, 1, 0, 1):
         case = LaunchCase(index, mixed(6, 0.5, 700, 90), (None, *hopper_configs(GQA[0])[0][:1]))
         assert case.failures(torch.device("cuda", index)) == []
-
-
-@pytest.mark.parametrize("case", list(real_sizes()), ids=number)
-def test_real_size(case: LaunchCase, device: torch.device, compiled: None) -> None:
-    assert case.failures(device) == []
-
-
-@pytest.mark.parametrize("case", list(generated_cases()), ids=number)
-def test_every_config_of_the_generated_modules(
-    case: LaunchCase, device: torch.device, compiled: None
-) -> None:
-    assert case.failures(device) == []
-
-
-@pytest.mark.parametrize("case", [*wide_cases(), *image_cases()], ids=str)
-def test_wide_heads_and_images(case: LaunchCase, device: torch.device, compiled: None) -> None:
-    assert case.failures(device) == []

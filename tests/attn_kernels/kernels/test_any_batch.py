@@ -9,15 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from kernel_cases import (
-    FP8,
-    assert_close,
-    checking_overflows,
-    make_config,
-    random_batch,
-    ranges_of,
-    scores,
-)
+from kernel_cases import FP8, assert_close, checking_overflows, make_config, random_batch, ranges_of, scores
 from launch_cases import hide
 
 from attn_kernels import Lengths, Parts, run

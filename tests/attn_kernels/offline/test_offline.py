@@ -163,11 +163,7 @@ KERNELS = {
     "pod": (["divide", "schedule", "hopper"], ["divide"], ["divide"]),
 }
 # A thread's spilled registers with Triton 3.9 at a head size of 128; those of 3.6 are fewer.
-MOST_SPILLS = {
-    "qblock_M128_T128_W8_S2_D1": 88,
-    "stream_k_M16_T128_W4_S2_D1": 8,
-    "pod_M128_T64_W4_S3": 112,
-}
+MOST_SPILLS = {"qblock_M128_T128_W8_S2_D1": 88, "stream_k_M16_T128_W4_S2_D1": 8, "pod_M128_T64_W4_S3": 112}
 
 
 @pytest.fixture(scope="module")

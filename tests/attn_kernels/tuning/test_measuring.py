@@ -86,9 +86,7 @@ def test_a_config_compiles_for_its_model_and_options() -> None:
     scores = ScoreOptions(window=7, softcap=2.0, sinks=True, causal=False)
     job = job_for(STEP.at(scores=scores), QBLOCK, CPU)
     assert job == DummyLaunch(
-        QBLOCK,
-        STEP.at(scores=scores).model,
-        frozenset(("window", "softcap", "sinks", "noncausal")),
+        QBLOCK, STEP.at(scores=scores).model, frozenset(("window", "softcap", "sinks", "noncausal"))
     )
     job.run(CPU)
     assert not job.needs & job_for(STEP, QBLOCK, CPU).needs

@@ -17,11 +17,7 @@ from attn_kernels.tuning.scenarios.scenario import (
     scenario_of,
     shape_of,
 )
-from attn_kernels.tuning.scenarios.serving import (
-    SETS,
-    affordable,
-    is_held_out,
-)
+from attn_kernels.tuning.scenarios.serving import SETS, affordable, is_held_out
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
 
 few_seeds = settings(max_examples=3, deadline=None, derandomize=True, database=None)

@@ -27,11 +27,7 @@ LAYOUTS = ((8, 2, 64), (14, 2, 128), (4, 2, 256), (34, 1, 64))  # the last is be
 PAGES = (16, 32)
 MODELS = [Model(*heads, page, BF16, cache) for heads, page, cache in product(LAYOUTS, PAGES, (None, FP8))]
 PLAIN = [Model(*heads, 16, BF16) for heads in LAYOUTS]
-KINDS = (
-    (),
-    ("window", "softcap", "sinks", "lse"),
-    ("scales", "alibi", "float32_sinks", "ranges"),
-)
+KINDS = ((), ("window", "softcap", "sinks", "lse"), ("scales", "alibi", "float32_sinks", "ranges"))
 
 
 def indices(values, offset):
