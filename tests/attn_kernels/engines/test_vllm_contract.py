@@ -91,46 +91,38 @@ def has_field(root: Path, path: str, name: str) -> bool:
 
 
 REGISTRY = "v1/attention/backends/registry.py"
-COMMON = (*SAME_NAMES, "block_table_tensor", "causal")
-# What the backend names, by file; of functions, their parameters.
-DEFINED: dict[str, dict[str, str | None]] = {
-    REGISTRY: {"AttentionBackendEnum.CUSTOM": None},
-    BACKEND: {
-        "AttentionBackend.forward_includes_kv_cache_update": None,
-        "AttentionBackend.get_name": "",
-        "AttentionBackend.get_impl_cls": "",
-        "AttentionBackend.get_builder_cls": "",
-        "AttentionBackend.supports_head_size": "cls head_size",
-        "AttentionBackend.supports_kv_cache_dtype": "cls kv_cache_dtype",
-        "AttentionBackend.supports_compute_capability": "cls capability",
-        "AttentionBackend.supports_sink": "cls",
-        "AttentionBackend.supports_mm_prefix": "cls",
-        "AttentionBackend.supports_batch_invariance": "cls",
-        "AttentionCGSupport.UNIFORM_BATCH": None,
-        "AttentionImpl.forward": (
-            "self layer query key value kv_cache attn_metadata output output_scale output_block_scale"
-        ),
-        "AttentionLayer._k_scale": None,
-        "AttentionLayer._v_scale": None,
-        "AttentionMetadataBuilder.__init__": "self kv_cache_spec layer_names vllm_config device",
-        "AttentionMetadataBuilder._cudagraph_support": None,
-        "AttentionMetadataBuilder.build": "self common_prefix_len common_attn_metadata fast_build",
-        "AttentionMetadataBuilder.build_for_cudagraph_capture": "self common_attn_metadata",
-        "AttentionMetadataBuilder.reorder_batch_threshold": None,
-        "AttentionMetadataBuilder.supports_update_block_table": None,
-        "AttentionMetadataBuilder.update_block_table": "self metadata blk_table slot_mapping",
-        "AttentionType.DECODER": None,
-        **{f"CommonAttentionMetadata.{name}": None for name in COMMON},
-    },
-    "_custom_ops.py": {
-        "reshape_and_cache_flash": (
-            "key value key_cache value_cache slot_mapping kv_cache_dtype k_scale v_scale"
-        )
-    },
-    "config/vllm.py": {"get_current_vllm_config_or_none": ""},
-    "distributed/parallel_state.py": {"get_dcp_group": ""},
-    "forward_context.py": {"ForwardContext.slot_mapping": None, "get_forward_context": ""},
-    "logger.py": {"init_logger": "name"},
+# What the backend names, by file and class: attributes, and functions with their parameters.
+DEFINED = {
+    (BACKEND, "AttentionBackend"): (
+        "forward_includes_kv_cache_update get_name() get_impl_cls() get_builder_cls() supports_sink(cls) "
+        "supports_head_size(cls, head_size) supports_kv_cache_dtype(cls, kv_cache_dtype) "
+        "supports_compute_capability(cls, capability) supports_mm_prefix(cls) supports_batch_invariance(cls)"
+    ),
+    (BACKEND, "AttentionMetadataBuilder"): (
+        "_cudagraph_support reorder_batch_threshold supports_update_block_table "
+        "__init__(self, kv_cache_spec, layer_names, vllm_config, device) "
+        "build(self, common_prefix_len, common_attn_metadata, fast_build) "
+        "build_for_cudagraph_capture(self, common_attn_metadata) "
+        "update_block_table(self, metadata, blk_table, slot_mapping)"
+    ),
+    (BACKEND, "AttentionImpl"): (
+        "forward(self, layer, query, key, value, kv_cache, attn_metadata, output, output_scale, "
+        "output_block_scale)"
+    ),
+    (BACKEND, "AttentionLayer"): "_k_scale _v_scale",
+    (BACKEND, "AttentionCGSupport"): "UNIFORM_BATCH",
+    (BACKEND, "AttentionType"): "DECODER",
+    (BACKEND, "CommonAttentionMetadata"): " ".join((*SAME_NAMES, "block_table_tensor", "causal")),
+    (REGISTRY, "AttentionBackendEnum"): "CUSTOM",
+    ("_custom_ops.py", ""): (
+        "reshape_and_cache_flash(key, value, key_cache, value_cache, slot_mapping, kv_cache_dtype, k_scale, "
+        "v_scale)"
+    ),
+    ("config/vllm.py", ""): "get_current_vllm_config_or_none()",
+    ("distributed/parallel_state.py", ""): "get_dcp_group()",
+    ("forward_context.py", ""): "get_forward_context()",
+    ("forward_context.py", "ForwardContext"): "slot_mapping",
+    ("logger.py", ""): "init_logger(name)",
 }
 
 FIELDS = {
@@ -149,12 +141,15 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("path", DEFINED)
-def test_what_the_backend_names_is_defined_with_the_arguments_that_it_expects(root: Path, path: str) -> None:
+@pytest.mark.parametrize(("path", "owner"), DEFINED)
+def test_what_the_backend_names_is_defined_with_the_arguments_that_it_expects(
+    root: Path, path: str, owner: str
+) -> None:
     known = definitions(root, path)
-    for name, expected in DEFINED[path].items():
+    for name, given in re.findall(r"(\w+)(\(.*?\))?", DEFINED[path, owner]):
+        name = f"{owner}.{name}".strip(".")
         assert name in known, f"{path} has no {name}"
-        assert expected is None or parameters(root, path, name) == expected.split(), name
+        assert not given or parameters(root, path, name) == re.findall(r"\w+", given), name
 
 
 @pytest.mark.parametrize("path", FIELDS)
