@@ -3,8 +3,6 @@
 `python -m pytest -m gpu tests/gpu/test_batch_invariance.py`
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

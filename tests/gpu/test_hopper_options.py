@@ -3,8 +3,6 @@
 A case is a head layout and its options. `ATTN_TEST_ROUNDS=3` draws so many batches of each.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

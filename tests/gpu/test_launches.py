@@ -4,8 +4,6 @@
 random batches; `-k "random_batch and 17"` repeats one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import random

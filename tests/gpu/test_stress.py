@@ -4,8 +4,6 @@ Each thread plans random mixed, decode and prefill batches with `parts`, in work
 launches layers of each plan on streams that all threads share. `ATTN_TEST_SECONDS=30` sets how long.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import threading

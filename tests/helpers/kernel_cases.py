@@ -1,7 +1,5 @@
 """Helpers of kernel tests: configs of every variant, score options, strided copies and spies."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Layers whose keys are those of several ranks, on one device."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from itertools import accumulate

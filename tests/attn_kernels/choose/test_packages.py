@@ -1,7 +1,5 @@
 """Heuristics of another package in place of ours: named by a call, a variable or an entry point."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator

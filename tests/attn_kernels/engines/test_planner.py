@@ -1,7 +1,5 @@
 """What needs no vLLM: lengths of steps, views of caches, shared workspaces, refusals, registration."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 Neither vLLM nor SGLang need be installed: their backends are read, not imported.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from enum import Enum

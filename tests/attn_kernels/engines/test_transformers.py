@@ -1,7 +1,5 @@
 """Tiny random models of transformers, against their copies in float32 with eager attention."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Continuous batching of transformers: tiny models against their copies in float32."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Passes over different keys give the attention over all of them, against float64 and poisoned memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ Reads files and imports nothing. ATTN_KERNELS_VLLM names folders of unpacked whe
 each; an installed vLLM is read as well.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import os

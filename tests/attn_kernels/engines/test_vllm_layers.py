@@ -3,8 +3,6 @@
 Needs an importable vLLM; docs/vllm.md says how to get one without a GPU.
 """
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Models with `batch_invariant`: which configs and launches their plans have, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
