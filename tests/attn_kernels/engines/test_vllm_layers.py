@@ -95,6 +95,11 @@ class Engine:
         return backend.get_builder_cls()(spec, names, self.config, torch.device("cpu"))
 
 
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    return Engine(monkeypatch, torch.bfloat16)
+
+
 def common(batch: PoisonedBatch, *, seqs: int = 0, tokens: int = 0) -> Any:
     """vLLM's metadata of a batch, padded as for a full graph up to so many sequences and tokens."""
     count, total = len(batch.query_lens), batch.q.shape[0]
@@ -266,9 +271,8 @@ def test_encoders_attend_to_the_keys_of_the_step(attn_type: str, monkeypatch: py
     assert_right(out, batch, causal=False, sliding_window=5)
 
 
-def test_decoders_attend_to_the_keys_of_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoders_attend_to_the_keys_of_an_encoder(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt of more queries than its encoder has keys, which it stores, beside a decode."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     backend = create_cross_attention_backend(AttnKernelsBackend)
     monkeypatch.setattr(AttnKernelsBackend, "get_impl_cls", backend.get_impl_cls)
     monkeypatch.setitem(BATCHES, "cross", ([1, 20], [40, 7]))  # queries, and keys of their encoders
@@ -289,11 +293,8 @@ def test_decoders_attend_to_the_keys_of_an_encoder(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("window", [None, 11])
-def test_tokens_of_images_see_each_other(
-    window: int | None, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_of_images_see_each_other(window: int | None, module: str, engine: Engine) -> None:
     """In a mixed step; a model may clear the ranges for layers without them."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     layer, batch = plain(engine, sliding_window=window), batch_of("mixed")
     builder = engine.builder(layer)
     given = common(batch)
@@ -310,11 +311,8 @@ def test_tokens_of_images_see_each_other(
 
 
 @pytest.mark.parametrize("name", ["decode", "drafts"])
-def test_captured_graphs_serve_smaller_batches(
-    name: str, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captured_graphs_serve_smaller_batches(name: str, module: str, engine: Engine) -> None:
     """The plan of a capture is run again after the persistent tensors changed, as a replay does."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     layer, batch = plain(engine), batch_of(name)
     builder = engine.builder(layer)
     longest = max(batch.query_lens)
@@ -352,9 +350,8 @@ def test_captured_graphs_serve_smaller_batches(
     assert metadata in builder._captured
 
 
-def test_groups_take_turns_within_a_step(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_take_turns_within_a_step(module: str, engine: Engine) -> None:
     """Layers of two groups, with and without a window, with other heads and pages, in one workspace."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     first, second = plain(engine), plain(engine, (8, 1, 64), sliding_window=11)
     builders = engine.builder(first), engine.builder(second)
     memories = [
@@ -373,10 +370,7 @@ def test_groups_take_turns_within_a_step(module: str, monkeypatch: pytest.Monkey
                 assert_right(got, batches[i], sliding_window=window)
 
 
-def test_layers_of_a_group_share_a_plan_and_others_of_its_spec_get_their_own_pages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
+def test_layers_of_a_group_share_a_plan_and_others_of_its_spec_get_their_own_pages(engine: Engine) -> None:
     layers = [plain(engine) for _ in range(4)]
     builder, another = engine.builder(*layers[:2]), engine.builder(*layers[2:])
     batch, second = batch_of("mixed"), batch_of("mixed", seed=5)
@@ -391,8 +385,7 @@ def test_layers_of_a_group_share_a_plan_and_others_of_its_spec_get_their_own_pag
     assert metadata.plans[4] is not updated.plans[4]
 
 
-def test_a_layer_that_shares_anothers_cache_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
+def test_a_layer_that_shares_anothers_cache_stores_nothing(engine: Engine) -> None:
     layer = plain(engine, kv_sharing_target_layer_name="another")
     batch = batch_of("decode")
     metadata = engine.builder(layer).build(0, common(batch))
@@ -403,9 +396,8 @@ def test_a_layer_that_shares_anothers_cache_stores_nothing(monkeypatch: pytest.M
     assert_right(out, batch)
 
 
-def test_a_step_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_never_waits_for_the_device(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Building and planning read no index tensor of the device."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     layer, batch = plain(engine), batch_of("mixed")
     given = common(batch)
     builder = engine.builder(layer)
@@ -519,9 +511,10 @@ def slot_on_rank(pages: Tensor, position: int, rank: int, ranks: int, interleave
     return int(pages[key // BLOCK]) * BLOCK + key % BLOCK
 
 
-def test_what_is_not_supported_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_supported_is_refused_in_one_line(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One line of each check; ``test_supported`` has all."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     builder, step = engine.builder(plain(engine)), common(batch_of("decode"))
     step.causal = torch.tensor([True, False, True])
     with pytest.raises(NotImplementedError, match="causal is a tensor"):
@@ -543,7 +536,7 @@ def test_what_is_not_supported_is_refused_in_one_line(monkeypatch: pytest.Monkey
 
 
 def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import warnings
 
@@ -559,7 +552,6 @@ def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
     monkeypatch.setattr(workspace, "choices_for", warn)
     monkeypatch.setattr(vllm_backend.logger, "propagate", True)
     caplog.set_level("WARNING")
-    engine = Engine(monkeypatch, torch.bfloat16)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         engine.builder(plain(engine))
@@ -624,11 +616,10 @@ def test_a_layer_of_which_not_all_is_known_is_made_all_the_same(
 
 
 def test_replayed_steps_are_recorded_as_planned_ones_are(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ATTN_KERNELS_RECORD", str(tmp_path / "steps.jsonl"))
     forget_choices()
-    engine = Engine(monkeypatch, torch.bfloat16)
     layer, batch = plain(engine), batch_of("decode")
     builder = engine.builder(layer)
     metadata = builder.build(0, common(batch))
