@@ -131,7 +131,7 @@ class CompileJob:
         group = layout.num_query_heads // layout.num_kv_heads
         shape = (group, layout.head_size, batch.block_size, batch.dtype)
         # Compiled kernels depend on no number of an option.
-        return frozenset({(self.config, shape, re.sub(r"=[\d.]+", "", self.case.words))})
+        return frozenset({(self.config, shape, re.sub(r"( after)?=[\d.]+", "", self.case.words))})
 
     @property
     def cost(self) -> int:
