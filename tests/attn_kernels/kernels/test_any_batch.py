@@ -82,6 +82,9 @@ def any_parts(rng, query_lens, context_lens):
 @example([(0, 5, []), (0, 0, []), (0, 17, [])], PLAIN)
 @example([(20, 0, []), (1, 30, []), (1, 31, []), (1, 32, [])], PLAIN)  # end before, at and after a tile
 @example([(1, 4 * number, []) for number in range(9)], PLAIN)
+@example(
+    [(17, 3, [(0, 0)] * 18 + [(5, 15), (2, 9)])], PLAIN | {"ranges": True}
+)  # more than are read at a time
 @example([(1, 64, []), (2, 70, [])], PLAIN | {"ratio": 65, "kv_heads": 1, "head_size": 512})
 @example([(4, 33, []), (1, 49, [])], PLAIN | {"head_size": 512, "dtype": torch.bfloat16, "fp8": True})
 @settings(
