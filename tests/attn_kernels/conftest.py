@@ -1,33 +1,8 @@
 """Fixtures of all tests of kernels."""
 
-import dataclasses
 import logging
 
 import pytest
-from triton.runtime import interpreter
-
-
-@pytest.fixture
-def overflow_checks(monkeypatch):
-    """A sum or product of int32 that overflows in a kernel is an error."""
-    builder = interpreter.interpreter_builder
-    monkeypatch.setattr(
-        builder, "options", dataclasses.replace(builder.options, sanitize_overflow=True, debug=True)
-    )
-
-
-@pytest.fixture
-def processors(monkeypatch):
-    """A function that sets how many multiprocessors the interpreter has."""
-    from attn_kernels.kernels import arguments
-
-    def set_processors(count):
-        monkeypatch.setattr(arguments, "INTERPRETED_PROCESSORS", count)
-        arguments.multiprocessors.cache_clear()
-
-    yield set_processors
-    monkeypatch.undo()
-    arguments.multiprocessors.cache_clear()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from attn_kernels.measure.checking import WINDOW, Expected, check, choose_window
 from attn_kernels.measure.roofline import Ceilings, visible_keys, work
 from attn_kernels.measure.tensors import materialise
 from attn_kernels.measure.timing import Timing, prepare, time_together
+from attn_kernels.testing.reference import paged_attention_reference
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
@@ -57,19 +58,14 @@ def test_sequences_share_no_page_and_outputs_start_as_nan() -> None:
     assert not torch.equal(tensors.sets[0].q, tensors.sets[1].q)
 
 
-def test_windows_of_the_reference_equal_dense_attention() -> None:
+def test_windows_of_the_reference_are_rows_of_the_whole() -> None:
     tensors = materialise(Batch("b", "chunk", (300,), (400,), SMALL, dtype=torch.float32), CPU)
-    kv, pages = tensors.sets[0], tensors.block_table[0].long()
-    keys, values = (
-        cache[pages].flatten(0, 1)[:400].double().repeat_interleave(2, dim=1)
-        for cache in (kv.k_cache, kv.v_cache)
-    )
-    scores = torch.einsum("qhd,khd->hqk", kv.q.double(), keys) * tensors.softmax_scale
-    hidden = torch.arange(400)[None] > torch.arange(300)[:, None] + 100
-    weights = scores.masked_fill(hidden, -math.inf).softmax(dim=-1)
-    dense = torch.einsum("hqk,khd->qhd", weights, values)
-    windows = expect(tensors)
-    torch.testing.assert_close(windows.values, dense[windows.rows])
+    kv, windows = tensors.sets[0], expect(tensors)
+    index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
+    options = {"softmax_scale": tensors.softmax_scale, **tensors.options}
+    whole = paged_attention_reference(kv.q, kv.k_cache, kv.v_cache, *index, **options)
+    assert windows.values.shape[0] == 300
+    torch.testing.assert_close(windows.values, whole[windows.rows])
 
     several = Batch("b", "chunk", (300, 1, 70), (400, 9, 70), SMALL, dtype=torch.float32)
     tensors = materialise(several, CPU)

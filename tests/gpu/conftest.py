@@ -3,8 +3,6 @@
 All other tests run kernels in Triton's interpreter. Triton reads TRITON_INTERPRET when it is imported.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 `python -m pytest -m gpu tests/gpu/test_batch_invariance.py`
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from batch_pieces import Piece, batch_of, differing, drawn, whole
+from kernel_cases import FP8, scores, words_of
 from torch import Tensor
 
 from attn_kernels import Parts, run
@@ -23,7 +22,6 @@ from attn_kernels.warmup.dummy_launch import DummyLaunch
 
 pytestmark = pytest.mark.gpu
 SEQUENCES, DRAWINGS, LONGEST = 200, 10, 8192
-FP8 = torch.float8_e4m3fn
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Case:
     """Layers of a model, and the tile of a config in place of the choice."""
 
     heads: tuple[int, int, int]  # query heads, KV heads, head size
-    features: tuple[str, ...] = ()
+    words: str = ""  # of its options
     cache_dtype: torch.dtype | None = None
     tile: tuple[int, int] | None = None  # keys and warps
 
@@ -47,28 +45,19 @@ class Case:
 
     def jobs(self) -> Iterator[DummyLaunch]:
         device = torch.device("cuda", torch.cuda.current_device())
-        yield DummyLaunch(self.config(device), self.model, frozenset(self.features))
+        yield DummyLaunch(self.config(device), self.model, frozenset(words_of(self.words)))
 
     def options(self, device: torch.device) -> dict[str, Any]:
-        options: dict[str, Any] = {}
-        if "window" in self.features:
-            options["sliding_window"] = 1500
-        if "softcap" in self.features:
-            options["softcap"] = 30.0
-        if "sinks" in self.features:
-            options["sinks"] = torch.linspace(-1.0, 3.0, self.heads[0], device=device).bfloat16()
-        if "scales" in self.features:
-            options |= {name: torch.tensor([0.4], device=device) for name in ("k_scale", "v_scale")}
-        return options
+        return scores(self.heads[0], self.words, torch.bfloat16, device)
 
 
 CASES = [
     Case((32, 8, 128)),
     Case((32, 8, 128), tile=(64, 4)),
-    Case((28, 4, 128), ("window",), tile=(128, 4)),
-    Case((16, 2, 64), ("softcap", "sinks"), tile=(64, 4)),
-    Case((8, 4, 256), ("window", "sinks")),
-    Case((32, 8, 128), ("scales",), FP8, tile=(64, 4)),
+    Case((28, 4, 128), "window=1500", tile=(128, 4)),
+    Case((16, 2, 64), "softcap=30 sinks=half", tile=(64, 4)),
+    Case((8, 4, 256), "window=1500 sinks=half"),
+    Case((32, 8, 128), "scales=tensor", FP8, tile=(64, 4)),
 ]
 
 

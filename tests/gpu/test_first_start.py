@@ -1,7 +1,5 @@
 """First starts of servers: one rank compiles for all."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

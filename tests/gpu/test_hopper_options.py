@@ -3,17 +3,16 @@
 A case is a head layout and its options. `ATTN_TEST_ROUNDS=3` draws so many batches of each.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import os
 import random
+import re
 from collections.abc import Iterator
 from itertools import product
 
 import pytest
 import torch
-from launch_cases import LaunchCase, LaunchFeatures
+from kernel_cases import words_of
+from launch_cases import LaunchCase
 
 from attn_kernels import Config, Lengths
 from attn_kernels.kernels import hopper_limits
@@ -39,21 +38,21 @@ LAYOUTS = (
     HeadLayout(16, 4, 160),
 )
 OPTIONS = (
-    LaunchFeatures(),
-    LaunchFeatures(window=128),
-    LaunchFeatures(softcap=30.0),
-    LaunchFeatures(sinks="half"),
-    LaunchFeatures(alibi=True),
-    LaunchFeatures(window=4096, softcap=50.0),
-    LaunchFeatures(window=17, sinks="float32", strides="fused"),
-    LaunchFeatures(window=1000, softcap=5.0, alibi=True, sinks="half"),
-    LaunchFeatures(causal=False),
-    LaunchFeatures(causal=False, keys_after=100, sinks="half"),
-    LaunchFeatures(causal=False, window=128, alibi=True, softcap=30.0),
-    LaunchFeatures(causal=False, fp8=True, scales="tensor"),
-    LaunchFeatures(fp8=True),
-    LaunchFeatures(fp8=True, scales="tensor", window=128, sinks="half"),
-    LaunchFeatures(fp8=True, scales="float", softcap=30.0, alibi=True),
+    "",
+    "window=128",
+    "softcap=30",
+    "sinks=half",
+    "alibi",
+    "window=4096 softcap=50",
+    "window=17 sinks strides=fused",
+    "window=1000 softcap=5 alibi sinks=half",
+    "noncausal",
+    "noncausal after=100 sinks=half",
+    "noncausal window=128 alibi softcap=30",
+    "noncausal fp8 scales=tensor",
+    "fp8",
+    "fp8 scales=tensor window=128 sinks=half",
+    "fp8 scales softcap=30 alibi",
 )
 WINDOWS = (1, 17, 128, 1000, 4096)
 CONFIGS = tuple(c for variant in VARIANTS.values() for c in variant.configs() if hopper_limits.asked_by(c))
@@ -63,115 +62,98 @@ def cases() -> Iterator[LaunchCase]:
     """A case for each round, head layout and option, with the configs that the kernel takes."""
     for number in range(ROUNDS):
         for place, layout in enumerate(LAYOUTS):
-            for i, features in enumerate(OPTIONS):
-                if features.fp8 and layout.head_size % hopper_limits.HEAD_BYTES:
+            for i, words in enumerate(OPTIONS):
+                if "fp8" in words and layout.head_size % hopper_limits.HEAD_BYTES:
                     continue
                 rng = random.Random(f"hopper options/{SEED}/{number}/{place}/{i}")
-                if features.window is not None:
-                    features = dataclasses.replace(features, window=rng.choice(WINDOWS))
+                words = re.sub(r"window=\d+", f"window={rng.choice(WINDOWS)}", words)
                 # Short sequences begin and end in one tile.
                 seqs, context = (64, 80) if number % 2 else (8, 8 * K)
                 lengths = varlen(rng.randrange(2**20), max_seqs=seqs, max_context=context, max_tokens=16 * K)
                 # The page size and the dtype are compiled for, so they are those of the layout and option.
                 dtype = torch.float16 if (place + i) % 4 == 3 else torch.bfloat16
                 batch = lengths.at(layout, PAGES[(place + 2 * i) % len(PAGES)], dtype)
-                scale = query_scale(features, number // 2 + place + i)
-                taken = tuple(config for config in CONFIGS if is_taken(config, batch, features))
-                yield LaunchCase(SEED + i, batch, taken, features, scale)
+                scale = query_scale(words, number // 2 + place + i)
+                taken = tuple(config for config in CONFIGS if is_taken(config, batch, words))
+                yield LaunchCase(SEED + i, batch, taken, words, scale)
 
 
-def query_scale(features: LaunchFeatures, number: int) -> float:
+def query_scale(words: str, number: int) -> float:
     """What multiplies the queries. The largest makes rows outgrow their first maximum (hopper_repeats).
 
     Beside sinks, it would leave heads almost no weight; fp8 queries lose digits of large scores.
     """
-    largest = 4.0 if features.sinks else 16.0 if features.fp8 else 256.0
+    largest = 4.0 if "sinks" in words else 16.0 if "fp8" in words else 256.0
     return (1.0, 4.0, largest)[number % 3]
 
 
-def is_taken(config: Config, batch: Batch, features: LaunchFeatures) -> bool:
+def is_taken(config: Config, batch: Batch, words: str) -> bool:
     """Whether the kernel computes a case; else a launch would fall back to other kernels."""
-    given = {
-        "window": features.window is not None,
-        "noncausal": not features.causal,
-        "softcap": features.softcap > 0.0,
-        "alibi": features.alibi,
-        "sinks": bool(features.sinks),
-        "fp8": features.fp8,
-        "scales": bool(features.scales),
-    }
-    missing = {name for name, there in given.items() if there} - hopper_limits.OPTIONS[config.variant]
+    missing = words_of(words).keys() - {"after", "strides", "lse"} - hopper_limits.OPTIONS[config.variant]
     layout = batch.layout
     heads = layout.num_query_heads // layout.num_kv_heads
-    cache_bytes = 1 if features.fp8 else 2
-    unsupported_reason = hopper_limits.unsupported_shape(
-        config, layout.head_size, batch.block_size, heads, cache_bytes
-    )
-    return not missing and unsupported_reason is None
+    shape = (layout.head_size, batch.block_size, heads, 1 if "fp8" in words else 2)
+    return not missing and hopper_limits.unsupported_shape(config, *shape) is None
 
 
 def lse_cases() -> Iterator[LaunchCase]:
     """Log-sum-exps, also of a kernel that loads through pointers; queries of the last case see no key."""
-    features_of = (
-        LaunchFeatures(lse=True),
-        LaunchFeatures(lse=True, window=128, sinks="half", strides="fused"),
-        LaunchFeatures(lse=True, softcap=30.0, alibi=True),
-        LaunchFeatures(lse=True, causal=False, window=128, sinks="half"),
-        LaunchFeatures(lse=True, fp8=True, scales="tensor", window=1000, sinks="float32"),
+    options = (
+        "lse",
+        "lse window=128 sinks=half strides=fused",
+        "lse softcap=30 alibi",
+        "noncausal lse window=128 sinks=half",
+        "lse fp8 scales=tensor window=1000 sinks",
     )
     layouts = (HeadLayout(32, 8, 128), HeadLayout(16, 4, 80), HeadLayout(8, 1, 256))
     empty = Batch("empty", "decode", (1,) * 6, (0, 3, 40, 700, 0, 5000), scores=ScoreOptions(causal=False))
-    settings = [(place, *pair) for place, pair in enumerate(product(layouts, features_of))]
-    for number, layout, features in [*settings, (0, layouts[0], LaunchFeatures(lse=True, causal=False))]:
+    settings = [(place, *pair) for place, pair in enumerate(product(layouts, options))]
+    for number, layout, words in [*settings, (0, layouts[0], "noncausal lse")]:
         rng = random.Random(f"lse/{SEED}/{number}")
         lengths = varlen(rng.randrange(2**20), max_seqs=12, max_context=4 * K, max_tokens=4 * K)
-        lengths = lengths if number or features.causal else empty
+        lengths = lengths if number or "noncausal" not in words else empty
         dtype = torch.float16 if number % 2 else torch.bfloat16
         batch = lengths.at(layout, (16, 64)[number % 5 % 2], dtype)
-        taken = tuple(config for config in CONFIGS if is_taken(config, batch, features))
+        taken = tuple(config for config in CONFIGS if is_taken(config, batch, words))
         # Queries of the largest scale outgrow their first maximum (hopper_q_blocks).
-        scale = 1.0 if features.sinks or features.fp8 else (1.0, 64.0)[number // 5 % 2]
-        yield LaunchCase(SEED + number, batch, (Config("qblock", 16, 64), *taken), features, scale)
-
-
-@pytest.mark.parametrize(
-    "case", [*cases(), *lse_cases()], ids=lambda case: f"{case.batch.layout} {case.features}"
-)
-def test_options(case: LaunchCase, device: torch.device, compiled: None) -> None:
-    if hopper_for(device) is None:
-        pytest.skip("needs a Hopper GPU, and a Triton with the parts of Gluon that the kernel uses")
-    assert case.configs, "the kernel refuses every config"
-    assert case.failures(device) == []
+        scale = 1.0 if "sinks" in words or "fp8" in words else (1.0, 64.0)[number // 5 % 2]
+        yield LaunchCase(SEED + number, batch, (Config("qblock", 16, 64), *taken), words, scale)
 
 
 def split_cases() -> Iterator[LaunchCase]:
     """Chunks of prompts with fewer tiles than an H100 has multiprocessors, some beside short ones."""
     uneven = Batch("uneven chunks", "chunk", (300, 0, 17, 1, 90), (20 * K, 9, 9 * K, 5, 90))
     settings = (
-        (chunked_prefill(1, 512, 32 * K), HeadLayout(8, 1), LaunchFeatures(lse=True)),
-        (uneven, HeadLayout(28, 4, 112), LaunchFeatures(sinks="half", lse=True)),
-        (uneven, HeadLayout(16, 2, 256), LaunchFeatures(softcap=30.0, alibi=True, sinks="float32")),
-        (uneven, HeadLayout(16, 1, 192), LaunchFeatures(fp8=True, scales="tensor", lse=True)),
-        (uneven, HeadLayout(8, 1), LaunchFeatures(window=1000)),  # has one split
-        (uneven, HeadLayout(32, 8, 80), LaunchFeatures(strides="fused")),
-        (uneven, HeadLayout(16, 4, 160), LaunchFeatures()),
-        (uneven, HeadLayout(8, 1), LaunchFeatures(causal=False, lse=True)),
-        (uneven, HeadLayout(28, 4), LaunchFeatures(causal=False, keys_after=300)),
+        (chunked_prefill(1, 512, 32 * K), HeadLayout(8, 1), "lse"),
+        (uneven, HeadLayout(28, 4, 112), "sinks=half lse"),
+        (uneven, HeadLayout(16, 2, 256), "softcap=30 alibi sinks"),
+        (uneven, HeadLayout(16, 1, 192), "fp8 scales=tensor lse"),
+        (uneven, HeadLayout(8, 1), "window=1000"),  # has one split
+        (uneven, HeadLayout(32, 8, 80), "strides=fused"),
+        (uneven, HeadLayout(16, 4, 160), ""),
+        (uneven, HeadLayout(8, 1), "noncausal lse"),
+        (uneven, HeadLayout(28, 4), "noncausal after=300"),
     )
     # Of heads of 160, the kernel for any GPU has smaller tiles than this config.
     configs = (*CONFIGS, Config.parse("qblock_M128_T128_W8_S2_D1"))
-    for number, (batch, layout, features) in enumerate(settings):
+    for number, (batch, layout, words) in enumerate(settings):
         batch = batch.at(layout, dtype=torch.float16 if number % 2 else torch.bfloat16)
         prompts = (config for config in configs if config.variant == "qblock")
-        taken = tuple(config for config in prompts if is_taken(config, batch, features))
-        yield LaunchCase(SEED + number, batch, taken, features, query_scale(features, number))
+        taken = tuple(config for config in prompts if is_taken(config, batch, words))
+        yield LaunchCase(SEED + number, batch, taken, words, query_scale(words, number))
 
 
-@pytest.mark.parametrize("case", list(split_cases()), ids=lambda case: f"{case.batch.layout} {case.features}")
-def test_prompts_whose_contexts_are_split(case: LaunchCase, device: torch.device, compiled: None) -> None:
+SPLIT = list(split_cases())
+
+
+@pytest.mark.parametrize(
+    "case", [*cases(), *lse_cases(), *SPLIT], ids=lambda case: f"{case.batch.layout} {case.words}"
+)
+def test_options(case: LaunchCase, device: torch.device, compiled: None) -> None:
     if hopper_for(device) is None:
         pytest.skip("needs a Hopper GPU, and a Triton with the parts of Gluon that the kernel uses")
+    assert case.configs, "the kernel refuses every config"
     lengths = Lengths.of(case.batch.query_lens, case.batch.context_lens)
-    for config in case.configs:
+    for config in case.configs if case in SPLIT else ():
         assert most_hopper_splits(config, case.batch.model, lengths, 132, 1 << 18)[0] > 1
     assert case.failures(device) == []

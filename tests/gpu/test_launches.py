@@ -4,18 +4,17 @@
 random batches; `-k "random_batch and 17"` repeats one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
 import torch
-from launch_cases import LaunchCase, LaunchFeatures, NoMemory, image_ranges, make_tensors
+from launch_cases import LaunchCase, draw_words
 
-from attn_kernels import Config, run
+from attn_kernels import Config
 from attn_kernels.choose.choices import configs_of
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import (
@@ -29,7 +28,6 @@ from attn_kernels.measure.batches import (
     speculative,
     varlen,
 )
-from attn_kernels.measure.checking import TOLERANCE, Expected, check
 from attn_kernels.tuning.space.rules import Gpu, reason_of_model
 from attn_kernels.tuning.space.space import declared
 from generated import unified_attention
@@ -44,7 +42,7 @@ PAGES = (8, 16, 24, 32, 48, 64, 100, 128, 272, 528, 1024)
 HOPPER_PAGES = (16, 128, 48, 256, 64)
 DTYPES = (torch.bfloat16, torch.float16)
 WINDOWS = (1, 17, 128, 1000, 2**31 - 1)
-KEYS_AFTER = (None, None, 0, 5, 200)
+LATER_KEYS = ("noncausal", "noncausal", *(f"noncausal after={count}" for count in (0, 5, 200)))
 HEADS = ((32, 8), (28, 4), (16, 2), (32, 1), (16, 16), (24, 8), (64, 8))  # query and KV heads
 EVERY_SIZE = [HeadLayout(*HEADS[i % len(HEADS)], size) for i, size in enumerate(range(64, 257, 8))]
 SETTINGS = 2 * len(EVERY_SIZE)  # of the random batches; a setting is what kernels are compiled for
@@ -94,42 +92,27 @@ def with_fewer_keys(batch: Batch, rng: random.Random) -> Batch:
 def random_cases(count: int) -> Iterator[LaunchCase]:
     """The module's choice, a config without the Hopper kernel, and one of each role of the Hopper kernel.
 
-    Only SETTINGS combinations of a layout, page size, types, features and configs are drawn, as each must
+    Only SETTINGS combinations of a layout, page size, types, options and configs are drawn, as each must
     be compiled. Half of them have fp8 caches.
     """
     for i in range(count):
         number = i % SETTINGS
         rng = random.Random(f"verify setting/{SEED}/{number}")
         layout = EVERY_SIZE[number % len(EVERY_SIZE)]
-        features = LaunchFeatures.draw(rng, fp8=number >= SETTINGS // 2)
+        words = draw_words(rng, fp8=number >= SETTINGS // 2)
         configs = (random_config(rng, layout.head_size), *map(rng.choice, hopper_configs(layout)))
         # Odd numbers have pages that the Hopper kernel reads.
         page = rng.choice(HOPPER_PAGES) if number % 2 else PAGES[number // 2 % len(PAGES)]
         setting = (layout, page, rng.choice(DTYPES))
         rng = random.Random(f"verify batch/{SEED}/{i}")
-        if features.window:
-            features = dataclasses.replace(features, window=rng.choice(WINDOWS))
-        features = dataclasses.replace(features, keys_after=rng.choice(KEYS_AFTER))
+        words = re.sub(r"window=\d+", f"window={rng.choice(WINDOWS)}", words)
+        words = words.replace("noncausal", rng.choice(LATER_KEYS))
         longest = rng.choice((256, 2 * K, 4 * K, 4 * K, 4 * K, 16 * K))
         lengths = varlen(SEED * 1_000_003 + i, max_seqs=24, max_context=longest, max_tokens=24 * K)
         scale = rng.choice((1.0, 1.0, 4.0))
         batch = with_empty(lengths.at(*setting), rng)
         batch = with_fewer_keys(batch, rng) if rng.random() < 0.25 else batch
-        yield LaunchCase(i, batch, (None, *configs), features, scale, in_pairs=True)
-
-
-def descriptor_cases(count: int) -> Iterator[LaunchCase]:
-    """Batches that the Hopper kernel supports, with all of its configs."""
-    layouts = (*GQA, HeadLayout(32, 32), HeadLayout(32, 1), *SIZES[:2])
-    for i in range(count):
-        rng = random.Random(f"verify descriptors/{SEED}/{i}")
-        number = i % 14
-        layout = layouts[number % len(layouts)]
-        setting = (layout, HOPPER_PAGES[number % len(HOPPER_PAGES)], DTYPES[number % 2])
-        batch = with_empty(varlen(SEED * 1_000_003 + i, max_seqs=12, max_tokens=24 * K).at(*setting), rng)
-        features = LaunchFeatures(strides=("", "fused")[number % 3 % 2])
-        configs = tuple(config for configs in hopper_configs(layout) for config in configs)
-        yield LaunchCase(i, batch, configs, features, rng.choice((1.0, 4.0)), in_pairs=True)
+        yield LaunchCase(i, batch, (None, *configs), words, scale, in_pairs=True)
 
 
 def real_sizes() -> Iterator[LaunchCase]:
@@ -176,58 +159,56 @@ def generated_cases() -> Iterator[LaunchCase]:
 def wide_cases() -> Iterator[LaunchCase]:
     """Heads of 320 and 512 with every config that tuning tries, and where the Hopper kernel stops."""
     settings = (
-        (HeadLayout(16, 2, 512), 16, LaunchFeatures()),
-        (HeadLayout(8, 2, 512), 32, LaunchFeatures(window=1000, sinks="half", strides="fused")),
-        (HeadLayout(32, 4, 512), 64, LaunchFeatures(fp8=True, scales="tensor")),
-        (HeadLayout(16, 4, 320), 16, LaunchFeatures(window=128, softcap=30.0, alibi=True)),
-        (HeadLayout(16, 4, 320), 24, LaunchFeatures(fp8=True, scales="float", sinks="float32", window=17)),
+        (HeadLayout(16, 2, 512), 16, ""),
+        (HeadLayout(8, 2, 512), 32, "window=1000 sinks=half strides=fused"),
+        (HeadLayout(32, 4, 512), 64, "fp8 scales=tensor"),
+        (HeadLayout(16, 4, 320), 16, "window=128 softcap=30 alibi"),
+        (HeadLayout(16, 4, 320), 24, "fp8 scales sinks window=17"),
     )
     # The Hopper kernel refuses these heads: the Q-Block kernel computes them with smaller tiles.
     refused = map(Config.parse, ("qblock_M128_T128_W8_S3_D1", "stream_k_M16_T64_W4_S2_D1"))
     gpu, always = Gpu("sm_90", "nvidia", 232448, 132), (None, *refused)
-    for i, (layout, page, features) in enumerate(settings):
+    for i, (layout, page, words) in enumerate(settings):
         dtype = DTYPES[i == 3]
         batch = varlen(SEED + i, max_seqs=12, max_context=8 * K, max_tokens=24 * K).at(layout, page, dtype)
-        model = layout.model(page, dtype, torch.float8_e4m3fn if features.fp8 else None)
+        model = layout.model(page, dtype, torch.float8_e4m3fn if "fp8" in words else None)
         tried = [config for config in declared("nvidia") if reason_of_model(config, model, gpu) is None]
-        yield LaunchCase(i, batch, (*always, *tried), features, in_pairs=i == 0)
+        yield LaunchCase(i, batch, (*always, *tried), words, in_pairs=i == 0)
 
 
 def image_cases() -> Iterator[LaunchCase]:
     """Tokens of images see each other. Half of the batches are planned for a graph."""
     gemma_3 = HeadLayout(16, 8, 256)
     settings = (
-        (GQA[0], 16, LaunchFeatures(images=4)),
-        (gemma_3, 16, LaunchFeatures(window=128, images=20)),
-        (gemma_3, 64, LaunchFeatures(images=40, softcap=30.0, sinks="half")),
-        (HeadLayout(28, 4, 80), 24, LaunchFeatures(window=1000, images=4, alibi=True, strides="fused")),
-        (GQA[0], 16, LaunchFeatures(window=128, images=4, fp8=True, scales="tensor")),
+        (GQA[0], 16, "images=4"),
+        (gemma_3, 16, "window=128 images=20"),
+        (gemma_3, 64, "images=40 softcap=30 sinks=half"),
+        (HeadLayout(28, 4, 80), 24, "window=1000 images=4 alibi strides=fused"),
+        (GQA[0], 16, "window=128 images=4 fp8 scales=tensor"),
     )
     # The module's choice, tiles of decodes and of prompts, and one that the Hopper kernel leaves to another.
     named = ("qblock_M16_T32_W4_S2", "qblock_M64_T32_W4_S2", "qblock_M128_T64_W8_S2_D1")
     configs = (None, *map(Config.parse, named))
-    for number, (layout, page, features) in enumerate(settings):
+    for number, (layout, page, words) in enumerate(settings):
         for i in range(4):
             longest = (2 * K, 16 * K)[i % 2]
             lengths = varlen(100 * number + i, max_seqs=8, max_context=longest, max_tokens=16 * K)
-            yield LaunchCase(i, lengths.at(layout, page), configs, features, in_pairs=True)
+            yield LaunchCase(i, lengths.at(layout, page), configs, words, in_pairs=True)
 
 
-def huge_cases() -> Iterator[LaunchCase]:
-    """Caches of more than 2^31 elements whose used pages lie at the end, in bf16 and fp8."""
-    settings = ((GQA[0], 16, False), (GQA[1], 528, False), (GQA[0], 16, True), (SIZES[0], 1024, False))
-    for i, (layout, page, fp8) in enumerate(settings):
-        batch = Batch("far pages", "huge", (1, 70, 1), (700, 500, 33), layout, page)
-        config = random_config(random.Random(f"huge/{i}"), layout.head_size)
-        yield LaunchCase(i, batch, (config,), LaunchFeatures(fp8=fp8), far=2**31 + 2**20)
+CASES = {
+    "random_batch": random_cases(BATCHES if torch.cuda.is_available() else 1),
+    "real_size": real_sizes(),
+    "generated": generated_cases(),
+    "wide": wide_cases(),
+    "images": image_cases(),
+}
 
 
-def number(case: LaunchCase) -> str:
-    return str(case.seed)
-
-
-@pytest.mark.parametrize("case", list(random_cases(BATCHES if torch.cuda.is_available() else 1)), ids=number)
-def test_random_batch(case: LaunchCase, device: torch.device, compiled: None) -> None:
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=f"{kind} {case.seed}") for kind, cases in CASES.items() for case in cases]
+)
+def test_launches(case: LaunchCase, device: torch.device, compiled: None) -> None:
     assert case.failures(device) == []
 
 
@@ -237,59 +218,3 @@ def test_a_second_gpu_has_launches_of_its_own() -> None:
     for index in (0, 1, 0, 1):
         case = LaunchCase(index, mixed(6, 0.5, 700, 90), (None, *hopper_configs(GQA[0])[0][:1]))
         assert case.failures(torch.device("cuda", index)) == []
-
-
-@pytest.mark.parametrize(
-    "case", list(descriptor_cases(BATCHES // 5 if torch.cuda.is_available() else 1)), ids=number
-)
-def test_batch_of_the_hopper_kernel(case: LaunchCase, device: torch.device, compiled: None) -> None:
-    assert case.failures(device) == []
-
-
-@pytest.mark.parametrize("case", list(real_sizes()), ids=number)
-def test_real_size(case: LaunchCase, device: torch.device, compiled: None) -> None:
-    assert case.failures(device) == []
-
-
-@pytest.mark.parametrize("case", list(generated_cases()), ids=number)
-def test_every_config_of_the_generated_modules(
-    case: LaunchCase, device: torch.device, compiled: None
-) -> None:
-    assert case.failures(device) == []
-
-
-@pytest.mark.parametrize("case", [*wide_cases(), *image_cases()], ids=str)
-def test_wide_heads_and_images(case: LaunchCase, device: torch.device, compiled: None) -> None:
-    assert case.failures(device) == []
-
-
-def test_a_graph_reads_the_image_ranges_that_memory_holds_at_its_replay(device: torch.device) -> None:
-    batch = Batch("images", "prefill", (500, 300), (500, 4000), GQA[0])
-    tensors = make_tensors(batch, device, seed=0)
-    ranges = torch.zeros(2, 3, 2, dtype=torch.int32, device=device)
-    plan = tensors.plan(config=Config("qblock", 64, 32), for_capture=True)
-
-    def launch() -> torch.Tensor:
-        return run(plan, tensors.q, tensors.k_cache, tensors.v_cache, bidirectional_ranges=ranges)
-
-    launch()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = launch()
-    rows = torch.arange(batch.num_query_tokens, device=device)
-    for seed in range(3):
-        ranges.copy_(image_ranges(batch, 3, seed))
-        out.fill_(torch.nan)
-        graph.replay()
-        expected = tensors.reference(bidirectional_ranges=ranges)
-        verdict = check(out, Expected(rows, expected, TOLERANCE[batch.dtype]))
-        assert verdict.ok, f"{seed}: {verdict}"
-
-
-@pytest.mark.parametrize("case", list(huge_cases()), ids=number)
-def test_pages_beyond_2_to_the_31_elements(case: LaunchCase, device: torch.device, compiled: None) -> None:
-    try:
-        assert case.failures(device) == []
-    except NoMemory as error:
-        pytest.skip(str(error))

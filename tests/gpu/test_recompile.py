@@ -3,8 +3,6 @@
 A launch that compiles would stall a server for a second. `ATTN_TEST_STEPS=1000` sets the length of the trace.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random

@@ -1,7 +1,5 @@
 """transformers' models have the right logits and tokens with our attention, at real sizes, random weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

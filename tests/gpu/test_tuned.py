@@ -1,7 +1,5 @@
 """`@tuned` with its options on a GPU: what is timed, and what a CUDA graph captures."""
 
-from __future__ import annotations
-
 import types
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Ranks that share the keys, eagerly and in graphs that are replayed for other lengths, against float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Parts of a batch's sequences, computed in batches of their own: to compare results by bits."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

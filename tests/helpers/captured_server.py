@@ -6,11 +6,12 @@ Without a GPU, a replay makes the launches of that plan again.
 import math
 
 import torch
+from kernel_cases import random_batch
 
 import attn_kernels
 from attn_kernels import Model, Workspace
 from attn_kernels.launch.run import PARTS_BEGUN, begin
-from attn_kernels.testing.poisoned import GARBAGE_PAGE, make_batch, poison_workspace
+from attn_kernels.testing.poisoned import GARBAGE_PAGE, poison_workspace
 
 MAX_SEQS, MAX_TOKENS, MAX_CONTEXT, BLOCK_SIZE = 6, 12, 200, 16
 HEADS, KV_HEADS, HEAD_SIZE = 6, 2, 16
@@ -75,17 +76,8 @@ class Server:
 
 
 def batch_of(query_lens, context_lens, seed=0, cache_dtype=None):
-    return make_batch(
-        query_lens,
-        context_lens,
-        num_query_heads=HEADS,
-        num_kv_heads=KV_HEADS,
-        head_size=HEAD_SIZE,
-        block_size=BLOCK_SIZE,
-        dtype=torch.float16,
-        cache_dtype=cache_dtype,
-        seed=seed,
-    )
+    layout = {"ratio": HEADS // KV_HEADS, "kv_heads": KV_HEADS, "head_size": HEAD_SIZE}
+    return random_batch((query_lens, context_lens), **layout, seed=seed, cache_dtype=cache_dtype)
 
 
 def random_lens(rng, longest=3):

@@ -1,7 +1,5 @@
 """Commands in forks of the tests' process, which has imported torch and Triton already."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,10 +1,10 @@
 """Helpers of kernel tests: configs of every variant, score options, strided copies and spies."""
 
-from __future__ import annotations
-
+import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -44,30 +44,40 @@ def set_choices(monkeypatch: Any, choose: Callable[[Lengths], Config], way: Conf
     monkeypatch.setattr(Choices, "way", lambda self, parts: way)
 
 
-def scores(heads: int, names: str, dtype: torch.dtype = torch.float16) -> dict[str, Any]:
-    """Options of ``run`` from words such as ``"window=5 noncausal after=3 sinks=half scales=tensor"``."""
-    options: dict[str, Any] = {}
-    for name, _, value in (word.partition("=") for word in names.split()):
-        if name == "window":
-            options["sliding_window"] = int(value)
-        elif name == "noncausal":
-            options["causal"] = False
-        elif name == "after":
-            options["keys_after"] = int(value)
-        elif name == "softcap":
-            options["softcap"] = 1.5
-        elif name == "alibi":
-            options["alibi_slopes"] = 0.5 ** torch.arange(1, heads + 1).float()
-        elif name == "sinks":
-            options["sinks"] = torch.linspace(-1.0, 3.0, heads).to(
-                dtype if value == "half" else torch.float32
-            )
-        elif name == "scales":
-            k_scale, v_scale = torch.tensor([0.4]), torch.tensor(3.0)
-            tensors = value == "tensor"
-            options |= {"k_scale": k_scale if tensors else 0.4, "v_scale": v_scale if tensors else 3.0}
-        else:
-            raise ValueError(name)
+def words_of(names: str) -> dict[str, str]:
+    """The words of an option list by name, with their values; "" without one."""
+    return {name: value for name, _, value in (word.partition("=") for word in names.split())}
+
+
+def scores(
+    heads: int, names: str, dtype: torch.dtype = torch.float16, device: torch.device | str = "cpu"
+) -> dict[str, Any]:
+    """Options of ``run`` from words such as ``"window=5 noncausal after=3 sinks=half scales=tensor"``.
+
+    Sinks may also be ``extreme``: some infinite, some that outweigh every key. Words that name no option of
+    ``run`` are those of ``launch_cases``.
+    """
+    words, options = words_of(names), dict[str, Any]()
+    for name, option in (("window", "sliding_window"), ("after", "keys_after")):
+        if name in words:
+            options[option] = int(words[name])
+    if "noncausal" in words:
+        options["causal"] = False
+    if "softcap" in words:
+        options["softcap"] = float(words["softcap"] or 1.5)
+    if "alibi" in words:
+        exponents = torch.arange(1, heads + 1, dtype=torch.float32, device=device)
+        options["alibi_slopes"] = 2.0 ** (-8.0 * exponents / heads)
+    if "sinks" in words:
+        sinks = torch.linspace(-1.0, 3.0, heads, device=device)
+        if words["sinks"] == "extreme":
+            sinks = sinks.new_tensor([-200.0, -torch.inf, 0.0, 200.0]).repeat(heads)[:heads]
+        options["sinks"] = sinks.to(dtype if words["sinks"] == "half" else torch.float32)
+    if "scales" in words:
+        options |= {"k_scale": 0.4, "v_scale": 3.0}
+        if words["scales"] == "tensor":
+            options["k_scale"] = torch.tensor([0.4], device=device)
+            options["v_scale"] = torch.tensor(3.0, device=device)
     return options
 
 
@@ -80,6 +90,13 @@ def random_batch(
     )
 
 
+def ranges_of(*sequences: Any) -> Tensor:
+    """The tensor of each sequence's bidirectional ranges, padded with (0, 0)."""
+    most = max(map(len, sequences))
+    padded = [[*ranges, *[(0, 0)] * (most - len(ranges))] for ranges in sequences]
+    return torch.tensor(padded, dtype=torch.int32).view(len(sequences), most, 2)
+
+
 def assert_close(out: Tensor, expected: Tensor) -> None:
     assert relative_error(out, expected) < TOLERANCE[out.dtype]
 
@@ -88,6 +105,15 @@ def check(batch: PoisonedBatch, config: Config, **options: Any) -> None:
     """The kernel's result, nothing but its inputs unpoisoned, is the reference's."""
     out = run_poisoned(batch, batch.plan(config=config), **options)
     assert_close(out, batch.reference(**options))
+
+
+def checking_overflows() -> Any:
+    """A context in which a sum or product of int32 that overflows in a kernel is an error."""
+    from triton.runtime import interpreter  # of no use on a GPU
+
+    builder = interpreter.interpreter_builder
+    options = dataclasses.replace(builder.options, sanitize_overflow=True, debug=True)
+    return patch.object(builder, "options", options)
 
 
 def strided(tensor: Tensor, dimension: int, padding: int, fill: float = torch.nan) -> Tensor:

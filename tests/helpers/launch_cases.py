@@ -2,17 +2,24 @@
 
 Whatever a launch must not read holds NaN: unused slots of a cache, and keys and pages before all windows.
 Unused entries of a block table lie far outside the cache. Outputs and workspaces hold NaN before each launch.
+
+What a launch has beyond a plain causal softmax over contiguous tensors is a text of words: those of
+``kernel_cases.scores``; ``fp8`` caches; ``lse``; ``images=4``, at most so many in a sequence, whose tokens
+see each other; and ``strides`` of q and out: ``fused`` slices of a QKV product, ``odd`` gaps of 3 elements,
+or one element ``off``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from kernel_cases import FP8, scores, words_of
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
@@ -21,85 +28,32 @@ from attn_kernels import Config, Lengths, Parts
 from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.errors import brief
 from attn_kernels.core.lengths import MAX_DRAFT
-from attn_kernels.measure.batches import Batch, HeadLayout
+from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.checking import FP8_TOLERANCE, TOLERANCE, Expected, check
 from attn_kernels.measure.tensors import launches_of, plan_for, stand_in
 from attn_kernels.testing.poisoned import GARBAGE_PAGE, PoisonedBatch, make_batch, poison_workspace
 
-FP8 = torch.float8_e4m3fn
 FP8_NAN = 0x7F
 LSE_TOLERANCE = 2e-3
 CAPPED_TOLERANCE = 3e-2  # of a cap of 30, whose tangent is approximated
 FALLBACK = Config("qblock", 64, 32)  # of both parts, where one kernel cannot compute them
-MEMORY_SHARE = 0.8  # of the free memory, for two huge caches
 
 
-@dataclass(frozen=True)
-class LaunchFeatures:
-    """What a launch has beyond a plain causal softmax over contiguous tensors."""
-
-    window: int | None = None
-    softcap: float = 0.0
-    alibi: bool = False
-    sinks: str = ""  # `float32`, or `half` for the queries' type; "" for none
-    scales: str = ""  # `float` or `tensor`; "" for none
-    # q and out: `fused` slices of a QKV product, `odd` gaps of 3 elements, one element `off`; "" contiguous
-    strides: str = ""
-    fp8: bool = False
-    lse: bool = False
-    images: int = 0  # at most so many in a sequence, whose tokens see each other
-    causal: bool = True
-    keys_after: int | None = None  # that a query sees, if not causal
-
-    @classmethod
-    def draw(cls, rng: random.Random, *, fp8: bool) -> LaunchFeatures:
-        """Draw each feature in about a third of the calls, none in a sixth; scales need an fp8 cache."""
-        if rng.random() < 1 / 6:
-            return cls(fp8=fp8)
-        return cls(
-            window=rng.choice((1, 17, 128, 1000)) if rng.random() < 0.33 else None,
-            softcap=rng.choice((5.0, 30.0)) if rng.random() < 0.25 else 0.0,
-            alibi=rng.random() < 0.25,
-            sinks=rng.choice(("float32", "half")) if rng.random() < 0.33 else "",
-            scales=rng.choice(("", "float", "tensor", "tensor")) if fp8 else "",
-            strides=rng.choice(("fused", "odd", "off")) if rng.random() < 0.33 else "",
-            fp8=fp8,
-            causal=rng.random() < 0.67,
+def draw_words(rng: random.Random, *, fp8: bool) -> str:
+    """Draw each option in about a third of the calls, none in a sixth; scales need an fp8 cache."""
+    words = ["fp8"] if fp8 else []
+    if rng.random() >= 1 / 6:
+        drawn = (
+            (0.33, [f"window={window}" for window in (1, 17, 128, 1000)]),
+            (0.25, ["softcap=5", "softcap=30"]),
+            (0.25, ["alibi"]),
+            (0.33, ["sinks", "sinks=half"]),
+            (0.75 if fp8 else 0.0, ["scales", "scales=tensor", "scales=tensor"]),
+            (0.33, ["strides=fused", "strides=odd", "strides=off"]),
+            (0.33, ["noncausal"]),
         )
-
-    def __str__(self) -> str:
-        """Names of the features. Equal texts share compiled kernels, which depend on no number."""
-        flags = {
-            "window": self.window is not None,
-            "non-causal": not self.causal,
-            "soft cap": self.softcap > 0.0,
-            "ALiBi": self.alibi,
-            f"sinks {self.sinks}": bool(self.sinks),
-            "fp8 cache": self.fp8,
-            f"{self.scales} scales": bool(self.scales),
-            f"{self.strides} strides": bool(self.strides),
-            "lse": self.lse,
-            "images": bool(self.images),
-        }
-        return "+".join(name for name, given in flags.items() if given) or "no option"
-
-    def options(self, layout: HeadLayout, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-        """The keyword arguments of `attn_kernels.run` and of the reference."""
-        heads = layout.num_query_heads
-        options: dict[str, Any] = {"sliding_window": self.window, "softcap": self.softcap}
-        options |= {"causal": self.causal, "keys_after": None if self.causal else self.keys_after}
-        if self.alibi:
-            exponents = torch.arange(1, heads + 1, dtype=torch.float32, device=device)
-            options["alibi_slopes"] = 2.0 ** (-8.0 * exponents / heads)
-        if self.sinks:
-            sink_type = torch.float32 if self.sinks == "float32" else dtype
-            options["sinks"] = torch.linspace(-1.0, 3.0, heads, device=device).to(sink_type)
-        if self.scales == "float":
-            options |= {"k_scale": 0.4, "v_scale": 3.0}
-        if self.scales == "tensor":
-            options["k_scale"] = torch.tensor([0.4], device=device)
-            options["v_scale"] = torch.tensor(3.0, device=device)
-        return options
+        words += [rng.choice(choices) for share, choices in drawn if rng.random() < share]
+    return " ".join(words)
 
 
 class PartConfigs(NamedTuple):
@@ -115,24 +69,19 @@ class PartConfigs(NamedTuple):
 Launched = Config | PartConfigs | None  # None: what the generated modules choose
 
 
-class NoMemory(Exception):
-    """The case does not fit into the device's memory."""
-
-
 @dataclass(frozen=True)
 class LaunchCase:
-    """A batch, its features and the configs to launch it with."""
+    """A batch, the configs to launch it with, and the words of its options."""
 
     seed: int
     batch: Batch
     configs: tuple[Config | None, ...]
-    features: LaunchFeatures = LaunchFeatures()
+    words: str = ""
     query_scale: float = 1.0
     in_pairs: bool = False  # also launch it in parts, each config for one part and the next for the other
-    far: int = 0  # elements of a cache whose used pages lie at its end; 0: the cache holds no more than these
 
     def __str__(self) -> str:
-        return f"{self.seed}: {self.batch}, {self.features}"
+        return f"{self.seed}: {self.batch}, {self.words or 'no option'}"
 
     def launches(self) -> Iterator[Launched]:
         """All that the batch is launched with."""
@@ -146,13 +95,10 @@ class LaunchCase:
         return (CompileJob(dataclasses.replace(self, configs=()), config) for config in self.configs)
 
     def failures(self, device: torch.device) -> list[str]:
-        """A line for each launch that is wrong or raises; configs that exceed the device are left out.
-
-        Raises NoMemory if `far` caches do not fit.
-        """
+        """A line for each launch that is wrong or raises; configs that exceed the device are left out."""
         loaded = Poisoned.of(self, device)
         expected = loaded.expect()
-        lse = loaded.options["lse"].clone() if self.features.lse else None
+        lse = loaded.options["lse"].clone() if "lse" in loaded.options else None
         lines = []
         for config in self.launches():
             try:
@@ -184,7 +130,8 @@ class CompileJob:
         batch, layout = self.case.batch, self.case.batch.layout
         group = layout.num_query_heads // layout.num_kv_heads
         shape = (group, layout.head_size, batch.block_size, batch.dtype)
-        return frozenset({(self.config, shape, str(self.case.features))})
+        # Compiled kernels depend on no number of an option.
+        return frozenset({(self.config, shape, re.sub(r"( after)?=[\d.]+", "", self.case.words))})
 
     @property
     def cost(self) -> int:
@@ -194,14 +141,14 @@ class CompileJob:
     def run(self, device: torch.device) -> None:
         """Launch a given config on at most three tokens, because no length is compiled into a kernel."""
         batch = self.case.batch
-        if self.config is None and self.case.features == LaunchFeatures():
+        if self.config is None and not self.case.words:
             tensors = stand_in(batch, device)
             launches_of(plan_for(tensors, in_parts=True), tensors)[0]()
             return
         if self.config is not None:
             lens = (1,) * (1 in batch.query_lens) + (2,) * (batch.max_query_len > 1)
             batch = dataclasses.replace(batch, name="small", kind="", query_lens=lens, context_lens=lens)
-        Poisoned.of(dataclasses.replace(self.case, batch=batch, far=0), device).launch(self.config)
+        Poisoned.of(dataclasses.replace(self.case, batch=batch), device).launch(self.config)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,29 +162,27 @@ class Poisoned:
 
     @classmethod
     def of(cls, case: LaunchCase, device: torch.device) -> Poisoned:
-        """Make the tensors. Raises NoMemory if `far` caches do not fit."""
-        batch, features = case.batch, case.features
-        tensors = make_tensors(batch, device, case.seed, FP8 if features.fp8 else None)
-        if case.far:
-            tensors = move_far(tensors, case.far)
-        q = with_strides(tensors.q * case.query_scale, features.strides)
+        batch, words = case.batch, words_of(case.words)
+        tensors = make_tensors(batch, device, case.seed, FP8 if "fp8" in words else None)
+        q = with_strides(tensors.q * case.query_scale, words.get("strides", ""))
         whole = tensors = dataclasses.replace(tensors, q=q)
-        if features.window is not None:
-            tensors = hide(whole, features.window)
-            if device.type == "cpu":  # a plan checks the tables of a CPU
+        options = scores(q.shape[1], case.words, batch.dtype, device)
+        if "window" in words:
+            tensors = hide(whole, options["sliding_window"])
+            if device.type == "cpu":  # where a page id far outside would end the process
                 tensors = dataclasses.replace(tensors, block_table=whole.block_table)
-        options = features.options(batch.layout, batch.dtype, device)
-        if features.lse:
+        if "lse" in words:
             options["lse"] = torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=device)
-        if features.images:
-            options["bidirectional_ranges"] = image_ranges(batch, features.images, case.seed).to(device)
+        if "images" in words:
+            ranges = image_ranges(batch, int(words["images"]), case.seed)
+            options["bidirectional_ranges"] = ranges.to(device)
         return cls(case, tensors, options, whole)
 
     def expect(self) -> Expected:
         """The float64 reference of every row; it also writes the log-sum-exp of the options."""
         batch = self.case.batch
         rows = torch.arange(batch.num_query_tokens, device=self.tensors.q.device)
-        tolerance = FP8_TOLERANCE if self.case.features.fp8 else TOLERANCE[batch.dtype]
+        tolerance = FP8_TOLERANCE if "fp8" in self.case.words else TOLERANCE[batch.dtype]
         return Expected(rows, self.whole.reference(**self.options), tolerance)
 
     def launch(self, config: Launched) -> tuple[Tensor, Launched]:
@@ -254,18 +199,19 @@ class Poisoned:
         else:
             parts = None if config else batch.parts
             # Half of the plans of other layers count causal ones. More queries than keys are not refused.
-            causal = self.case.features.causal or bool(self.case.seed // 2 % 2)
+            causal = "noncausal" not in self.case.words or bool(self.case.seed // 2 % 2)
             causal = causal and all(map(int.__le__, used.query_lens, used.context_lens))
-            model = dataclasses.replace(used.model, sliding_window=self.case.features.window, causal=causal)
+            window = self.options.get("sliding_window")
+            model = dataclasses.replace(used.model, sliding_window=window, causal=causal)
             graph = bool(self.case.seed % 2)  # whose splits the GPU finds
             plan = used.plan(config=config, parts=parts, model=model, for_capture=graph)
         outs = []
         for _ in range(2):
             poison_workspace(plan)
-            if self.case.features.lse:
+            if "lse" in self.options:
                 self.options["lse"].fill_(torch.nan)
             out = torch.full_like(used.q, torch.nan, memory_format=torch.contiguous_format)
-            outs.append(out := with_strides(out, self.case.features.strides))
+            outs.append(out := with_strides(out, words_of(self.case.words).get("strides", "")))
             attn_kernels.run(plan, used.q, used.k_cache, used.v_cache, out=out, **self.options)
         launched = [plan.config, *(part.config for part in plan.parts)]
         repeatable = not any(needs_parts(one) or (one.tma and one.variant == "qblock") for one in launched)
@@ -276,7 +222,7 @@ class Poisoned:
 
     def wrong_lse(self, expected: Tensor, launched: Launched) -> list[str]:
         """A line if the log-sum-exp that was launched is not as expected."""
-        tolerance = CAPPED_TOLERANCE if self.case.features.softcap else LSE_TOLERANCE
+        tolerance = CAPPED_TOLERANCE if "softcap" in self.case.words else LSE_TOLERANCE
         lse = self.options["lse"]
         if torch.allclose(lse, expected, rtol=tolerance, atol=tolerance):
             return []
@@ -358,32 +304,3 @@ def hide(tensors: PoisonedBatch, window: int) -> PoisonedBatch:
                 cache[pages, keys % block_size] = torch.nan
         table[seq, : first // block_size] = GARBAGE_PAGE
     return dataclasses.replace(tensors, k_cache=k_cache, v_cache=v_cache, block_table=table)
-
-
-def move_far(tensors: PoisonedBatch, elements: int) -> PoisonedBatch:
-    """Move the pages to the end of caches that have at least `elements` elements; all others are NaN."""
-    cache, device = tensors.k_cache, tensors.q.device
-    num_blocks = -(-elements // cache[0].numel())
-    moved = max(0, num_blocks - cache.shape[0])
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        free, _ = torch.cuda.mem_get_info(device)
-        if 2 * moved * cache[0].nbytes > MEMORY_SHARE * free:
-            raise NoMemory(f"two caches of {moved * cache[0].nbytes >> 20} MiB")
-
-    def far(cache: Tensor) -> Tensor:
-        whole = torch.empty(moved + cache.shape[0], *cache.shape[1:], dtype=cache.dtype, device=device)
-        if cache.dtype == FP8:
-            whole.view(torch.uint8).fill_(FP8_NAN)
-        else:
-            whole.fill_(torch.nan)
-        whole[moved:].copy_(cache)
-        return whole
-
-    table = tensors.block_table
-    return dataclasses.replace(
-        tensors,
-        k_cache=far(tensors.k_cache),
-        v_cache=far(tensors.v_cache),
-        block_table=torch.where(table == GARBAGE_PAGE, table, table + moved),
-    )

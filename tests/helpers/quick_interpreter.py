@@ -1,7 +1,5 @@
 """Triton's interpreter with less bookkeeping for each operation; what it computes stays the same."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

@@ -1,7 +1,5 @@
 """Layers whose keys are those of several ranks, on one device."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from itertools import accumulate
@@ -74,11 +72,6 @@ def step_of_batch(batch: PoisonedBatch, **changes: Any) -> StepMetadata:
     return step_of(batch.query_lens, batch.context_lens, **(tensors | changes))
 
 
-def workspace_of(batch: PoisonedBatch) -> Workspace:
-    maxima = {"max_query_tokens": len(batch.q), "max_num_seqs": len(batch.query_lens)}
-    return Workspace.for_maxima(batch.q.device, batch.model, **maxima)
-
-
 def run_with_lse(plan: Plan, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
     """NaN shows what is not written."""
     out = torch.full(q.shape, torch.nan, dtype=q.dtype, device=q.device)
@@ -105,7 +98,9 @@ class Ranks:
             part.block_table[:, : max(wide, interleave // batch.model.block_size)] for part in self.shards
         ]
         self.steps = [step_of_batch(batch, block_table=table, for_capture=for_capture) for table in tables]
-        model, shared = dataclasses.replace(batch.model, num_query_heads=self.heads), workspace_of(batch)
+        maxima = {"max_query_tokens": len(batch.q), "max_num_seqs": len(batch.query_lens)}
+        shared = Workspace.for_maxima(batch.q.device, batch.model, **maxima)
+        model = dataclasses.replace(batch.model, num_query_heads=self.heads)
         self.planners = [SharePlanner(model, shared, ranks, rank, interleave) for rank in range(ranks)]
         self.plans: list[Any] = []
 

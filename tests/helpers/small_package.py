@@ -1,7 +1,5 @@
 """A package of autotuned kernels as strangers write them, and a program that launches them all."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Our logits may have MOST_ERROR times the error of eager attention in the model's
 reference prefers another one by more than twice the largest error of eager attention's logits.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 from collections.abc import Iterator, Sequence

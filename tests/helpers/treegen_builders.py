@@ -4,8 +4,6 @@
 shows only what is special about its input.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import importlib

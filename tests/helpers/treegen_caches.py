@@ -1,7 +1,5 @@
 """A small triton-dejavu cache, in the folders and the layout that triton-dejavu 0.7 writes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Hypothesis strategies: integers as an attacker passes them, expressions, kernels and their heuristics."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ aiter/configs/a8w8_tuned_gemm.csv). Names and further values are ours. tests/hel
 Triton 3.9.0 write ENTRY.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

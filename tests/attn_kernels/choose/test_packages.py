@@ -1,7 +1,5 @@
 """Heuristics of another package in place of ours: named by a call, a variable or an entry point."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator
@@ -71,11 +69,6 @@ def package(folder: Path, *kernels: str) -> None:
 
 def chosen() -> str:
     return str(Choices(MODEL, torch.device("cpu")).config(LENGTHS))
-
-
-def test_without_a_name_they_are_ours() -> None:
-    assert chosen() == OURS
-    assert kernel_package(MIXED).__name__ == "generated.mixed_attention"
 
 
 def test_modules_of_an_earlier_treegen_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -40,14 +40,9 @@ def test_invariants_of_the_spec_hold_in_every_window(pairs: list[tuple[int, int]
     assert seen.num_query_tokens <= min(seen.num_kv_tokens, seen.num_seqs * seen.max_query_len)
     assert seen.num_kv_tokens <= seen.num_seqs * seen.max_seq_len
     assert seen.max_seq_len <= whole.max_seq_len
-
-
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
-@given(sequences)
-def test_a_window_that_hides_nothing_changes_nothing(pairs: list[tuple[int, int]]) -> None:
-    with_queries = [(max(1, query), cached) for query, cached in pairs]
-    whole = lengths_of(with_queries)
-    assert whole.in_window(whole.max_seq_len) == whole.in_window(10**9) == whole
+    with_queries = lengths_of([(max(1, query), cached) for query, cached in pairs])
+    for hides_nothing in (with_queries.max_seq_len, 10**9):
+        assert with_queries.in_window(hides_nothing) == with_queries
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7])
@@ -84,11 +79,3 @@ def test_a_recorded_batch_keeps_its_window(tmp_path) -> None:
         (scenario,) = read_counted(tmp_path / "batches.jsonl")
         assert scenario.scores == ScoreOptions(window)
         assert scenario.model == windowed(window)
-
-
-@pytest.mark.parametrize(
-    ("window", "error"), [(0, ValueError), (-1, ValueError), (8.0, TypeError), (True, TypeError)]
-)
-def test_a_window_is_a_positive_integer(window: object, error: type[Exception]) -> None:
-    with pytest.raises(error, match="sliding_window is "):
-        windowed(window)

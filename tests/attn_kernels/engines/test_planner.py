@@ -1,7 +1,5 @@
 """What needs no vLLM: lengths of steps, views of caches, shared workspaces, refusals, registration."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -65,17 +63,18 @@ def test_without_bounds_of_each_sequence_the_longest_stands_for_all() -> None:
     check(step, lengths, parts)
 
 
-def test_a_capture_has_maxima_only() -> None:
-    step = step_of([1, 1], [1, 1], max_seq_len=999, for_capture=True)
-    assert step_lengths(step, BLOCK) == (Lengths(2, 2, 1, 999, 1998), None)
-
-
-def test_bounds_that_contradict_each_other_are_widened_up_to_the_block_table() -> None:
-    lengths, _ = step_lengths(step_of([20], [20], max_seq_len=3), BLOCK)
-    assert lengths.max_seq_len == 20
-    past_the_longest = step_of([2, 2], [40, 31], block_table=torch.zeros(2, 2))  # drafts
-    lengths, _ = step_lengths(past_the_longest, BLOCK)
-    assert lengths == Lengths(2, 4, 2, 32, 63)
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        # A capture has maxima only.
+        (step_of([1, 1], [1, 1], max_seq_len=999, for_capture=True), Lengths(2, 2, 1, 999, 1998)),
+        # Bounds that contradict each other are widened, up to the block table.
+        (step_of([20], [20], max_seq_len=3), Lengths(1, 20, 20, 20, 20)),
+        (step_of([2, 2], [40, 31], block_table=torch.zeros(2, 2)), Lengths(2, 4, 2, 32, 63)),  # drafts
+    ],
+)
+def test_lengths_of_steps_without_parts(step: StepMetadata, expected: Lengths) -> None:
+    assert step_lengths(step, BLOCK) == (expected, None)
 
 
 @pytest.mark.parametrize("for_capture", [False, True])

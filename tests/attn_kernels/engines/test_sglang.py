@@ -3,8 +3,6 @@
 Needs an importable SGLang; no GPU, and none of its compiled kernels.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

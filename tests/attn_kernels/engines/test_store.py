@@ -1,7 +1,5 @@
 """Storing keys and values in paged caches: every slot against a copy by torch, and all others untouched."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -3,8 +3,6 @@
 Neither vLLM nor SGLang need be installed: their backends are read, not imported.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from enum import Enum
@@ -210,11 +208,7 @@ def refused_by_transformers() -> dict[str, str | None]:
 
 @pytest.mark.parametrize(
     ("engine", "refused"),
-    [
-        ("vLLM", refused_by_vllm),
-        ("SGLang", refused_by_sglang),
-        ("transformers", refused_by_transformers),
-    ],
+    [("vLLM", refused_by_vllm), ("SGLang", refused_by_sglang), ("transformers", refused_by_transformers)],
 )
 def test_the_page_has_each_line_with_which_an_engine_refuses(
     engine: str, refused: Callable[[], dict[str, str | None]]

@@ -1,7 +1,5 @@
 """Tiny random models of transformers, against their copies in float32 with eager attention."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -85,34 +83,28 @@ def test_a_forward_pass_without_a_cache(name: str, dtype: torch.dtype) -> None:
     assert_close(got[mask.bool()], expected[mask.bool()])
 
 
-@pytest.mark.parametrize("slots", [48, 45], ids=["views", "copies"])
-def test_a_static_cache_whose_length_only_the_device_knows(slots: int) -> None:
-    model = make("llama")
-    ids, _ = prompts((0, 0))
-
-    def steps(model: Any) -> Tensor:
-        cache = transformers.StaticCache(config=model.config, max_cache_len=slots)
-        chunks = [model(chunk, past_key_values=cache).logits for chunk in ids.split([19, 7, 1], 1)]
-        return torch.cat(chunks, 1)
-
-    got, expected = both(model, steps)
-    assert_close(got, expected)
-
-
-@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
-@pytest.mark.parametrize("chunks", [[6, 20, 16, 1], [17, 1, 1, 1, 1, 1, 21]], ids=str)
-def test_steps_of_several_tokens_after_padding_and_past_the_window(chunks: list[int], static: bool) -> None:
-    model = make("gemma2")
-    ids, mask = prompts((9, 0), 43)
+@pytest.mark.parametrize(
+    ("name", "chunks", "slots"),
+    [
+        ("llama", [19, 7, 1], 48),  # as views
+        ("llama", [19, 7, 1], 45),  # as copies
+        *(("gemma2", chunks, slots) for chunks in ([6, 20, 16, 1], [17, *[1] * 5, 21]) for slots in (0, 48)),
+    ],
+)
+def test_steps_of_several_tokens(name: str, chunks: list[int], slots: int) -> None:
+    """Past a window, after padding; without padding, only the device knows a static cache's length."""
+    model, padded = make(name), name == "gemma2"
+    ids, mask = prompts((9 if padded else 0, 0), sum(chunks))
 
     def steps(model: Any) -> Tensor:
         cache = transformers.DynamicCache(config=model.config)
-        if static:
-            cache = transformers.StaticCache(config=model.config, max_cache_len=48)
+        if slots:
+            cache = transformers.StaticCache(config=model.config, max_cache_len=slots)
         out, stop = [], 0
         for chunk in ids.split(chunks, 1):  # one of 6 holds nothing but padding of sequence 0
             stop += chunk.shape[1]
-            out.append(model(chunk, attention_mask=mask[:, :stop], past_key_values=cache).logits)
+            given = {"attention_mask": mask[:, :stop]} if padded else {}
+            out.append(model(chunk, past_key_values=cache, **given).logits)
         return torch.cat(out, 1)
 
     got, expected = both(model, steps)
@@ -139,32 +131,24 @@ def test_layers_of_one_kind_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(plans) == 2
 
 
-@pytest.mark.parametrize("num_seqs", [1, 3])
-@pytest.mark.parametrize("slots_first", [False, True])
-def test_views_hold_the_keys_where_copies_hold_them(num_seqs: int, slots_first: bool) -> None:
-    shape = (num_seqs, 32, 2, 8) if slots_first else (num_seqs, 2, 32, 8)
-    keys = torch.randn(shape)
-    keys = keys.transpose(1, 2) if slots_first else keys
-    apart = engine._pages_apart(keys)
-    pages = engine._view(keys, apart)
-    assert pages.data_ptr() == keys.data_ptr()
-    for seq in range(num_seqs):
-        first = seq * apart
-        assert torch.equal(pages[first : first + 2].flatten(0, 1), keys[seq].transpose(0, 1))
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
+def test_views_hold_the_keys_where_copies_hold_them_unless_strides_cannot_divide() -> None:
+    for num_seqs in (1, 3):
+        shape = (num_seqs, 32, 2, 8)
+        for keys in (torch.randn(shape).transpose(1, 2), torch.randn(shape).transpose(1, 2).contiguous()):
+            apart = engine._pages_apart(keys)
+            pages = engine._view(keys, apart)
+            assert pages.data_ptr() == keys.data_ptr()
+            for seq in range(num_seqs):
+                first = seq * apart
+                assert torch.equal(pages[first : first + 2].flatten(0, 1), keys[seq].transpose(0, 1))
+    copied = (
         torch.zeros(2, 2, 33, 8),
         torch.zeros(2, 2, 8, 32).transpose(2, 3),
         torch.zeros(1, 2, 32, 8).expand(2, -1, -1, -1),
         torch.zeros(2, 1, 32, 8).expand(-1, 2, -1, -1),
         torch.zeros(2, 2, 40, 8)[:, :, :33],
-    ],
-)
-def test_tensors_that_strides_cannot_divide_are_copied(keys: Tensor) -> None:
-    assert engine._pages_apart(keys) == 0
+    )
+    assert [engine._pages_apart(keys) for keys in copied] == [0] * len(copied)
 
 
 @pytest.mark.parametrize("end", [33, torch.tensor(30)], ids=["known", "on the device"])
@@ -183,25 +167,19 @@ def test_rows_without_padding_are_planned_without_copies_from_the_host(
     assert made.slots[:96].tolist() == [row * 33 + min(slot, 32) for row in (0, 1) for slot in range(48)]
 
 
-def refused(error: type[Exception], match: str, *, grad: bool = False, **kwargs: Any) -> None:
-    ids, _ = prompts((0, 0))
-    with torch.set_grad_enabled(grad), pytest.raises(error, match=match):
-        make("llama")(ids, **kwargs)
-
-
-def test_masks_that_are_not_causal_with_padding_are_refused() -> None:
-    _, mask = prompts((0, 0))
-    refused(
-        NotImplementedError, "attention_mask is a tensor of shape", attention_mask=mask[:, None, None].half()
-    )
-    mask[1, 4] = 0
-    refused(NotImplementedError, "zeros behind tokens of sequence 1", attention_mask=mask)
-    refused(ValueError, "a column for each token so far", attention_mask=mask[:, :5])
-
-
-def test_gradients_and_float32_are_refused() -> None:
-    refused(NotImplementedError, "no_grad", grad=True)
-    ids, _ = prompts((0,))
+def test_other_masks_gradients_and_float32_are_refused() -> None:
+    ids, mask = prompts((0, 0))
+    holes = mask.clone()
+    holes[1, 4] = 0
+    for given, error, named in (
+        (mask[:, None, None].half(), NotImplementedError, "attention_mask is a tensor of shape"),
+        (holes, NotImplementedError, "zeros behind tokens of sequence 1"),
+        (mask[:, :5], ValueError, "a column for each token so far"),
+    ):
+        with torch.no_grad(), pytest.raises(error, match=named):
+            make("llama")(ids, attention_mask=given)
+    with pytest.raises(NotImplementedError, match="no_grad"):
+        make("llama")(ids)
     with torch.no_grad(), pytest.raises(TypeError, match=r"torch\.float32"):
         make("llama", torch.float32)(ids)
 
@@ -367,6 +345,10 @@ def test_ranges_count_from_the_first_key_and_leave_out_what_changes_nothing() ->
     assert ranges_of(rule, first_query=3) == [[[4, 5]], [[0, 0]]]
     assert ranges_of(rule, first_query=5) is None
     assert ranges_of(causal) is None
+    # A layer with a window takes the images that it holds.
+    rule = masking.or_masks(masking.and_masks(window(3), causal), images(GROUPS))
+    assert ranges_of(rule) == [[[1, 3], [4, 5]], [[0, 1], [0, 0]]]
+    assert read_rule(rule).window == 3
 
 
 @pytest.mark.parametrize(
@@ -393,9 +375,3 @@ def test_ranges_count_from_the_first_key_and_leave_out_what_changes_nothing() ->
 def test_other_masks_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(NotImplementedError):
         ranges_of(function)
-
-
-def test_layers_that_see_images_beyond_their_window_take_images_that_it_holds() -> None:
-    rule = masking.or_masks(masking.and_masks(window(3), causal), images(GROUPS))
-    assert ranges_of(rule) == [[[1, 3], [4, 5]], [[0, 1], [0, 0]]]
-    assert read_rule(rule).window == 3

@@ -1,22 +1,19 @@
 """Continuous batching of transformers: tiny models against their copies in float32."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 pytest.importorskip("transformers", minversion="5.17")
 
 
-from transformers_models import MOST_ERROR, OURS, TINY, WINDOW, Models, make
+from transformers_models import OURS, TINY, WINDOW, Models, make
 
 from attn_kernels.engines import transformers_paged as engine
 from attn_kernels.engines import transformers_sequences
+from attn_kernels.testing.reference import paged_attention_reference
 
 NEW = 6
 CHUNKED = {"block_size": 16, "num_blocks": 60, "max_batch_tokens": 24, "max_requests_per_batch": 4}
@@ -46,21 +43,6 @@ def test_other_attention_is_left_alone() -> None:
     assert models.model.config._attn_implementation == OURS
 
 
-def test_dropped_keys_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests on a GPU see that layers miss the older half of their keys."""
-    models = Models(make("llama"), (37, 21, 1), NEW)
-    assert models.logit_errors()[OURS] <= MOST_ERROR * models.logit_errors()["eager"]
-    for module in (engine, transformers_sequences):
-
-        def without_old_keys(plan: Any, *args: Any, run: Any = module.run, **options: Any) -> Any:
-            return run(plan, *args, **{**options, "sliding_window": max(1, plan.lengths.max_seq_len // 2)})
-
-        monkeypatch.setattr(module, "run", without_old_keys)
-    errors = models.logit_errors()
-    assert errors[OURS] > MOST_ERROR * errors["eager"]
-    assert models.wrong(models.generate_batch(**CHUNKED)) > 0
-
-
 def test_layers_of_one_group_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     steps, group = [], engine._group
     monkeypatch.setattr(engine, "_group", lambda *args: steps.append(args[1]) or group(*args))
@@ -69,15 +51,11 @@ def test_layers_of_one_group_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
     assert not engine._captured and len(engine._steps) == 0
 
 
-class Cache(SimpleNamespace):
-    """A cache of one group without a window, as the attention function sees it."""
-
-
 @pytest.fixture
-def cache() -> Iterator[Any]:
-    pages, heads, size = 12, 2, 16
-    tensors = [torch.full((pages * 4, heads, size), float("nan"), dtype=torch.float16) for _ in range(2)]
-    yield Cache(
+def cache() -> Any:
+    """A cache of one group without a window, as the attention function sees it."""
+    tensors = [torch.full((12 * 4, 2, 16), float("nan"), dtype=torch.float16) for _ in range(2)]
+    return SimpleNamespace(
         layer_index_to_group_indices={0: (0, 0)},
         sliding_windows={0: 1},
         block_size=4,
@@ -119,18 +97,10 @@ def test_a_step_that_is_padded_for_a_graph(cache: Any) -> None:
         write_index=[torch.tensor(write + [trash] * 5)],
     )
     assert out.shape == (1, 8, 4, 16) and not out[0, 3:].any()
-    rows = query[0].transpose(0, 1)
-    for rows_of, tokens in ((slice(0, 2), slice(0, 6)), (slice(2, 3), slice(6, 9))):
-        expected = dense(rows[rows_of], keys[tokens], values[tokens])
-        torch.testing.assert_close(out[0, rows_of].double(), expected, rtol=0, atol=2e-3)
-
-
-def dense(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention in float64 of the last tokens: [queries, heads, size]."""
-    q, k, v = (tensor.double() for tensor in (q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)))
-    scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[-1] ** 0.5
-    hidden = torch.arange(len(k)) > torch.arange(len(k) - len(q), len(k))[:, None]
-    return torch.einsum("hqk,khd->qhd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
+    index = (torch.tensor([0, 2, 3]), torch.tensor([6, 3]), torch.tensor([range(6), [6, 7, 8, 0, 0, 0]]))
+    one_a_page = (tensor.unsqueeze(1) for tensor in (keys, values))
+    expected = paged_attention_reference(query[0, :, :3].transpose(0, 1), *one_a_page, *index)
+    torch.testing.assert_close(out[0, :3].double(), expected, rtol=0, atol=2e-3)
 
 
 def test_pages_of_copies_hold_each_sequence() -> None:
@@ -149,13 +119,12 @@ def test_pages_of_copies_hold_each_sequence() -> None:
 
 
 def test_what_is_refused(cache: Any) -> None:
-    q = torch.zeros(1, 4, 3, 16, dtype=torch.float16)
-    layer = SimpleNamespace(layer_idx=0)
-    with pytest.raises(NotImplementedError, match="the cache of continuous batching is needed"):
-        engine.paged_attention(layer, q, q[:, :2], q[:, :2], None)
-    with pytest.raises(NotImplementedError, match=r"dropout is 0\.1"):
-        engine.paged_attention(layer, q, q[:, :2], q[:, :2], None, dropout=0.1, cache=cache)
-    with pytest.raises(NotImplementedError, match="position_bias is given"):
-        engine.paged_attention(layer, q, q[:, :2], q[:, :2], None, cache=cache, position_bias=q)
-    with pytest.raises(NotImplementedError, match="attention_mask is given"):
-        engine.paged_attention(layer, q, q[:, :2], q[:, :2], q, cache=cache)
+    q, layer = torch.zeros(1, 4, 3, 16, dtype=torch.float16), SimpleNamespace(layer_idx=0)
+    for mask, options, named in (
+        (None, {}, "the cache of continuous batching is needed"),
+        (None, {"cache": cache, "dropout": 0.1}, r"dropout is 0\.1"),
+        (None, {"cache": cache, "position_bias": q}, "position_bias is given"),
+        (q, {"cache": cache}, "attention_mask is given"),
+    ):
+        with pytest.raises(NotImplementedError, match=named):
+            engine.paged_attention(layer, q, q[:, :2], q[:, :2], mask, **options)

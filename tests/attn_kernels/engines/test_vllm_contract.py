@@ -4,11 +4,10 @@ Reads files and imports nothing. ATTN_KERNELS_VLLM names folders of unpacked whe
 each; an installed vLLM is read as well.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -51,29 +50,25 @@ def source(root: Path, path: str) -> str:
 
 
 @cache
-def tree(root: Path, path: str) -> ast.Module:
-    return ast.parse(source(root, path))
+def definitions(root: Path, path: str) -> dict[str, ast.AST]:
+    """The classes, functions and assignments of a file by their qualified names; the last of one name."""
+    found: dict[str, ast.AST] = {}
+
+    def collect(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+            for target in targets:
+                name = getattr(target, "id", None) or getattr(target, "name", None)
+                found[f"{prefix}{name}"] = node
+            if isinstance(node, ast.ClassDef):
+                collect(node.body, f"{prefix}{node.name}.")
+
+    collect(ast.parse(source(root, path)).body, "")
+    return found
 
 
-def definition(root: Path, path: str, *names: str) -> ast.AST:
-    """The class, function or assignment that `names` lead to; the last of those of one name."""
-    node: ast.AST = tree(root, path)
-    for name in names:
-        found = [child for child in getattr(node, "body", []) if name in defined(child)]
-        assert found, f"{path} has no {'.'.join(names)}"
-        node = found[-1]
-    return node
-
-
-def defined(node: ast.AST) -> set[str]:
-    if isinstance(node, ast.ClassDef | ast.FunctionDef):
-        return {node.name}
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return {target.id for target in targets if isinstance(target, ast.Name)}
-
-
-def parameters(root: Path, path: str, *names: str) -> list[str]:
-    function = definition(root, path, *names)
+def parameters(root: Path, path: str, name: str) -> list[str]:
+    function = definitions(root, path)[name]
     assert isinstance(function, ast.FunctionDef)
     return [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
 
@@ -82,61 +77,50 @@ def calls(root: Path, path: str, name: str) -> list[list[str]]:
     """The arguments by position of each call of a function or method of this name."""
     return [
         [ast.unparse(argument) for argument in node.args]
-        for node in ast.walk(tree(root, path))
+        for node in ast.walk(ast.parse(source(root, path)))
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == name
     ]
 
 
 def has_field(root: Path, path: str, name: str) -> bool:
     """Whether any class of the file has a field or property of this name, or sets it on itself."""
-    for node in ast.walk(tree(root, path)):
-        if isinstance(node, ast.ClassDef) and any(name in defined(child) for child in node.body):
-            return True
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{name}":
-            return True
-    return False
+    fields = any(known.endswith(f".{name}") for known in definitions(root, path))
+    return fields or re.search(rf"\bself\.{name}\b", source(root, path)) is not None
 
 
 REGISTRY = "v1/attention/backends/registry.py"
-BUILDER = (BACKEND, "AttentionMetadataBuilder")
-
-DEFINED = (
-    (REGISTRY, "AttentionBackendEnum", "CUSTOM"),
-    (BACKEND, "AttentionBackend", "forward_includes_kv_cache_update"),
-    (BACKEND, "AttentionCGSupport", "UNIFORM_BATCH"),
-    (BACKEND, "AttentionType", "DECODER"),
-    *(
-        (*BUILDER, name)
-        for name in ("_cudagraph_support", "reorder_batch_threshold", "supports_update_block_table")
+# What the backend names, by file and class: attributes, and functions with their parameters.
+DEFINED = {
+    (BACKEND, "AttentionBackend"): (
+        "forward_includes_kv_cache_update get_name() get_impl_cls() get_builder_cls() supports_sink(cls) "
+        "supports_head_size(cls, head_size) supports_kv_cache_dtype(cls, kv_cache_dtype) "
+        "supports_compute_capability(cls, capability) supports_mm_prefix(cls) supports_batch_invariance(cls)"
     ),
-    *((BACKEND, "AttentionLayer", name) for name in ("_k_scale", "_v_scale")),
-    *((BACKEND, "CommonAttentionMetadata", name) for name in (*SAME_NAMES, "block_table_tensor", "causal")),
-    ("forward_context.py", "ForwardContext", "slot_mapping"),
-)
-
-PARAMETERS = {
-    (BACKEND, "AttentionBackend", "get_name"): "",
-    (BACKEND, "AttentionBackend", "get_impl_cls"): "",
-    (BACKEND, "AttentionBackend", "get_builder_cls"): "",
-    (BACKEND, "AttentionBackend", "supports_head_size"): "cls head_size",
-    (BACKEND, "AttentionBackend", "supports_kv_cache_dtype"): "cls kv_cache_dtype",
-    (BACKEND, "AttentionBackend", "supports_compute_capability"): "cls capability",
-    (BACKEND, "AttentionBackend", "supports_sink"): "cls",
-    (BACKEND, "AttentionBackend", "supports_mm_prefix"): "cls",
-    (BACKEND, "AttentionBackend", "supports_batch_invariance"): "cls",
-    (*BUILDER, "__init__"): "self kv_cache_spec layer_names vllm_config device",
-    (*BUILDER, "build"): "self common_prefix_len common_attn_metadata fast_build",
-    (*BUILDER, "build_for_cudagraph_capture"): "self common_attn_metadata",
-    (*BUILDER, "update_block_table"): "self metadata blk_table slot_mapping",
-    (BACKEND, "AttentionImpl", "forward"): (
-        "self layer query key value kv_cache attn_metadata output output_scale output_block_scale"
+    (BACKEND, "AttentionMetadataBuilder"): (
+        "_cudagraph_support reorder_batch_threshold supports_update_block_table "
+        "__init__(self, kv_cache_spec, layer_names, vllm_config, device) "
+        "build(self, common_prefix_len, common_attn_metadata, fast_build) "
+        "build_for_cudagraph_capture(self, common_attn_metadata) "
+        "update_block_table(self, metadata, blk_table, slot_mapping)"
     ),
-    ("_custom_ops.py", "reshape_and_cache_flash"): (
-        "key value key_cache value_cache slot_mapping kv_cache_dtype k_scale v_scale"
+    (BACKEND, "AttentionImpl"): (
+        "forward(self, layer, query, key, value, kv_cache, attn_metadata, output, output_scale, "
+        "output_block_scale)"
     ),
-    ("forward_context.py", "get_forward_context"): "",
-    ("logger.py", "init_logger"): "name",
-    ("config/vllm.py", "get_current_vllm_config_or_none"): "",
+    (BACKEND, "AttentionLayer"): "_k_scale _v_scale",
+    (BACKEND, "AttentionCGSupport"): "UNIFORM_BATCH",
+    (BACKEND, "AttentionType"): "DECODER",
+    (BACKEND, "CommonAttentionMetadata"): " ".join((*SAME_NAMES, "block_table_tensor", "causal")),
+    (REGISTRY, "AttentionBackendEnum"): "CUSTOM",
+    ("_custom_ops.py", ""): (
+        "reshape_and_cache_flash(key, value, key_cache, value_cache, slot_mapping, kv_cache_dtype, k_scale, "
+        "v_scale)"
+    ),
+    ("config/vllm.py", ""): "get_current_vllm_config_or_none()",
+    ("distributed/parallel_state.py", ""): "get_dcp_group()",
+    ("forward_context.py", ""): "get_forward_context()",
+    ("forward_context.py", "ForwardContext"): "slot_mapping",
+    ("logger.py", ""): "init_logger(name)",
 }
 
 FIELDS = {
@@ -155,14 +139,15 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("names", DEFINED, ids=".".join)
-def test_what_the_backend_names_is_defined(root: Path, names: tuple[str, ...]) -> None:
-    definition(root, *names)
-
-
-@pytest.mark.parametrize("names", PARAMETERS, ids=".".join)
-def test_methods_take_the_arguments_that_the_backend_expects(root: Path, names: tuple[str, ...]) -> None:
-    assert parameters(root, *names) == PARAMETERS[names].split()
+@pytest.mark.parametrize(("path", "owner"), DEFINED)
+def test_what_the_backend_names_is_defined_with_the_arguments_that_it_expects(
+    root: Path, path: str, owner: str
+) -> None:
+    known = definitions(root, path)
+    for name, given in re.findall(r"(\w+)(\(.*?\))?", DEFINED[path, owner]):
+        name = f"{owner}.{name}".strip(".")
+        assert name in known, f"{path} has no {name}"
+        assert not given or parameters(root, path, name) == re.findall(r"\w+", given), name
 
 
 @pytest.mark.parametrize("path", FIELDS)
@@ -176,17 +161,16 @@ def test_ranks_gather_queries_and_combine_outputs(root: Path) -> None:
     place = next(path for path in places if (root / "vllm" / path).is_file())
     given = parameters(root, place, "cp_lse_ag_out_rs")
     assert given[:3] == ["cp_attn_out", "cp_attn_lse", "cp_group"] and "return_lse" in given
-    assert parameters(root, "distributed/parallel_state.py", "get_dcp_group") == []
 
 
 def test_plugins_register_a_backend_by_its_path(root: Path) -> None:
     assert parameters(root, REGISTRY, "register_backend")[:2] == ["backend", "class_path"]
-    group = definition(root, "plugins/__init__.py", "DEFAULT_PLUGINS_GROUP")
+    group = definitions(root, "plugins/__init__.py")["DEFAULT_PLUGINS_GROUP"]
     assert ast.literal_eval(group.value) == "vllm.general_plugins"  # type: ignore[attr-defined]
 
 
 def test_names_of_the_configuration_and_reasons_against_it(root: Path) -> None:
-    given = parameters(root, BACKEND, "AttentionBackend", "validate_configuration")
+    given = parameters(root, BACKEND, "AttentionBackend.validate_configuration")
     for reason, (name, _) in NEEDED.items():
         assert name in given
         assert f'"{reason}"' in source(root, BACKEND)
@@ -198,15 +182,15 @@ def test_shapes_of_the_caches_and_page_sizes(root: Path) -> None:
     if "def get_kv_cache_shape" in source(root, BACKEND):
         assert "[num_blocks, 2, block_size, num_kv_heads, head_size]" in kernel
         shape = ["num_blocks", "block_size", "num_kv_heads", "head_size"]
-        assert parameters(root, BACKEND, "AttentionBackend", "get_kv_cache_shape")[:4] == shape
-        order = parameters(root, BACKEND, "AttentionBackend", "get_kv_cache_stride_order")
+        assert parameters(root, BACKEND, "AttentionBackend.get_kv_cache_shape")[:4] == shape
+        order = parameters(root, BACKEND, "AttentionBackend.get_kv_cache_stride_order")
         assert order == ["include_num_layers_dimension"]
-        definition(root, "v1/attention/backends/utils.py", "get_kv_cache_layout")
+        assert "get_kv_cache_layout" in definitions(root, "v1/attention/backends/utils.py")
     else:
         assert "[num_blocks, num_kv_heads, block_size, 2 * head_size]" in kernel
-    sizes = parameters(root, BACKEND, "AttentionBackend", "get_supported_kernel_block_sizes")
+    sizes = parameters(root, BACKEND, "AttentionBackend.get_supported_kernel_block_sizes")
     assert sizes in ([], ["kv_cache_spec"])
-    assert "base" in ast.unparse(definition(root, BACKEND, "MultipleOf"))
+    assert "base" in ast.unparse(definitions(root, BACKEND)["MultipleOf"])
 
 
 def test_layers_store_through_forward_and_call_the_implementation_by_position(root: Path) -> None:

@@ -3,8 +3,6 @@
 Needs an importable vLLM; docs/vllm.md says how to get one without a GPU.
 """
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +14,7 @@ from torch import Tensor
 
 pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed", exc_type=ImportError)
 
-from kernel_cases import forget_choices
+from kernel_cases import forget_choices, scores
 from shared_keys import shard
 from vllm.model_executor.layers.attention.cross_attention import create_cross_attention_backend
 from vllm.model_executor.layers.attention.encoder_only_attention import create_encoder_only_attention_backend
@@ -95,6 +93,11 @@ class Engine:
         )
         names = [layer.layer_name for layer in layers]
         return backend.get_builder_cls()(spec, names, self.config, torch.device("cpu"))
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    return Engine(monkeypatch, torch.bfloat16)
 
 
 def common(batch: PoisonedBatch, *, seqs: int = 0, tokens: int = 0) -> Any:
@@ -207,65 +210,51 @@ def plain(engine: Engine, heads: tuple[int, int, int] = (4, 2, 32), **extra: Any
     return engine.layer(name, query_heads, size, size**-0.5, kv_heads, **arguments)
 
 
+# The layout of the cache, heads, the queries' type, and options in the words of ``kernel_cases.scores``.
+LAYERS = [
+    ("NHD", (4, 2, 32), torch.bfloat16, ""),
+    ("HND", (8, 1, 16), torch.float16, "window=11"),
+    ("packed", (2, 2, 64), torch.bfloat16, "softcap alibi"),
+    ("HND", (6, 2, 80), torch.bfloat16, "sinks=half"),
+    ("packed", (16, 1, 128), torch.float16, "window=11 softcap alibi sinks"),
+    ("NHD", (4, 2, 32), torch.bfloat16, "noncausal"),
+    ("packed", (4, 2, 32), torch.bfloat16, "noncausal window=11"),  # as many keys on both sides
+    ("NHD", (4, 2, 32), torch.bfloat16, "scales"),
+    ("packed", (4, 2, 32), torch.bfloat16, "scales"),
+]
+
+
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("layout", "heads", "dtype", "words"), LAYERS)
 def test_steps_of_every_kind(
-    name: str, dtype: torch.dtype, module: str, monkeypatch: pytest.MonkeyPatch
+    layout: str,
+    heads: tuple[int, int, int],
+    dtype: torch.dtype,
+    words: str,
+    name: str,
+    module: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Eagerly, and in the plan of a capture with more rows than tokens, as a piecewise graph has."""
+    scoring: dict[str, Any] = scores(heads[0], words, dtype)
+    extra = {
+        "sliding_window": scoring.get("sliding_window"),
+        "logits_soft_cap": scoring.get("softcap"),
+        "alibi_slopes": scoring["alibi_slopes"].tolist() if "alibi" in words else None,
+        "sinks": scoring.get("sinks"),
+    }
+    fp8 = "scales" in words
+    if fp8:
+        extra |= {"kv_cache_dtype": "fp8", "scale": 0.25}
+        scoring |= {"k_scale": 0.25, "v_scale": 0.125}
     engine = Engine(monkeypatch, dtype)
-    layer, batch = plain(engine), batch_of(name, dtype=dtype)
-    metadata = engine.builder(layer).build(0, common(batch))
-    assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch)
-
-
-@pytest.mark.parametrize("layout", ["NHD", "HND", "packed"])
-@pytest.mark.parametrize("heads", [(8, 1, 16), (2, 2, 64), (6, 2, 80), (16, 1, 128)], ids=str)
-def test_head_counts_of_ranks_and_layouts_of_caches(
-    heads: tuple[int, int, int], layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
-    layer, batch = plain(engine, heads), batch_of("mixed", heads)
-    metadata = engine.builder(layer).build(0, common(batch))
-    assert_right(forward(engine, layer, batch, metadata, cache_of(batch, layout)), batch)
-
-
-@pytest.mark.parametrize("name", ["decode", "mixed"])
-@pytest.mark.parametrize("feature", ["window", "softcap", "alibi", "sinks", "all"])
-def test_features(name: str, feature: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    slopes, sinks = [0.5, 0.25, 0.125, 0.06], torch.tensor([0.0, 1.0, -1.0, 2.0], dtype=torch.bfloat16)
-    extra: dict[str, Any] = {
-        "window": {"sliding_window": 11},
-        "softcap": {"logits_soft_cap": 3.0},
-        "alibi": {"alibi_slopes": slopes},
-        "sinks": {"sinks": sinks},
-    }
-    extra["all"] = {name: value for option in extra.values() for name, value in option.items()}
-    given = extra[feature]
-    scoring = {
-        "sliding_window": given.get("sliding_window"),
-        "softcap": given.get("logits_soft_cap", 0.0),
-        "alibi_slopes": torch.tensor(slopes) if "alibi_slopes" in given else None,
-        "sinks": given.get("sinks"),
-    }
-    engine = Engine(monkeypatch, torch.bfloat16)
-    layer, batch = plain(engine, **given), batch_of(name)
-    metadata = engine.builder(layer).build(0, common(batch))
-    assert_right(forward(engine, layer, batch, metadata, cache_of(batch)), batch, **scoring)
-
-
-@pytest.mark.parametrize("name", ["drafts", "mixed"])
-@pytest.mark.parametrize("window", [None, 11])
-def test_steps_that_are_not_causal(
-    name: str, window: int | None, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Drafts of diffusion models see each other; a window hides as many keys on both sides."""
-    engine = Engine(monkeypatch, torch.bfloat16)
-    layer, batch = plain(engine, sliding_window=window), batch_of(name)
-    given, options = common(batch), {"causal": False, "sliding_window": window}
-    given.causal = False
-    builder = engine.builder(layer)
-    for build in (lambda: builder.build(0, given), lambda: builder.build_for_cudagraph_capture(given)):
-        assert_right(forward(engine, layer, batch, build(), cache_of(batch)), batch, **options)
+    layer = plain(engine, heads, **extra)
+    batch = batch_of(name, heads, dtype=dtype, cache_dtype=FP8 if fp8 else None)
+    builder, given = engine.builder(layer), common(batch)
+    given.causal = scoring.get("causal", True)
+    for metadata, rows in ((builder.build(0, given), 0), (builder.build_for_cudagraph_capture(given), 48)):
+        got = forward(engine, layer, batch, metadata, cache_of(batch, layout), rows)
+        assert_right(got, batch, **scoring)
 
 
 @pytest.mark.parametrize("attn_type", ["encoder", "encoder_only"])
@@ -282,9 +271,8 @@ def test_encoders_attend_to_the_keys_of_the_step(attn_type: str, monkeypatch: py
     assert_right(out, batch, causal=False, sliding_window=5)
 
 
-def test_decoders_attend_to_the_keys_of_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoders_attend_to_the_keys_of_an_encoder(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt of more queries than its encoder has keys, which it stores, beside a decode."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     backend = create_cross_attention_backend(AttnKernelsBackend)
     monkeypatch.setattr(AttnKernelsBackend, "get_impl_cls", backend.get_impl_cls)
     monkeypatch.setitem(BATCHES, "cross", ([1, 20], [40, 7]))  # queries, and keys of their encoders
@@ -305,11 +293,8 @@ def test_decoders_attend_to_the_keys_of_an_encoder(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("window", [None, 11])
-def test_tokens_of_images_see_each_other(
-    window: int | None, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_of_images_see_each_other(window: int | None, module: str, engine: Engine) -> None:
     """In a mixed step; a model may clear the ranges for layers without them."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     layer, batch = plain(engine, sliding_window=window), batch_of("mixed")
     builder = engine.builder(layer)
     given = common(batch)
@@ -325,23 +310,9 @@ def test_tokens_of_images_see_each_other(
     assert builder.build_for_cudagraph_capture(given).mm_prefix_range_tensor is None
 
 
-@pytest.mark.parametrize("layout", ["NHD", "packed"])
-@pytest.mark.parametrize("name", ["decode", "mixed"])
-def test_fp8_caches_with_scales(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
-    layer = plain(engine, kv_cache_dtype="fp8", scale=0.25)
-    batch = batch_of(name, cache_dtype=FP8)
-    metadata = engine.builder(layer).build(0, common(batch))
-    got = forward(engine, layer, batch, metadata, cache_of(batch, layout))
-    assert_right(got, batch, k_scale=0.25, v_scale=0.125)
-
-
 @pytest.mark.parametrize("name", ["decode", "drafts"])
-def test_captured_graphs_serve_smaller_batches(
-    name: str, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captured_graphs_serve_smaller_batches(name: str, module: str, engine: Engine) -> None:
     """The plan of a capture is run again after the persistent tensors changed, as a replay does."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     layer, batch = plain(engine), batch_of(name)
     builder = engine.builder(layer)
     longest = max(batch.query_lens)
@@ -379,16 +350,8 @@ def test_captured_graphs_serve_smaller_batches(
     assert metadata in builder._captured
 
 
-def test_a_piecewise_graph_has_more_rows_than_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
-    layer, batch = plain(engine), batch_of("mixed")
-    metadata = engine.builder(layer).build(0, common(batch))
-    assert_right(forward(engine, layer, batch, metadata, cache_of(batch), rows=48), batch)
-
-
-def test_groups_take_turns_within_a_step(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_take_turns_within_a_step(module: str, engine: Engine) -> None:
     """Layers of two groups, with and without a window, with other heads and pages, in one workspace."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     first, second = plain(engine), plain(engine, (8, 1, 64), sliding_window=11)
     builders = engine.builder(first), engine.builder(second)
     memories = [
@@ -407,10 +370,7 @@ def test_groups_take_turns_within_a_step(module: str, monkeypatch: pytest.Monkey
                 assert_right(got, batches[i], sliding_window=window)
 
 
-def test_layers_of_a_group_share_a_plan_and_others_of_its_spec_get_their_own_pages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
+def test_layers_of_a_group_share_a_plan_and_others_of_its_spec_get_their_own_pages(engine: Engine) -> None:
     layers = [plain(engine) for _ in range(4)]
     builder, another = engine.builder(*layers[:2]), engine.builder(*layers[2:])
     batch, second = batch_of("mixed"), batch_of("mixed", seed=5)
@@ -425,8 +385,7 @@ def test_layers_of_a_group_share_a_plan_and_others_of_its_spec_get_their_own_pag
     assert metadata.plans[4] is not updated.plans[4]
 
 
-def test_a_layer_that_shares_anothers_cache_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
+def test_a_layer_that_shares_anothers_cache_stores_nothing(engine: Engine) -> None:
     layer = plain(engine, kv_sharing_target_layer_name="another")
     batch = batch_of("decode")
     metadata = engine.builder(layer).build(0, common(batch))
@@ -437,9 +396,8 @@ def test_a_layer_that_shares_anothers_cache_stores_nothing(monkeypatch: pytest.M
     assert_right(out, batch)
 
 
-def test_a_step_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_never_waits_for_the_device(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Building and planning read no index tensor of the device."""
-    engine = Engine(monkeypatch, torch.bfloat16)
     layer, batch = plain(engine), batch_of("mixed")
     given = common(batch)
     builder = engine.builder(layer)
@@ -553,37 +511,32 @@ def slot_on_rank(pages: Tensor, position: int, rank: int, ranks: int, interleave
     return int(pages[key // BLOCK]) * BLOCK + key % BLOCK
 
 
-def test_what_ranks_cannot_share_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = Ranks(monkeypatch, 2, 1)
-    (engine, _), heads = ranks.engines, (4, 1, 32)
-    with pytest.raises(ValueError, match=r"^attn_kernels: sliding_window is given"):
-        engine.builder(plain(engine, heads, sliding_window=11))
-    engine.config.parallel_config.dcp_comm_backend = "a2a"
-    with pytest.raises(ValueError, match=r"^attn_kernels: dcp_comm_backend is a2a"):
-        engine.builder(plain(engine, heads))
-    engine.config.parallel_config.dcp_comm_backend = "ag_rs"
-    engine.config.model_config.is_mm_prefix_lm = True
-    with pytest.raises(ValueError, match=r"^attn_kernels: is_mm_prefix_lm is given"):
-        engine.builder(plain(engine, heads))
-    assert plain(engine, heads).impl.need_to_return_lse_for_decode
-
-
-def test_unsupported_layers_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(monkeypatch, torch.bfloat16)
-    with pytest.raises(ValueError, match=r"^attn_kernels: use_alibi_sqrt is True"):
-        plain(engine, use_alibi_sqrt=True)
-    engine.config.parallel_config.prefill_context_parallel_size = 2
-    with pytest.raises(ValueError, match=r"^attn_kernels: prefill_context_parallel_size is 2"):
-        engine.builder(plain(engine))
-    engine.config.parallel_config.prefill_context_parallel_size = 1
+def test_what_is_not_supported_is_refused_in_one_line(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line of each check; ``test_supported`` has all."""
     builder, step = engine.builder(plain(engine)), common(batch_of("decode"))
     step.causal = torch.tensor([True, False, True])
     with pytest.raises(NotImplementedError, match="causal is a tensor"):
         builder.build(0, step)
+    with pytest.raises(ValueError, match=r"^attn_kernels: use_alibi_sqrt is True"):
+        plain(engine, use_alibi_sqrt=True)
+    (engine, _), heads = Ranks(monkeypatch, 2, 1).engines, (4, 1, 32)
+    assert plain(engine, heads).impl.need_to_return_lse_for_decode
+    with pytest.raises(ValueError, match=r"^attn_kernels: sliding_window is given"):
+        engine.builder(plain(engine, heads, sliding_window=11))
+    for place, name, value, words in (
+        (engine.config.parallel_config, "dcp_comm_backend", "a2a", "is a2a"),
+        (engine.config.parallel_config, "prefill_context_parallel_size", 2, "is 2"),
+        (engine.config.model_config, "is_mm_prefix_lm", True, "is given"),
+    ):
+        with monkeypatch.context() as here, pytest.raises(ValueError, match=f"^attn_kernels: {name} {words}"):
+            here.setattr(place, name, value, raising=False)
+            engine.builder(plain(engine, heads))
 
 
 def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import warnings
 
@@ -599,7 +552,6 @@ def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
     monkeypatch.setattr(workspace, "choices_for", warn)
     monkeypatch.setattr(vllm_backend.logger, "propagate", True)
     caplog.set_level("WARNING")
-    engine = Engine(monkeypatch, torch.bfloat16)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         engine.builder(plain(engine))
@@ -664,11 +616,10 @@ def test_a_layer_of_which_not_all_is_known_is_made_all_the_same(
 
 
 def test_replayed_steps_are_recorded_as_planned_ones_are(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ATTN_KERNELS_RECORD", str(tmp_path / "steps.jsonl"))
     forget_choices()
-    engine = Engine(monkeypatch, torch.bfloat16)
     layer, batch = plain(engine), batch_of("decode")
     builder = engine.builder(layer)
     metadata = builder.build(0, common(batch))

@@ -17,9 +17,6 @@ from interpreted_gluon import interpreted
 from attn_kernels.kernels import hopper_fragments
 
 HEADER = """
-import triton
-from triton import language as tl
-
 COLUMNS = tl.constexpr(64)
 
 @triton.jit

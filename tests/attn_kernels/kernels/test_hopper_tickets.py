@@ -18,12 +18,6 @@ from schedules import scheduled, tiles_per_split
 from attn_kernels.kernels import hopper_device, hopper_prompt_copies
 from attn_kernels.kernels.schedule import SPLIT_KEYS_AT, SPLITTABLE_AT, Roles
 
-HEADER = """
-from typing import Any, NamedTuple
-
-import triton
-from triton import language as tl
-"""
 KERNEL = """
 
 @triton.jit
@@ -55,7 +49,7 @@ def draw_kernel(tmp_path_factory):
     body = inspect.getsource(hopper_device.last_seen.fn) + "\n\n"
     source = Path(hopper_prompt_copies.__file__).read_text()
     body += source[source.index("class PromptBlock") : source.index("@gluon.jit\ndef first_key")]
-    return interpreted(tmp_path_factory.mktemp("tickets"), HEADER + body + KERNEL).draw_kernel
+    return interpreted(tmp_path_factory.mktemp("tickets"), body + KERNEL).draw_kernel
 
 
 prompts = st.lists(

@@ -1,7 +1,5 @@
 """The variant `invariant` gives a query the same bits in any batch; Triton's interpreter."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

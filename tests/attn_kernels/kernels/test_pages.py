@@ -4,12 +4,10 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from kernel_cases import FP8, assert_close, make_config, number, random_batch, record_launches
-from kernel_cases import scores as score_options
+from kernel_cases import FP8, make_config, number, random_batch
 
 from attn_kernels.kernels import arguments, online_softmax
 from attn_kernels.kernels.online_softmax import decode_e4m3, load_page_ids
-from attn_kernels.kernels.query_tile import find_sequence
 from attn_kernels.testing.poisoned import run_poisoned
 
 TILE = 32
@@ -20,13 +18,6 @@ def store_page_ids(out_ptr, table_ptr, tile_start, first_key, last_key, const: t
     TILE_SIZE: tl.constexpr = const.tile_size
     page_ids = load_page_ids(table_ptr, tile_start, first_key, last_key, const)
     tl.store(out_ptr + tl.arange(0, TILE_SIZE), page_ids + tl.zeros([TILE_SIZE], dtype=tl.int32))
-
-
-@triton.jit
-def store_sequences(out_ptr, cu_seqlens_q_ptr, num_seqs, BLOCK_Q: tl.constexpr):
-    q_block = tl.program_id(0)
-    base = tl.load(cu_seqlens_q_ptr)
-    tl.store(out_ptr + q_block, find_sequence(cu_seqlens_q_ptr, num_seqs, q_block, base, BLOCK_Q))
 
 
 @triton.jit
@@ -59,25 +50,6 @@ def test_page_ids_are_read_from_the_first_to_the_last_key_only(page_size, first_
         assert (out >= 100).all()
 
 
-@pytest.mark.parametrize("query_lens", [(5,), (4, 4), (0, 0, 9, 0, 1, 0), (1,) * 7, (3, 8, 0)])
-@pytest.mark.parametrize("block_q", [1, 3, 16])
-@pytest.mark.parametrize("base", [0, 17])  # tokens before the first sequence
-def test_every_q_block_finds_its_sequence(query_lens, block_q, base):
-    starts = [sum(query_lens[:i]) for i in range(len(query_lens) + 1)]
-    num_blocks = starts[-1] // block_q + len(query_lens)
-    first_blocks = [start // block_q + i for i, start in enumerate(starts[:-1])]
-    expected = [
-        max(i for i, first in enumerate(first_blocks) if first <= block) for block in range(num_blocks)
-    ]
-    out = torch.full((num_blocks,), -1, dtype=torch.int32)
-    cu_seqlens_q = base + torch.tensor(starts, dtype=torch.int32)
-    store_sequences[(num_blocks,)](out, cu_seqlens_q, len(query_lens), block_q)
-    assert out.tolist() == expected
-    for i, length in enumerate(query_lens):
-        room = expected.count(i) * block_q
-        assert room >= length, "every query token has a program"
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_every_fp8_number_is_decoded_from_its_bits(dtype):
     encoded = torch.arange(256, dtype=torch.uint8)
@@ -88,16 +60,6 @@ def test_every_fp8_number_is_decoded_from_its_bits(dtype):
     assert nan.sum() == 2
     assert torch.equal(out[~nan], expected[~nan])
     assert torch.equal(out[nan].abs(), torch.full((2,), 480.0, dtype=dtype))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_devices_without_fp8_conversion_decode_it(dtype, monkeypatch):
-    monkeypatch.setattr(arguments, "converts_e4m3", lambda device: False)
-    launches = record_launches(monkeypatch)
-    batch = random_batch(((2, 1), (20, 35)), ratio=2, head_size=24, dtype=dtype, cache_dtype=FP8)
-    options = score_options(2, "scales=tensor window=9")
-    assert_close(run_poisoned(batch, batch.plan(config=make_config()), **options), batch.reference(**options))
-    assert launches[0].arguments["k_ptr"].dtype == launches[0].arguments["v_ptr"].dtype == torch.uint8
 
 
 @pytest.mark.parametrize(

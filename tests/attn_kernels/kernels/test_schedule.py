@@ -4,7 +4,7 @@ import heapq
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schedules import COUNTERS, MULTIPROCESSORS, UNTOUCHED, scheduled, tiles_per_split
 
@@ -81,6 +81,7 @@ roles = st.builds(
 )
 
 
+@example([(1, 0), (0, 0), (1, 4), (1, 0), (1, -1)], 0, ROLES, 0, True)  # a query without keys has a Q-Block
 @given(lens, st.integers(0, 12), roles, st.sampled_from((0, 1, 100)), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_schedules_are_those_of_brute_force(lens, num_decodes, roles, spare_tokens, causal):
@@ -89,22 +90,15 @@ def test_schedules_are_those_of_brute_force(lens, num_decodes, roles, spare_toke
     check(query_lens, context_lens, min(num_decodes, len(lens)), roles, spare_tokens, causal)
 
 
-@pytest.mark.parametrize("num_decodes", [0, 300, 600])
-def test_more_sequences_than_the_kernel_counts_at_a_time(num_decodes):
-    query_lens = [1 + i % 3 * (i % 7) for i in range(600)]
-    check(query_lens, [length + i * 37 % 500 for i, length in enumerate(query_lens)], num_decodes, ROLES)
-
-
-def test_a_query_without_keys_has_a_q_block():
-    """As a rank of context parallelism has none of a short sequence."""
-    check([1, 0, 1, 1, 1], [0, 0, 5, 1, 0], 0, ROLES)
-
-
-@pytest.mark.parametrize("count", [CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
-def test_more_q_blocks_than_one_program_ranks(count):
-    """One long prompt between others, whose Q-Blocks go to several programs."""
-    query_lens = [1, 3, 18 * count, 40, 0, 18 * count - 7]
-    check(query_lens, [length + 100 for length in query_lens], 2, ROLES)
+def test_more_than_a_program_counts_or_ranks_at_a_time():
+    """Many sequences, and one long prompt between others, whose Q-Blocks go to several programs."""
+    for num_decodes in (0, 300, 600):
+        query_lens = [1 + i % 3 * (i % 7) for i in range(600)]
+        context_lens = [length + i * 37 % 500 for i, length in enumerate(query_lens)]
+        check(query_lens, context_lens, num_decodes, ROLES)
+    for count in (CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5):
+        query_lens = [1, 3, 18 * count, 40, 0, 18 * count - 7]
+        check(query_lens, [length + 100 for length in query_lens], 2, ROLES)
 
 
 def time_of(costs, keys):

@@ -4,12 +4,11 @@ import math
 import random
 from collections import defaultdict
 from dataclasses import replace
-from unittest.mock import patch
 
 import pytest
 import torch
 from captured_server import HEADS, MODEL, Server, batch_of, random_lens
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import (
     FP8,
@@ -22,18 +21,10 @@ from kernel_cases import (
     scores,
 )
 
-from attn_kernels import Lengths, Model, Parts
+from attn_kernels import Lengths, Model
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.kernels import qblock, splits
-from attn_kernels.kernels.splits import (
-    LEAST_EVEN,
-    LEAST_SPLITS,
-    MAX_SPLITS,
-    MAX_SPLITS_OF_FEW,
-    Wave,
-    find_splits,
-)
-from attn_kernels.planning import plan as plan_module
+from attn_kernels.kernels.splits import find_splits
 from attn_kernels.testing.poisoned import run_poisoned
 
 MULTIPROCESSORS = 3  # of the interpreter
@@ -42,75 +33,6 @@ MANY = 1 << 40
 
 # The interpreter also computes the rows of a tile that hold no query, and the infinite powers of a soft cap.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning")
-
-any_cost = st.sampled_from([0.001, 0.01, 0.1, 3.0])
-any_scores = st.tuples(
-    st.sampled_from(["", "window=1", "window=7", "window=37", f"window={2**31 - 1}"]),
-    st.sampled_from(["", "noncausal", "noncausal after=0", "noncausal after=5"]),
-    st.sampled_from(["", "softcap"]),
-    st.sampled_from(["", "alibi"]),
-    st.sampled_from(["", "sinks", "sinks=half"]),
-    st.sampled_from(["", "scales", "scales=tensor"]),
-).map(" ".join)
-sequences = st.lists(
-    st.tuples(st.sampled_from([0, 1, 1, 2, 5, 17, 35]), st.sampled_from([-99, -6, 0, 3, 40, 130])),
-    min_size=1,
-    max_size=3,
-)
-
-
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(
-    cost=any_cost,
-    for_capture=st.booleans(),
-    multiprocessors=st.sampled_from([MULTIPROCESSORS, 132]),
-    lens=sequences,
-    ratio=st.sampled_from([1, 3, 4, 7, 17]),
-    kv_heads=st.integers(1, 2),
-    head_size=st.sampled_from([16, 33, 128]),
-    block_size=st.sampled_from([1, 16, 24]),
-    block_m=st.sampled_from([16, 32, 64]),
-    tile_size=st.sampled_from([16, 32]),
-    dtype=st.sampled_from([torch.float16, torch.bfloat16]),
-    fp8=st.booleans(),
-    names=any_scores,
-    seed=st.integers(0, 99),
-)
-def test_any_batch_however_it_is_split(
-    cost,
-    for_capture,
-    multiprocessors,
-    lens,
-    ratio,
-    kv_heads,
-    head_size,
-    block_m,
-    tile_size,
-    dtype,
-    fp8,
-    names,
-    **rest,
-):
-    """Also sequences of more queries than keys."""
-    lens = [query for query, _ in lens], [max(0, query + cached) for query, cached in lens]
-    options = scores(ratio * kv_heads, names, dtype)
-    batch = random_batch(
-        lens, ratio, kv_heads, head_size, dtype=dtype, cache_dtype=FP8 if fp8 else None, **rest
-    )
-    config, model = make_config("qblock", block_m, tile_size), replace(batch.model, causal=False)
-    with (
-        patch.object(splits, "ROW_COST", cost),
-        patch.object(plan_module, "multiprocessors", lambda device: multiprocessors),
-        patch.object(splits, "multiprocessors", lambda device: multiprocessors),
-    ):
-        plan = batch.plan(config=config, for_capture=for_capture, model=model)
-        assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
 
 
 @pytest.fixture
@@ -151,11 +73,11 @@ def expected_keys(batch, model, block_m, max_query_len):
     q_blocks = sum(-(-q // block_q) for q, _ in pairs)
     rows = q_blocks * block_m * model.num_kv_heads
     keys = math.sqrt(splits.ROW_COST * longest * rows / MULTIPROCESSORS)
-    if longest < LEAST_SPLITS * keys:
+    if longest < splits.LEAST_SPLITS * keys:
         return longest
-    if max_query_len > MAX_DRAFT or sum(k for _, k in pairs) < LEAST_EVEN * len(pairs) * longest:
+    if max_query_len > MAX_DRAFT or sum(k for _, k in pairs) < splits.LEAST_EVEN * len(pairs) * longest:
         return keys
-    wave = Wave.of(make_config(), model, MULTIPROCESSORS)
+    wave = splits.Wave.of(make_config(), model, MULTIPROCESSORS)
     return max(keys, longest / wave.splits(q_blocks, longest))
 
 
@@ -214,13 +136,13 @@ def test_a_number_of_splits(case, window):
     num_splits, keys = found(case)
     longest = case["query_len"] + case["cached"]
     partials = case["num_seqs"] * case["query_len"] * case["ratio"] * case["kv_heads"]
-    assert num_splits == 1 or num_splits <= min(MAX_SPLITS_OF_FEW, case["room"] // partials)
+    assert num_splits == 1 or num_splits <= min(splits.MAX_SPLITS_OF_FEW, case["room"] // partials)
     assert num_splits <= -(-longest // case["tile_size"]), "a split holds a tile at least"
     heads = min(case["ratio"], case["block_m"])
     q_blocks = case["num_seqs"] * -(-case["query_len"] // (case["block_m"] // heads))
     rows = q_blocks * case["block_m"] * -(-case["ratio"] // heads) * case["kv_heads"]
     written = splits.ROW_COST * rows * longest / case["multiprocessors"]  # with one key in each split
-    if longest < LEAST_SPLITS * math.sqrt(written):
+    if longest < splits.LEAST_SPLITS * math.sqrt(written):
         assert (num_splits, keys) == (1, longest)
     if num_splits > 1:
         best = min(range(max(1, keys - 2), keys + 3), key=lambda k: k + written / k)
@@ -240,7 +162,7 @@ def test_decodes_of_equal_contexts_have_no_more_splits(case, query_len):
     (fewer, keys), (of_unequal, keys_of_unequal) = (found(case, equal=equal) for equal in (True, False))
     assert fewer <= of_unequal and keys >= keys_of_unequal
     if keys == keys_of_unequal:  # then fewer only because all contexts are long
-        assert fewer in (of_unequal, MAX_SPLITS) or fewer > MAX_SPLITS
+        assert fewer in (of_unequal, splits.MAX_SPLITS) or fewer > splits.MAX_SPLITS
         return
     longest, heads = case["query_len"] + case["cached"], min(case["ratio"], case["block_m"])
     q_blocks = case["num_seqs"] * -(-query_len // (case["block_m"] // heads))
@@ -258,32 +180,24 @@ def test_decodes_of_equal_contexts_have_no_more_splits(case, query_len):
 
 
 @pytest.mark.parametrize(
-    "num_seqs, head_size, splits_of_each",
-    [(1, 128, 32), (8, 128, 4), (16, 128, 2), (32, 128, 1), (64, 128, 7), (32, 256, 1)],
-)
-def test_equal_contexts_of_8k_on_132_multiprocessors(num_seqs, head_size, splits_of_each):
-    """With 8 KV heads, 64 sequences take 1.3 waves, and 32 of heads of 256 two."""
-    model = Model(32, 8, head_size, 16, torch.bfloat16)
-    lengths = Lengths(num_seqs, num_seqs, 1, 8192, 8192 * num_seqs)
-    config = make_config("qblock", 16, 64, num_warps=4, num_stages=3)
-    assert find_splits(config, model, lengths, 132, MANY)[0] == splits_of_each
-
-
-@pytest.mark.parametrize(
-    "contexts, kv_heads, splits_of_each",
+    "contexts, kv_heads, head_size, splits_of_each",
     [
-        ([1 << 17], 1, 132),
-        ([1 << 17], 2, 66),
-        ([1 << 17] * 2, 1, 66),
-        ([100_000, 10_000], 1, 120),  # and 12
-        ([1 << 17] * 4, 1, MAX_SPLITS),
-        ([200_000, *[2000] * 50], 1, 88),
-        ([1 << 17], 8, 33),
+        # Equal contexts: 64 sequences take 1.3 waves, and 32 of heads of 256 two.
+        *(([8192] * count, 8, 128, splits) for count, splits in ((1, 32), (8, 4), (16, 2), (32, 1), (64, 7))),
+        ([8192] * 32, 8, 256, 1),
+        # A few long contexts have as many splits as make enough programs: one for each multiprocessor.
+        ([1 << 17], 1, 128, 132),
+        ([1 << 17], 2, 128, 66),
+        ([1 << 17] * 2, 1, 128, 66),
+        ([100_000, 10_000], 1, 128, 120),  # and 12
+        ([1 << 17] * 4, 1, 128, splits.MAX_SPLITS),
+        ([200_000, *[2000] * 50], 1, 128, 88),
+        ([1 << 17], 8, 128, 33),
     ],
 )
-def test_a_few_long_contexts_have_as_many_splits_as_make_enough_programs(contexts, kv_heads, splits_of_each):
-    """With tiles of 64, a program for each of 132 multiprocessors is enough."""
-    model = Model(8 * kv_heads, kv_heads, 128, 16, torch.bfloat16)
+def test_splits_of_decodes_on_132_multiprocessors(contexts, kv_heads, head_size, splits_of_each):
+    """With tiles of 64 keys; 4 query heads share a KV head where contexts are equal, and 8 elsewhere."""
+    model = Model((4 if contexts[0] == 8192 else 8) * kv_heads, kv_heads, head_size, 16, torch.bfloat16)
     lengths = Lengths.of([1] * len(contexts), contexts)
     config = make_config("qblock", 16, 64, num_warps=4, num_stages=3)
     assert find_splits(config, model, lengths, 132, MANY)[0] == splits_of_each
@@ -338,14 +252,6 @@ def record_ranges(monkeypatch):
     return ranges
 
 
-def test_more_splits_are_joined_than_are_read_at_a_time(many_splits):
-    """Of large heads, 8 at a time."""
-    batch = random_batch(((1, 1), (300, 20)), ratio=2, head_size=256)
-    plan = batch.plan(config=make_config())
-    assert plan.num_splits > 16
-    assert_close(run_poisoned(batch, plan), batch.reference())
-
-
 @pytest.mark.parametrize("for_capture", [False, True])
 def test_contexts_that_are_one_split_need_one_launch(for_capture, monkeypatch):
     launches = record_launches(monkeypatch, once_a_plan=True)
@@ -354,19 +260,6 @@ def test_contexts_that_are_one_split_need_one_launch(for_capture, monkeypatch):
     assert plan.num_splits == 1
     assert_close(run_poisoned(batch, plan), batch.reference())
     assert [launch.kernel for launch in launches] == ["qblock_kernel"]
-
-
-@pytest.mark.parametrize("longest", [1, 20, 90, 300])
-def test_wrong_lengths_of_decodes_cost_no_result(longest, cost):
-    """The host splits decodes by the longest context that it was told."""
-    cost(0.01)
-    query_lens, context_lens = (1, 1, 2, 20), (300, 64, 33, 60)
-    batch = random_batch((query_lens, context_lens))
-    parts = Parts.of(query_lens, context_lens)
-    wrong = parts._replace(decodes=parts.decodes._replace(max_seq_len=longest, num_kv_tokens=longest))
-    plan = batch.plan_in_parts(make_config(), make_config("qblock", 32), wrong)
-    assert (plan.parts[0].num_splits > 1) == (longest > 60)
-    assert_close(run_poisoned(batch, plan), batch.reference())
 
 
 def test_a_plan_serves_layers_of_different_features(cost):

@@ -1,32 +1,71 @@
 """Direct launches are what Triton's own dispatch would launch: the same kernel, grid and arguments."""
 
 import dataclasses
+import gc
+import weakref
+from functools import partial
 
 import pytest
 import torch
 import triton
 from kernel_cases import FP8, NAMES, make_config, strided
 from kernel_cases import scores as score_options
-from launch_recorder import LENS, as_numbers, batch_of, check_direct, far, hooked, layer_of, run, shifted
-from specialisation_key import TARGETS
+from launch_recorder import TARGETS, as_numbers, batch_of, check_direct, far, hooked, layer_of, run, shifted
 from triton import knobs
 
-from attn_kernels import Workspace
+from attn_kernels import Config, Parts, Workspace
+from attn_kernels.kernels import hopper as hopper_module
+from attn_kernels.kernels import hopper_launch
 from attn_kernels.launch import direct
+
+HOPPER = (
+    Config("qblock", 128, 64, num_warps=8, num_stages=2, tma=1),
+    Config("stream_k", 16, 64, num_stages=2, tma=1),
+    Config("pod", 128, 64, num_stages=2),
+)
+
+
+@pytest.fixture
+def hopper(recorder, monkeypatch):
+    """Launches of the Hopper kernel, whose tensor descriptors Triton's launcher unpacks at each launch."""
+    monkeypatch.setattr(hopper_launch, "hopper_for", lambda device: hopper_module)
+    monkeypatch.setattr(direct, "_prepare", lambda kernel, device: None)  # the interpreter takes no Gluon
+    return recorder
+
+
+def plan_of(config, lens=((3, 1, 12), (20, 50, 30)), **options):
+    """A batch and its plan; decodes and a prompt on as many KV heads as there are multiprocessors."""
+    batch = batch_of(lens, **({"kv_heads": 3, "head_size": 64} if config in HOPPER else {}), **options)
+    parts = Parts.of(*lens) if config.variant == "pod" else None
+    return batch, batch.plan(config=config, check=False, parts=parts)
 
 
 def lse_of(batch):
-    return torch.empty(8, len(batch.q))
+    return torch.empty(batch.q.shape[1::-1])
+
+
+def ranges_for(batch):
+    return torch.zeros(len(batch.query_lens), 2, 2).int()
+
+
+def scores(batch, words):
+    return score_options(batch.q.shape[1], words)
+
+
+def caches(batch, change):
+    return {"k_cache": change(batch.k_cache), "v_cache": change(batch.v_cache)}
 
 
 CHANGES = {
-    "other tensors": lambda batch: {
-        name: getattr(batch, name).clone() for name in ("q", "k_cache", "v_cache")
-    },
+    "other tensors": lambda batch: {"q": batch.q.clone(), **caches(batch, torch.clone)},
+    "keys and values swapped": lambda batch: {"k_cache": batch.v_cache, "v_cache": batch.k_cache},
+    "more pages": lambda batch: caches(batch, lambda cache: torch.cat([cache, cache])),
+    "heads first": lambda batch: caches(batch, lambda c: c.transpose(1, 2).contiguous().transpose(1, 2)),
     "wider rows of q": lambda batch: {"q": strided(batch.q, 1, 8)},
     "odd rows of q": lambda batch: {"q": strided(batch.q, 2, 1)},
     "wider rows of out": lambda batch: {"out": strided(batch.q, 1, 8)},
-    "wider slots": lambda batch: {"k_cache": strided(batch.k_cache, 2, 1)},
+    "wider slots": lambda batch: caches(batch, lambda cache: strided(cache, 2, 2)),
+    "wider slots of keys": lambda batch: {"k_cache": strided(batch.k_cache, 2, 1)},
     "q off": lambda batch: {"q": shifted(batch.q)},
     "out off": lambda batch: {"out": shifted(batch.q)},
     "keys off": lambda batch: {"k_cache": shifted(batch.k_cache)},
@@ -36,38 +75,77 @@ CHANGES = {
         "k_cache": far(batch.k_cache[:2], 0, 2**31 + 1),
         "v_cache": batch.v_cache[:2],
     },
-    "fp8": lambda batch: {"k_cache": batch.k_cache.to(FP8), "v_cache": batch.v_cache.to(FP8)},
-    "window": lambda batch: score_options(8, "window=5"),
-    "soft cap": lambda batch: score_options(8, "softcap"),
-    "alibi": lambda batch: score_options(8, "alibi"),
-    "sinks": lambda batch: score_options(8, "sinks"),
-    "sinks in half": lambda batch: score_options(8, "sinks=half"),
-    "sinks off": lambda batch: {"sinks": shifted(torch.ones(8))},
-    "scales": lambda batch: score_options(8, "scales"),
-    "scale tensors": lambda batch: score_options(8, "scales=tensor"),
+    "fp8": lambda batch: caches(batch, lambda cache: cache.to(FP8)),
+    "sinks off": lambda batch: {"sinks": shifted(torch.ones(batch.q.shape[1]))},
     "lse": lambda batch: {"lse": lse_of(batch)},
     "lse off": lambda batch: {"lse": shifted(lse_of(batch))},
-    "all": lambda batch: (
-        score_options(8, "window=5 softcap alibi sinks scales=tensor") | {"lse": lse_of(batch)}
-    ),
+    "ranges": lambda batch: {"bidirectional_ranges": ranges_for(batch)},
+    "ranges off": lambda batch: {"bidirectional_ranges": shifted(ranges_for(batch))},
+    "all": lambda batch: scores(batch, "window=5 softcap alibi sinks scales=tensor") | {"lse": lse_of(batch)},
     "softmax scale": lambda batch: {"softmax_scale": 0.3},
 }
+for words in ("window=5", "softcap", "alibi", "sinks", "sinks=half", "scales", "scales=tensor"):
+    CHANGES[words] = partial(scores, words=words)
 
 
-@pytest.mark.parametrize("variant", NAMES)
+DESCRIBED = ("other tensors", "keys and values swapped", "more pages", "heads first", "wider slots", "lse")
+
+
+@pytest.mark.parametrize("config", [*map(make_config, NAMES), *HOPPER], ids=str)
 @pytest.mark.usefixtures("whole_and_split")
-def test_a_direct_launch_is_what_triton_would_launch(variant, recorder):
+def test_a_direct_launch_is_what_triton_would_launch(config, hopper):
     """Whatever changes from layer to layer, in any order, and with a new plan for each of three batches."""
-    config = make_config(variant)
-    for lens in (LENS, ((1, 1, 1, 1), (9, 400, 70, 20)), LENS):
-        batch = batch_of(lens)
-        plan = batch.plan(config=config, check=False)
+    names = CHANGES if config.variant != "pod" else DESCRIBED  # the pod has no other kernel
+    for lens in (((3, 1, 12), (20, 50, 30)), ((1, 1, 1, 12), (9, 400, 70, 20)), ((3, 1, 12), (20, 50, 30))):
+        batch, plan = plan_of(config, lens)
         layers = [layer_of(batch)]
-        layers += [layer_of(batch, **change(batch)) for change in CHANGES.values()]
+        layers += [layer_of(batch, **CHANGES[name](batch)) for name in names]
         for layer in layers:
             run(plan, layer)
         for layer in layers[::-1]:
-            check_direct(recorder, plan, layer)
+            check_direct(hopper, plan, layer)
+        assert {launch.kernel for launch in hopper.direct} == {"hopper_kernel"} or config not in HOPPER
+
+
+@pytest.mark.parametrize("config", HOPPER, ids=str)
+def test_a_plan_computes_its_schedule_once(config, hopper):
+    before = len(hopper.launches)
+    batch, plan = plan_of(config)
+    once = [launch.kernel for _, launch in hopper.launches[before:]]
+    assert once == [*(["divide_kernel"] if config.variant == "pod" else []), "schedule_kernel"]
+    hopper.clear()
+    for _ in range(3):
+        run(plan, layer_of(batch))
+    assert [launch.kernel for _, launch in hopper.launches] == 3 * ["hopper_kernel"]
+
+
+def test_a_layer_off_alignment_launches_the_parts(hopper):
+    """Once a plan, they begin; other layers keep the one launch."""
+    batch, plan = plan_of(HOPPER[-1])
+    layer = layer_of(batch)
+    run(plan, layer)
+    hopper.clear()
+    for _ in range(2):
+        run(plan, layer | {"q": shifted(batch.q)})
+    kernels = [launch.kernel for _, launch in hopper.launches]
+    assert "hopper_kernel" not in kernels and len(kernels) >= 4
+    check_direct(hopper, plan, layer)
+    assert [launch.kernel for launch in hopper.direct] == ["hopper_kernel"]
+
+
+@pytest.mark.parametrize("config", HOPPER, ids=str)
+def test_descriptors_follow_caches_that_move_and_keep_none_alive(config, hopper):
+    batch, plan = plan_of(config)
+    layer = layer_of(batch, **caches(batch, torch.clone))
+    for _ in range(3):
+        run(plan, layer)
+    layer["k_cache"].set_(layer["k_cache"].clone())
+    check_direct(hopper, plan, layer)
+    hopper.clear()
+    alive = [weakref.ref(layer[name]) for name in ("k_cache", "v_cache")]
+    del layer
+    gc.collect()
+    assert [cache() for cache in alive] == [None, None]
 
 
 @pytest.mark.parametrize("decodes, prompts", list(zip(NAMES, NAMES[1:] + NAMES[:1], strict=True)))
@@ -88,16 +166,21 @@ def test_the_launches_of_both_parts_are_direct(decodes, prompts, recorder):
     assert len(plan.launches) == len(layers)
 
 
-def test_what_divides_a_batch_is_launched_directly(recorder):
+def test_what_a_plan_launches_once_is_direct(many_splits, recorder):
+    """What divides its batch, and what finds its splits."""
     batch = batch_of(((1, 2, 20), (30, 40, 50)))
     plans = [batch.plan_in_parts(make_config("qblock"), make_config("qblock", 32)) for _ in range(2)]
     (first,), (second,) = recorder.public, recorder.direct
     assert first.kernel == second.kernel == "divide_kernel"
     for launch, plan in zip((first, second), plans, strict=True):
-        decodes, prompts = plan.parts
-        pointers = [part.cu_seqlens_q.data_ptr() for part in (decodes, prompts, plan)]
+        pointers = [part.cu_seqlens_q.data_ptr() for part in (*plan.parts, plan)]
         assert as_numbers(launch).arguments == [*pointers, 3, 2, 3, 2]
-    assert second.grid == (1, 1, 1)
+    recorder.clear()
+    plan = [batch.plan(config=make_config(), for_capture=True) for _ in range(3)][-1]
+    launches = [*recorder.public, *recorder.direct]
+    assert [launch.grid for launch in (second, *launches)] == 4 * [(1, 1, 1)] and len(recorder.public) == 1
+    pointers = (plan.workspace[-1].data_ptr(), batch.cu_seqlens_q.data_ptr(), batch.seqused_k.data_ptr())
+    assert launches[-1].arguments[:3] == pointers
 
 
 @pytest.mark.parametrize("variant", NAMES)
@@ -108,10 +191,12 @@ def test_a_new_plan_launches_directly_at_once(variant, recorder):
     for _ in range(2):
         run(plan, layer_of(first))
         run(plan, layer_of(first, lse=lse_of(first)))
+        run(plan, layer_of(first, bidirectional_ranges=ranges_for(first)))
     recorder.clear()
     plan = second.plan(config=make_config(variant), check=False)
     layer = layer_of(second, k_cache=first.k_cache, v_cache=first.v_cache)
-    for one in (layer, layer | {"lse": lse_of(second)}):
+    rows = {"lse": lse_of(second), "bidirectional_ranges": ranges_for(second)}  # as many as the batch has
+    for one in (layer, *(layer | {name: value} for name, value in rows.items())):
         run(plan, one)
         assert recorder.public == []
         assert recorder.direct
@@ -134,24 +219,6 @@ def test_a_table_wider_than_32_bits_goes_through_triton(recorder):
         assert not recorder.direct
         run(plans[1], layer_of(batch))
     check_direct(recorder, plans[1], layer_of(batch))
-
-
-MISTAKES = {
-    "out": lambda layer: {"out": layer["out"][:, :2]},
-    "out's dtype": lambda layer: {"out": layer["out"].bfloat16()},
-    "values alone in fp8": lambda layer: {"v_cache": layer["v_cache"].to(FP8)},
-    "meta": lambda layer: {"q": layer["q"].to("meta")},
-    "pages": lambda layer: {"v_cache": layer["v_cache"][1:]},
-    "keys alone in fp8": lambda layer: {"k_cache": layer["k_cache"].to(FP8)},
-    "window True": lambda layer: {"sliding_window": True},
-    "list": lambda layer: {"sliding_window": [1]},
-    "scale nan": lambda layer: {"softmax_scale": float("nan")},
-    "sinks": lambda layer: {"sinks": torch.ones(3)},
-    "lse in halves": lambda layer: {"lse": torch.ones(8, 4).half()},
-    "lse of strided heads": lambda layer: {"lse": torch.ones(8, 5)[:, :4]},
-    "alibi on meta": lambda layer: {"alibi_slopes": torch.ones(8, device="meta")},
-    "no tensor": lambda layer: {"v_cache": [1.0]},
-}
 
 
 def replace_data(tensor, other):
@@ -209,26 +276,6 @@ def test_a_tensor_that_changes_in_place_is_read_again(change, many_splits, recor
         check_direct(recorder, plan, layer)
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_after_direct_launches_are_still_found(mistake, recorder):
-    batch = batch_of()
-    plan = batch.plan(config=make_config("qblock"))
-    layer = layer_of(batch)
-    vectors = {"sinks": torch.ones(8)}, {"alibi_slopes": torch.ones(8)}, {"k_scale": torch.ones(1)}
-    vectors = *vectors, {"lse": lse_of(batch)}
-    for options in ({}, {"sliding_window": 1}, *vectors):
-        for _ in range(2):
-            run(plan, layer | options)
-    recorder.clear()
-    with pytest.raises((TypeError, ValueError)) as caught:
-        run(plan, layer | MISTAKES[mistake](layer))
-    assert not recorder.launches
-    direct.forget()
-    with pytest.raises(caught.type) as afresh:
-        run(batch.plan(config=make_config("qblock")), layer | MISTAKES[mistake](layer))
-    assert str(afresh.value) == str(caught.value)
-
-
 def test_a_smaller_cache_lacks_pages_for_another_plan(recorder):
     """Page ids are checked anew where another plan has launched the signature."""
     batch = batch_of()
@@ -272,20 +319,6 @@ def test_unaligned_partial_results_go_through_triton(many_splits, recorder):
     check_direct(recorder, batch.plan(config=config, check=False, workspace=workspace), layer_of(batch))
 
 
-@pytest.mark.parametrize("hook, direct_launches", [(print, 0), (None, 1)], ids=["function", "none"])
-def test_a_hook_may_stand_in_a_chain_s_place(hook, direct_launches, recorder, monkeypatch):
-    batch = batch_of()
-    plan = batch.plan(config=make_config("qblock"))
-    for _ in range(2):
-        run(plan, layer_of(batch))
-    for name in ("launch_enter_hook", "launch_exit_hook"):
-        recorder.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(knobs.runtime, name, hook)
-            run(plan, layer_of(batch))
-        assert (len(recorder.public), len(recorder.direct)) == (1 - direct_launches, direct_launches)
-
-
 def test_hooks_hear_of_every_launch(recorder):
     batch, heard = batch_of(), []
     plan = batch.plan(config=make_config("qblock"))
@@ -297,14 +330,23 @@ def test_hooks_hear_of_every_launch(recorder):
     assert len(recorder.direct) == 2
 
 
-@pytest.mark.parametrize("reason", ["environment", "amd"])
+@pytest.mark.parametrize("reason", ["environment", "amd", "launch_enter_hook", "launch_exit_hook"])
 def test_where_triton_makes_every_launch(reason, recorder, monkeypatch):
+    """A function may stand in a chain of hooks' place, and so may None."""
+    batch = batch_of()
     if reason == "amd":
         monkeypatch.setattr(torch.version, "hip", "7.0")
         monkeypatch.setattr(triton.runtime.driver.active, "get_current_target", lambda: TARGETS["amd"])
-    else:
+    elif reason == "environment":
         monkeypatch.setenv(direct.VARIABLE, "public")
-    batch = batch_of()
+    else:
+        monkeypatch.setattr(knobs.runtime, reason, None)
+        plan = batch.plan(config=make_config("qblock"))
+        for _ in range(2):
+            run(plan, layer_of(batch))
+        assert len(recorder.direct) == 1
+        recorder.clear()
+        monkeypatch.setattr(knobs.runtime, reason, print)
     plan = batch.plan(config=make_config("qblock"))
     for _ in range(3):
         run(plan, layer_of(batch))
@@ -316,20 +358,6 @@ def test_the_environment_says_what_it_may(recorder, monkeypatch):
     batch = batch_of()
     with pytest.raises(ValueError, match="ATTN_KERNELS_LAUNCH"):
         run(batch.plan(config=make_config("qblock")), layer_of(batch))
-
-
-def test_a_plan_finds_splits_directly(many_splits, recorder):
-    batch = batch_of()
-    for number in range(3):
-        recorder.clear()
-        plan = batch.plan(config=make_config(), for_capture=True)
-        (launch,) = recorder.public if number == 0 else recorder.direct
-        assert launch.grid == (1, 1, 1)
-    assert launch.arguments[:3] == (
-        plan.workspace[-1].data_ptr(),
-        batch.cu_seqlens_q.data_ptr(),
-        batch.seqused_k.data_ptr(),
-    )
 
 
 def test_outputs_that_overlap_are_refused_in_direct_launches_too(recorder):

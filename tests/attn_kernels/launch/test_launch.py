@@ -166,3 +166,30 @@ def test_flash_attn_varlen_func_equals_run(with_lse, generated):
     expected = attn_kernels.run(batch.plan(), batch.q, batch.k_cache, batch.v_cache, **options)
     assert torch.equal(out, expected)
     assert not with_lse or torch.equal(lse, options["lse"])
+
+
+@pytest.mark.parametrize(
+    "window_size, options",
+    [
+        ((-1, -1), {}),
+        ((4, 4), {"sliding_window": 5}),
+        ((4, -1), {"sliding_window": 5, "keys_after": 1000}),
+        ((-1, 3), {"keys_after": 3}),
+        ((2, 9), {"sliding_window": 3, "keys_after": 9}),
+        ((5, 0), {"sliding_window": 6, "keys_after": 0}),
+    ],
+)
+def test_windows_of_flash_attn_varlen_func_on_both_sides(window_size, options):
+    """Of a sequence with more keys than queries, and of one with more queries than keys."""
+    batch = make_batch((9, 20), (30, 14), **HEADS)
+    arguments = (batch.q, batch.k_cache, batch.v_cache, 20, batch.cu_seqlens_q, 30)
+    index = {"seqused_k": batch.seqused_k, "block_table": batch.block_table}
+    out = attn_kernels.flash_attn_varlen_func(*arguments, **index, causal=False, window_size=window_size)
+    assert relative_error(out, batch.reference(causal=False, **options)) < 2e-3
+
+
+def test_every_public_name_can_be_imported() -> None:
+    """When it is first used."""
+    for name in attn_kernels.__all__:
+        assert getattr(attn_kernels, name).__name__ == name
+    assert sorted(attn_kernels.__all__) == attn_kernels.__all__

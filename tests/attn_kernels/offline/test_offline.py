@@ -41,7 +41,10 @@ def test_every_kernel_of_every_variant_compiles_with_all_features():
     )
     assert code == 0, lines
     assert summary.startswith(f"{len(lines)} of {len(lines)} fit")
-    assert all(line[3] == "all" and line[-1] == "yes" for line in lines)
+    for _, target, head_size, features, shared, registers, spills, fits in lines:
+        assert (head_size, features, fits) == ("16", "all", "yes") and int(spills) >= 0
+        assert 0 <= int(shared) <= SHARED_LIMITS[target] and 0 < int(registers) <= 512
+        assert f"{SHARED_LIMITS[target]} on {target}" in summary
     kernels = {
         f"{name}/{kernel.__name__}" for name, variant in VARIANTS.items() for kernel in variant.kernels
     } | {"pod/divide_kernel"}
@@ -160,11 +163,7 @@ KERNELS = {
     "pod": (["divide", "schedule", "hopper"], ["divide"], ["divide"]),
 }
 # A thread's spilled registers with Triton 3.9 at a head size of 128; those of 3.6 are fewer.
-MOST_SPILLS = {
-    "qblock_M128_T128_W8_S2_D1": 88,
-    "stream_k_M16_T128_W4_S2_D1": 8,
-    "pod_M128_T64_W4_S3": 112,
-}
+MOST_SPILLS = {"qblock_M128_T128_W8_S2_D1": 88, "stream_k_M16_T128_W4_S2_D1": 8, "pod_M128_T64_W4_S3": 112}
 
 
 @pytest.fixture(scope="module")
@@ -182,20 +181,6 @@ def test_the_hopper_kernel_compiles_where_it_can(name, compiled_for_hopper):
     assert found["spills"]["schedule"] == 0
     assert found["spills"]["hopper"] <= MOST_SPILLS[name]
     assert found["shared"] <= SHARED_LIMITS["sm_90"]
-
-
-def test_the_table_shows_what_each_kernel_needs():
-    targets = ("--target", "sm_90", "gfx942")
-    shape = ("--config", "qblock_M16_T32_W4_S3", "--head-sizes", "32", "--features", "sinks,window")
-    code, lines, summary = offline(*targets, *shape, "--jobs", "1")
-    assert code == 0
-    assert [line[1] for line in lines] == ["sm_90"] * 5 + ["gfx942"] * 5
-    for name, target, head_size, features, shared, registers, spills, fits in lines[::5]:
-        assert name == "qblock_M16_T32_W4_S3/qblock"
-        assert (head_size, features, spills, fits) == ("32", "window,sinks", "0", "yes")
-        assert 32 * 32 * 2 <= int(shared) <= SHARED_LIMITS[target], "at least a tile of keys"
-        assert 0 < int(registers) <= 512
-    assert summary.startswith("10 of 10 fit") and "232448 on sm_90, 65536 on gfx942" in summary
 
 
 def test_what_does_not_compile_is_a_line_of_the_table(monkeypatch, capsys):

@@ -1,7 +1,5 @@
 """Models with `batch_invariant`: which configs and launches their plans have, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -43,22 +41,21 @@ def test_parts_are_launched_one_after_the_other_with_one_config():
     assert plan_of(batch, parts=Parts.of((1, 2, 40), (30, 9, 90)), config=SEPARATE).parts
 
 
-@pytest.mark.parametrize("config", [make_config(), Config("stream_k", 16, 64, tma=1)], ids=str)
-def test_another_variant_is_refused(config):
-    with pytest.raises(ValueError, match=r"^config is .*batch_invariant"):
-        plan_of(random_batch(((1,), (9,))), config=config)
-
-
-@pytest.mark.parametrize("config", ["qblock_M16_T16_W4_S2", "pod_M128_T64_W4_S2"])
-def test_another_variant_in_the_environment_is_refused(config, monkeypatch):
-    monkeypatch.setenv("ATTN_KERNELS_CONFIG", config)
-    with pytest.raises(ValueError, match=r"^ATTN_KERNELS_CONFIG is .*batch_invariant"):
-        plan_of(random_batch(((1,), (9,))))
-
-
-def test_an_unknown_device_key_is_refused():
-    with pytest.raises(ValueError, match="device_key"):
-        plan_of(random_batch(((1,), (9,))), device_key="none")
+@pytest.mark.parametrize(
+    "options, variables, named",
+    [
+        ({"config": make_config()}, {}, "config is .*batch_invariant"),
+        ({"config": Config("stream_k", 16, 64, tma=1)}, {}, "config is .*batch_invariant"),
+        ({}, {"CONFIG": "qblock_M16_T16_W4_S2"}, "ATTN_KERNELS_CONFIG is .*batch_invariant"),
+        ({}, {"CONFIG": "pod_M128_T64_W4_S2"}, "ATTN_KERNELS_CONFIG is .*batch_invariant"),
+        ({"device_key": "none"}, {}, "device_key"),
+    ],
+)
+def test_other_variants_and_unknown_devices_are_refused(options, variables, named, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(f"ATTN_KERNELS_{name}", value)
+    with pytest.raises(ValueError, match=f"^{named}"):
+        plan_of(random_batch(((1,), (9,))), **options)
 
 
 def test_a_package_without_the_module_is_named(monkeypatch):

@@ -1,63 +1,53 @@
 """Every mistake is refused in one line that names the argument."""
 
 from contextlib import suppress
+from types import FunctionType
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import FP8
+from kernel_cases import FP8, random_batch
 
 import attn_kernels
-from attn_kernels import Config, Model
+from attn_kernels import Config, Lengths, Model, Parts
 from attn_kernels.choose.choices import checked
+from attn_kernels.choose.mixed import SEPARATE, SINGLE
 from attn_kernels.core.layer_checks import check_apart
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.testing.poisoned import make_batch
 
 CONFIG = Config("qblock", 16, 16)
-MODEL = Model(4, 2, 32, 16, torch.float16)
+MODEL = {"num_query_heads": 4, "num_kv_heads": 2, "head_size": 32, "block_size": 16, "dtype": torch.float16}
+MAXIMA = {"max_query_tokens": 9, "max_num_seqs": 4}
+PARTS = Parts(Lengths(1, 3, 3, 20, 20), Lengths(1, 9, 9, 12, 12))  # of sequences (3, 9) in (20, 12) keys
+POD = Config("pod", 128, 64, num_stages=3)
 
 
 @pytest.fixture
 def batch():
-    return make_batch(
-        (3, 1), (20, 5), num_query_heads=4, num_kv_heads=2, head_size=32, block_size=16, dtype=torch.float16
-    )
+    return make_batch((3, 1), (20, 5), **MODEL)
 
 
-@pytest.fixture
-def refused():
-    """A context manager: an error of this type, whose one line begins with a name."""
-
-    def expecting(error, name):
-        return pytest.raises(error, match=rf"\A{name}\b.*\Z")
-
-    return expecting
+def refused(error, name):
+    """A context of an error of this type, whose one line begins with a name."""
+    return pytest.raises(error, match=rf"\A{name}\b.*\Z")
 
 
 def plan(batch, **changes):
-    """``attn_kernels.plan`` with some arguments replaced, index tensors among them."""
-    tensors = [
-        changes.pop(name, getattr(batch, name)) for name in ("cu_seqlens_q", "seqused_k", "block_table")
-    ]
-    constants = {
-        "num_query_heads": 4,
-        "num_kv_heads": 2,
-        "head_size": 32,
-        "block_size": 16,
-        "dtype": torch.float16,
-        "cache_dtype": None,
-        "causal": True,
-    }
+    """``attn_kernels.plan`` with some arguments replaced, index tensors and those of the model among them."""
+    index = ("cu_seqlens_q", "seqused_k", "block_table")
+    tensors = [changes.pop(name, getattr(batch, name)) for name in index]
+    constants = MODEL | {"cache_dtype": None, "causal": True, "sliding_window": None}
     model = Model(**{name: changes.pop(name, value) for name, value in constants.items()})
     lengths = {"num_query_tokens": 4, "max_query_len": 3, "max_seq_len": 20}
     return attn_kernels.plan(*tensors, **({"model": model, "config": CONFIG} | lengths | changes))
 
 
-def run(batch, **changes):
-    arguments = {"q": batch.q, "k_cache": batch.k_cache, "v_cache": batch.v_cache}
-    return attn_kernels.run(plan(batch), **(arguments | changes))
+def plan_in_parts(batch, **changes):
+    """Parts are checked even where a config makes them useless."""
+    batch = random_batch(((3, 9), (20, 12)), kv_heads=2)
+    return batch.plan(**({"parts": PARTS, "config": CONFIG, "check": False} | changes))
 
 
 def varlen(batch, **changes):
@@ -66,65 +56,142 @@ def varlen(batch, **changes):
     return attn_kernels.flash_attn_varlen_func(**(arguments | changes))
 
 
+def merge(batch, **changes):
+    generator = torch.Generator().manual_seed(1)
+    tensors = {}
+    for name in ("_a", "_b", ""):
+        tensors[f"out{name}"] = torch.randn(4, 2, 16, generator=generator).half()
+        tensors[f"lse{name}"] = torch.randn(2, 4, generator=generator)
+    given = {
+        n: change(tensors[n]) if isinstance(change, FunctionType) else change for n, change in changes.items()
+    }
+    return attn_kernels.merge_attention_states(**(tensors | given))
+
+
+def workspace(batch, device="cpu", models=None, **changes):
+    models = Model(**MODEL) if models is None else models
+    return attn_kernels.Workspace.for_maxima(device, models, **(MAXIMA | changes))
+
+
+def ahead(batch, device="cpu", models=None, config=CONFIG, **how):
+    models = Model(**MODEL) if models is None else models
+    return attn_kernels.compile_ahead(device, models, configs=[config], **how)
+
+
 def int32(*values):
     return torch.tensor(values, dtype=torch.int32)
 
 
+def part(name, **lengths):
+    return PARTS._replace(**{name: getattr(PARTS, name)._replace(**lengths)})
+
+
+MISTAKES = [
+    (plan, TypeError, "cu_seqlens_q", [[0, 3, 4], torch.tensor([0, 3, 4])]),
+    (plan, ValueError, "cu_seqlens_q", [int32(0, 3, 4)[None], int32(), int32(0, 3, 4).to("meta")]),
+    (plan, ValueError, "cu_seqlens_q", [int32(0, 9, 3, 9, 4, 9)[::2]]),
+    (plan, TypeError, "seqused_k", [torch.ones(2)]),
+    (plan, ValueError, "seqused_k", [int32(20, 5, 5), int32(20, 5).to("meta")]),
+    (plan, TypeError, "block_table", [torch.zeros(2, 2)]),
+    (plan, ValueError, "block_table", [int32(0, 1), int32(0, 1)[None], torch.zeros(2, 2).int().T]),
+    (plan, ValueError, "num_query_tokens", [-1, 2**30]),
+    (plan, TypeError, "max_query_len", [torch.tensor(3)]),
+    (plan, ValueError, "max_query_len", [5]),
+    (plan, ValueError, "max_seq_len", [49, 2**30]),
+    (plan, TypeError, "num_kv_tokens", [False, torch.tensor(25, device="meta")]),  # without reading it
+    (plan, ValueError, "num_kv_tokens", [-1]),
+    (plan, ValueError, "num_query_heads", [5]),
+    (plan, ValueError, "num_kv_heads", [0]),
+    (plan, ValueError, "head_size", [0, 513]),
+    (plan, ValueError, "block_size", [0]),
+    (plan, TypeError, "cache_dtype", [torch.int8, "fp8"]),
+    (plan, TypeError, "dtype", ["float16", torch.float32]),
+    (plan, TypeError, "causal", [1]),
+    (plan, TypeError, "sliding_window", [8.0, True]),
+    (plan, ValueError, "sliding_window", [0, -1]),
+    (plan, TypeError, "model", [(4, 2, 32)]),
+    (plan, TypeError, "config", ["qblock_M64_T32_W4_S2"]),
+    (
+        plan,
+        ValueError,
+        "config",
+        [Config("qblock", 48, 16), POD, SEPARATE, SINGLE],
+    ),  # of parts, or impossible
+    (plan, TypeError, "workspace", [5]),
+    (plan, ValueError, "device_key", ["nvidia_h100"]),  # beside a config
+    (plan_in_parts, TypeError, "parts", [tuple(PARTS), Parts(tuple(PARTS.decodes), PARTS.prompts)]),
+    (varlen, TypeError, "causal", [None]),
+    (varlen, ValueError, "window_size", [5, (3.5, 0), (-2, -1), (3, 2), (3, -2)]),
+    (varlen, TypeError, "q", [[1]]),
+    (varlen, ValueError, "q", [torch.zeros(4, 32)]),
+    (varlen, TypeError, "k", [None]),
+    (varlen, ValueError, "k", [torch.zeros(80, 2, 32)]),
+    (varlen, ValueError, "k_descale", [torch.ones(2, 2)]),
+    (varlen, ValueError, "v_descale", [torch.ones(2)]),
+    (merge, TypeError, "out_a", [lambda x: x.float(), lambda x: x.tolist()]),
+    (merge, ValueError, "out_a", [lambda x: x[0], lambda x: x.to("meta")]),
+    (merge, TypeError, "out_b", [lambda x: x.bfloat16()]),
+    (merge, ValueError, "out_b", [lambda x: x[1:], lambda x: x.to("meta")]),
+    (merge, ValueError, "out", [lambda x: x[:1].expand(x.shape), lambda x: x.mT.contiguous().mT]),
+    (merge, ValueError, "lse_a", [lambda x: x.T]),
+    (merge, TypeError, "lse_b", [lambda x: x.double()]),
+    (merge, TypeError, "lse", [5]),
+    (merge, ValueError, "lse", [lambda x: x[:1].expand(x.shape), lambda x: x.T.contiguous().T]),
+    (merge, NotImplementedError, "out_b", [lambda x: x.clone().requires_grad_()]),
+    (merge, NotImplementedError, "lse_a", [lambda x: x.clone().requires_grad_()]),
+    (workspace, ValueError, "device", ["meta"]),
+    (workspace, ValueError, "models", [[]]),
+    (workspace, TypeError, "models", ["m", [5]]),
+    (workspace, ValueError, "max_query_tokens", [0]),
+    (workspace, TypeError, "max_num_seqs", [True]),
+    (workspace, ValueError, "device_key", ["h100"]),
+    (ahead, ValueError, "device", ["meta"]),
+    (ahead, ValueError, "models", [[]]),
+    (ahead, TypeError, "models", ["m", [5], [(32, 8)]]),
+    (ahead, TypeError, "features", [["window"]]),
+    (ahead, ValueError, "features", [[("windows",)]]),
+    (ahead, ValueError, "device_key", ["h100"]),
+    (ahead, ValueError, "workers", [-1]),
+    (ahead, TypeError, "workers", [4.0]),
+    (ahead, ValueError, "config", [Config("qblock", 17, 16)]),
+]
+
+
+@pytest.mark.parametrize("door, error, name, values", MISTAKES)
+def test_mistakes(door, error, name, values, batch):
+    for value in values:
+        with refused(error, name):
+            door(batch, **{name: value})
+
+
 @pytest.mark.parametrize(
-    "name, value, error",
+    "door, changes, name",
     [
-        ("cu_seqlens_q", [0, 3, 4], TypeError),
-        ("cu_seqlens_q", torch.tensor([0, 3, 4]), TypeError),
-        ("cu_seqlens_q", int32(0, 3, 4)[None], ValueError),
-        ("cu_seqlens_q", int32(), ValueError),
-        ("cu_seqlens_q", int32(0, 9, 3, 9, 4, 9)[::2], ValueError),
-        ("cu_seqlens_q", int32(0, 3, 4).to("meta"), ValueError),
-        ("seqused_k", torch.ones(2), TypeError),
-        ("seqused_k", int32(20, 5, 5), ValueError),
-        ("seqused_k", int32(20, 5).to("meta"), ValueError),
-        ("block_table", int32(0, 1), ValueError),
-        ("block_table", int32(0, 1)[None], ValueError),
-        ("block_table", torch.zeros(2, 2), TypeError),
-        ("block_table", torch.zeros(2, 2, dtype=torch.int32).T, ValueError),
-        ("num_query_tokens", -1, ValueError),
-        ("max_query_len", torch.tensor(3), TypeError),
-        ("max_query_len", 5, ValueError),
-        ("max_seq_len", 49, ValueError),
-        ("max_seq_len", 2**30, ValueError),
-        ("num_query_tokens", 2**30, ValueError),
-        ("num_kv_tokens", -1, ValueError),
-        ("num_kv_tokens", False, TypeError),
-        ("num_kv_tokens", torch.tensor(25, device="meta"), TypeError),  # without reading it
-        ("num_query_heads", 5, ValueError),
-        ("num_kv_heads", 0, ValueError),
-        ("head_size", 0, ValueError),
-        ("head_size", 513, ValueError),
-        ("block_size", 0, ValueError),
-        ("cache_dtype", torch.int8, TypeError),
-        ("cache_dtype", "fp8", TypeError),
-        ("model", (4, 2, 32), TypeError),
-        ("dtype", "float16", TypeError),
-        ("dtype", torch.float32, TypeError),
-        ("causal", 1, TypeError),
-        ("config", "qblock_M64_T32_W4_S2", TypeError),
-        ("config", Config("qblock", 48, 16), ValueError),
-        ("workspace", 5, TypeError),
-        ("device_key", "nvidia_h100", ValueError),  # beside a config
+        (plan, {"max_query_len": 1}, "num_query_tokens"),  # more tokens than the sequences hold
+        (plan, {"max_seq_len": 2}, "max_query_len"),  # a query that is longer than its context
+        (plan_in_parts, {"parts": part("prompts", max_seq_len=-1)}, "parts.prompts.max_seq_len"),
+        (plan_in_parts, {"parts": part("decodes", num_seqs=2)}, "num_seqs of parts"),
+        (plan_in_parts, {"parts": part("prompts", num_query_tokens=8)}, "num_query_tokens of parts"),
+        (plan_in_parts, {"parts": part("prompts", num_kv_tokens=1)}, "num_kv_tokens of parts"),
+        (plan_in_parts, {"parts": part("decodes", max_seq_len=21)}, "parts.decodes.max_seq_len"),
+        (plan_in_parts, {"parts": part("prompts", max_query_len=10)}, "parts.prompts.max_query_len"),
+        (plan_in_parts, {"parts": part("decodes", max_query_len=9)}, "parts.decodes.max_query_len"),
+        (plan_in_parts, {"parts": part("decodes", max_query_len=1)}, "parts.decodes.num_query_tokens"),
     ],
 )
-def test_arguments_of_plan(batch, name, value, error, refused):
-    with refused(error, name):
-        plan(batch, **{name: value})
+def test_lengths_that_contradict_each_other(door, changes, name, batch):
+    with refused(ValueError, name):
+        door(batch, **changes)
 
 
-@pytest.mark.parametrize("name, value", [("max_query_len", 1), ("max_seq_len", 2)])
-def test_lengths_that_contradict_each_other(batch, name, value):
-    """More tokens than the sequences hold; a query that is longer than its context."""
-    with pytest.raises(ValueError, match=name):
-        plan(batch, **{name: value})
+def test_lengths_are_plain_integers_and_as_many_as_each_other(batch):
+    with refused(TypeError, "parts.decodes.num_seqs"):
+        plan_in_parts(batch, parts=part("decodes", num_seqs=1.0))
+    with pytest.raises(ValueError, match="query_lens"):
+        Lengths.of([1, 2], [3])
 
 
-def test_a_float_in_a_config_never_reaches_a_kernel(batch, refused):
+def test_a_float_in_a_config_never_reaches_a_kernel(batch):
     """Not even where it equals the integer of a config that was planned before."""
     floats = CONFIG._replace(block_m=16.0)
     checked.cache_clear()
@@ -137,16 +204,13 @@ def test_a_float_in_a_config_never_reaches_a_kernel(batch, refused):
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("cu_seqlens_q", int32(1, 3, 4)),
-        ("cu_seqlens_q", int32(0, 5, 4)),
-        ("cu_seqlens_q", int32(0, 3, 5)),
-        ("cu_seqlens_q", int32(0, 4, 4)),
+        *(("cu_seqlens_q", int32(*starts)) for starts in ((1, 3, 4), (0, 5, 4), (0, 3, 5), (0, 4, 4))),
         ("seqused_k", int32(20, 0)),
         ("seqused_k", int32(21, 5)),
         ("block_table", int32(0, -7, 0, 0).view(2, 2)),
     ],
 )
-def test_contents_of_index_tensors(batch, name, value, refused):
+def test_contents_of_index_tensors(batch, name, value):
     with refused(ValueError, name):
         plan(batch, **{name: value})
     assert plan(batch, **{name: value}, check=False).batch.max_page_id is None
@@ -159,181 +223,114 @@ def test_contents_are_checked_wherever_torch_makes_tensors(batch):
         assert plan(batch).batch.max_page_id == expected
 
 
-def test_page_ids_outside_the_cache_are_refused_at_launch(batch, refused):
+def test_page_ids_outside_the_cache_are_refused_at_launch(batch):
     table = batch.block_table.clone()
     table[1, 0] = len(batch.k_cache)
     with refused(ValueError, "block_table"):
         attn_kernels.run(plan(batch, block_table=table), batch.q, batch.k_cache, batch.v_cache)
 
 
-@pytest.mark.parametrize(
-    "name, change, error",
-    [
-        ("q", lambda q: q[1:], ValueError),
-        ("q", lambda q: q.float(), TypeError),
-        ("q", lambda q: q.to("meta"), ValueError),
-        ("q", lambda q: q.mT.contiguous().mT, ValueError),
-        ("k_cache", lambda k: k[:, :8], ValueError),
-        ("k_cache", lambda k: k[:, :, :1], ValueError),
-        ("k_cache", lambda k: k[0], ValueError),
-        ("k_cache", lambda k: k.bfloat16(), TypeError),
-        ("k_cache", lambda k: k.to(torch.float8_e5m2), TypeError),
-        ("v_cache", lambda v: v[1:], ValueError),
-        ("v_cache", lambda v: v.to("meta"), ValueError),
-        ("v_cache", lambda v: v.mT.contiguous().mT, ValueError),
-        ("v_cache", lambda v: v.to(FP8), TypeError),
-        ("out", lambda out: out[:, :2], ValueError),
-        ("out", lambda out: out.float(), TypeError),
-        ("out", lambda out: out.to("meta"), ValueError),
-        ("out", lambda out: out.mT.contiguous().mT, ValueError),
-        ("out", lambda out: out[:1].expand(out.shape), ValueError),  # rows that share memory
-        # Strides that overflow inside a tile; the memory is reserved, and never touched.
-        ("q", lambda q: torch.empty_strided((4, 4, 32), (2**28, 32, 1), dtype=q.dtype), ValueError),
-    ],
-)
-def test_tensors_of_run(batch, name, change, error, refused):
-    tensor = torch.empty_like(batch.q) if name == "out" else getattr(batch, name)
-    with refused(error, name):
-        run(batch, **{name: change(tensor)})
+def strided(tensor):
+    return tensor.mT.contiguous().mT
 
 
-def test_caches_of_two_dtypes(batch, refused):
-    with refused(TypeError, "v_cache"):
-        run(batch, k_cache=batch.k_cache.to(FP8))
+VECTORS = {
+    "alibi_slopes": torch.ones(4),
+    "sinks": torch.ones(4),
+    "k_scale": torch.ones(1),
+    "lse": torch.ones(4, 4),
+    "bidirectional_ranges": torch.zeros(2, 1, 2).int(),
+}
+MISTAKES_OF_LAYERS = [
+    (TypeError, "plan", [None, 5]),
+    (TypeError, "q", [lambda q: q.float(), [1.0]]),
+    (ValueError, "q", [lambda q: q[1:], lambda q: q.to("meta"), strided]),
+    # Strides that overflow inside a tile; the memory is reserved, and never touched.
+    (ValueError, "q", [lambda q: torch.empty_strided((4, 4, 32), (2**28, 32, 1), dtype=q.dtype)]),
+    (TypeError, "k_cache", [lambda k: k.bfloat16(), lambda k: k.to(torch.float8_e5m2), [1.0]]),
+    (ValueError, "k_cache", [lambda k: k[:, :8], lambda k: k[:, :, :1], lambda k: k[0]]),
+    (TypeError, "v_cache", [lambda v: v.to(FP8), [1.0]]),
+    (ValueError, "v_cache", [lambda v: v[1:], lambda v: v.to("meta"), strided]),
+    (TypeError, "out", [lambda out: out.float(), [1.0]]),
+    (ValueError, "out", [lambda out: out[:, :2], lambda out: out.to("meta"), strided]),
+    (ValueError, "out", [lambda out: out[:1].expand(out.shape)]),  # rows that share memory
+    (TypeError, "softmax_scale", ["1", torch.ones(1)]),
+    (ValueError, "softmax_scale", [0.0, -1.0, float("nan"), float("inf")]),
+    (TypeError, "sliding_window", [1.5, (4, 0), [1], True]),
+    (ValueError, "sliding_window", [0]),
+    (TypeError, "causal", [0, None]),
+    (TypeError, "keys_after", [1.0]),
+    (ValueError, "keys_after", [1, -1]),  # in causal attention, and fewer than none
+    (TypeError, "softcap", [None]),
+    (ValueError, "softcap", [-1.0, float("nan")]),
+    (TypeError, "alibi_slopes", [torch.ones(4).half(), [1.0]]),
+    (ValueError, "alibi_slopes", [torch.ones(2), torch.ones(4, device="meta"), torch.ones(8)[::2]]),
+    (TypeError, "sinks", [torch.ones(4).bfloat16(), [1.0]]),
+    (ValueError, "sinks", [torch.ones(3), torch.ones(8)[::2]]),
+    (TypeError, "k_scale", [None]),
+    (ValueError, "k_scale", [0.0, torch.ones(2), torch.ones(1, device="meta")]),
+    (TypeError, "v_scale", [torch.ones(1).double()]),
+    (ValueError, "v_scale", [torch.ones(0)]),
+    (TypeError, "lse", [torch.ones(4, 4).double(), torch.ones(4, 4).tolist()]),
+    (ValueError, "lse", [torch.ones(4), torch.ones(4, 5), torch.ones(4, 4, device="meta")]),
+    (ValueError, "lse", [torch.ones(4, 8)[:, :4], torch.ones(1, 4).expand(4, 4)]),
+    (TypeError, "bidirectional_ranges", [[[(0, 3)]], [], torch.zeros(2, 1, 2)]),
+    (ValueError, "bidirectional_ranges", [torch.zeros(2, 2).int(), torch.zeros(2, 1, 3).int()]),
+    (ValueError, "bidirectional_ranges", [torch.zeros(3, 1, 2).int(), torch.zeros(2, 4, 2).int()[:, ::2]]),
+    (ValueError, "bidirectional_ranges", [torch.zeros(2, 1, 2, device="meta").int()]),
+]
 
 
-@pytest.mark.parametrize(
-    "name, value, error",
-    [
-        *(("softmax_scale", value, ValueError) for value in (0.0, -1.0, float("nan"), float("inf"))),
-        ("softmax_scale", "1", TypeError),
-        ("softmax_scale", torch.ones(1), TypeError),
-        ("sliding_window", 0, ValueError),
-        ("sliding_window", 1.5, TypeError),
-        ("sliding_window", (4, 0), TypeError),
-        ("causal", 0, TypeError),
-        ("causal", None, TypeError),
-        ("keys_after", 1, ValueError),  # in causal attention
-        ("keys_after", -1, ValueError),
-        ("keys_after", 1.0, TypeError),
-        ("softcap", -1.0, ValueError),
-        ("softcap", float("nan"), ValueError),
-        ("softcap", None, TypeError),
-        ("alibi_slopes", torch.ones(2), ValueError),
-        ("lse", torch.ones(4), ValueError),
-        ("lse", torch.ones(4, 5), ValueError),
-        ("lse", torch.ones(4, 4).double(), TypeError),
-        ("lse", torch.ones(4, 4).tolist(), TypeError),
-        ("lse", torch.ones(4, 4, device="meta"), ValueError),
-        ("lse", torch.ones(4, 8)[:, :4], ValueError),
-        ("lse", torch.ones(1, 4).expand(4, 4), ValueError),
-        ("alibi_slopes", torch.ones(4).half(), TypeError),
-        ("alibi_slopes", torch.ones(4, device="meta"), ValueError),
-        ("alibi_slopes", torch.ones(8)[::2], ValueError),
-        ("sinks", torch.ones(3), ValueError),
-        ("sinks", torch.ones(4).bfloat16(), TypeError),
-        ("sinks", torch.ones(8)[::2], ValueError),
-        ("k_scale", 0.0, ValueError),
-        ("k_scale", None, TypeError),
-        ("k_scale", torch.ones(2), ValueError),
-        ("k_scale", torch.ones(1, device="meta"), ValueError),
-        ("v_scale", torch.ones(0), ValueError),
-        ("v_scale", torch.ones(1).double(), TypeError),
-        *(
-            ("bidirectional_ranges", value, error)
-            for value, error in [
-                ([[(0, 3)]], TypeError),
-                ([], TypeError),
-                (torch.zeros(2, 1, 2), TypeError),
-                (torch.zeros(2, 2).int(), ValueError),
-                (torch.zeros(2, 1, 3).int(), ValueError),
-                (torch.zeros(3, 1, 2).int(), ValueError),
-                (torch.zeros(2, 4, 2).int()[:, ::2], ValueError),
-                (torch.zeros(2, 1, 2, device="meta").int(), ValueError),
-            ]
-        ),
-        *((name, [1.0], TypeError) for name in ("q", "k_cache", "v_cache", "out", "alibi_slopes", "sinks")),
-    ],
-)
-def test_options_of_run(batch, name, value, error, refused):
-    with refused(error, name):
-        run(batch, **{name: value})
-
-
-@pytest.mark.parametrize("wrong", [None, 5])
-def test_something_else_in_place_of_a_plan(batch, wrong, refused):
-    with refused(TypeError, "plan"):
-        attn_kernels.run(wrong, batch.q, batch.k_cache, batch.v_cache)
-
-
-@pytest.mark.parametrize("wrong, error", [([], ValueError), ("m", TypeError), ([5], TypeError)])
-def test_something_else_in_place_of_models(wrong, error, refused):
-    with refused(error, "models"):
-        attn_kernels.Workspace.for_maxima("cpu", wrong, max_query_tokens=1, max_num_seqs=1, configs=[CONFIG])
-    with refused(error, "models"):
-        attn_kernels.compile_ahead("cpu", wrong)
-
-
-@pytest.mark.parametrize(
-    "name, value, error",
-    [
-        ("causal", None, TypeError),
-        ("window_size", 5, ValueError),
-        ("window_size", (3.5, 0), ValueError),
-        ("window_size", (-2, -1), ValueError),
-        ("window_size", (3, 2), ValueError),
-        ("window_size", (3, -2), ValueError),
-        ("q", [1], TypeError),
-        ("q", torch.zeros(4, 32), ValueError),
-        ("k", None, TypeError),
-        ("k", torch.zeros(80, 2, 32), ValueError),
-        ("k_descale", torch.ones(2, 2), ValueError),
-        ("v_descale", torch.ones(2), ValueError),
-    ],
-)
-def test_arguments_of_varlen(batch, name, value, error, refused):
-    with refused(error, name):
-        varlen(batch, **{name: value})
+@pytest.mark.parametrize("error, name, changes", MISTAKES_OF_LAYERS)
+@pytest.mark.parametrize("warm", [False, True], ids=["at first", "after other layers"])
+def test_mistakes_of_layers(error, name, changes, warm, batch, recorder):
+    """Also where other layers with the same options have been launched directly, twice."""
+    layer = {"plan": plan(batch), "q": batch.q, "k_cache": batch.k_cache, "v_cache": batch.v_cache}
+    layer["out"] = torch.empty_like(batch.q)
+    if warm:
+        for options in ({}, {"sliding_window": 1}, *({name: value} for name, value in VECTORS.items())):
+            for _ in range(2):
+                attn_kernels.run(**layer, **options)
+        assert recorder.direct
+    for change in changes:
+        recorder.clear()
+        with refused(error, name):
+            wrong = change(layer[name]) if isinstance(change, FunctionType) else change
+            attn_kernels.run(**(layer | {name: wrong}))
+        assert not recorder.launches
 
 
 @pytest.mark.parametrize(
     "name", ["q", "k_cache", "v_cache", "out", "sinks", "alibi_slopes", "k_scale", "lse"]
 )
-def test_no_gradient_is_computed(batch, name, refused):
-    given = {"sinks": torch.zeros(4), "alibi_slopes": torch.zeros(4), "k_scale": torch.ones(1)}
-    given |= {"out": torch.empty_like(batch.q), "lse": torch.empty(4, 4)}
-    tensor = given.get(name, getattr(batch, name, None)).clone().requires_grad_()
+def test_no_gradient_is_computed(batch, name):
+    layer = {
+        "q": batch.q,
+        "k_cache": batch.k_cache,
+        "v_cache": batch.v_cache,
+        "out": torch.empty_like(batch.q),
+    }
+    needing = {name: (layer | VECTORS)[name].clone().requires_grad_()}
     with refused(NotImplementedError, name):
-        run(batch, **{name: tensor})
+        attn_kernels.run(plan(batch), **(layer | needing))
     with torch.no_grad():
-        run(batch, **{name: tensor})
+        attn_kernels.run(plan(batch), **(layer | needing))
 
 
-def test_devices_of_no_kernel(batch, refused):
-    with refused(ValueError, "device"):
-        attn_kernels.compile_ahead("meta", MODEL)
-    with refused(ValueError, "device"):
-        attn_kernels.Workspace.for_maxima("meta", MODEL, max_query_tokens=1, max_num_seqs=1)
-    out, lse = torch.empty(4, 2, 16, device="meta").half(), torch.empty(2, 4, device="meta")
-    with refused(ValueError, "out_a"):
-        attn_kernels.merge_attention_states(out, lse, out, lse)
-
-
-def test_gradients_and_memory_of_merged_states(refused):
+def test_memory_of_merged_states():
     memory, sums = torch.zeros(5, 2, 16).half(), torch.zeros(2, 5)
     states = memory[:4], sums[:, :4], torch.zeros(4, 2, 16).half(), torch.zeros(2, 4)
-    for name, place in (("out_b", 2), ("lse_a", 1)):
-        needing = [state.clone().requires_grad_(number == place) for number, state in enumerate(states)]
-        with refused(NotImplementedError, name):
-            attn_kernels.merge_attention_states(*needing)
     with refused(ValueError, "out"):
         attn_kernels.merge_attention_states(*states, out=memory[1:])
     with refused(ValueError, "lse"):
         attn_kernels.merge_attention_states(*states, lse=sums[:, 1:])
     attn_kernels.merge_attention_states(*states, out=memory[:4], lse=sums[:, :4])
+    out, lse = torch.empty(4, 2, 16, device="meta").half(), torch.empty(2, 4, device="meta")
+    with refused(ValueError, "out_a"):  # of a device of no kernel
+        attn_kernels.merge_attention_states(out, lse, out, lse)
 
 
-def test_outputs_that_overlap_other_tensors(batch, refused):
+def test_outputs_that_overlap_other_tensors(batch):
     """In the cache of launches, too: the second call has the first one's signature."""
     memory = torch.zeros(9, 4, 32).half()
     step, caches = plan(batch), (batch.k_cache, batch.v_cache)
@@ -374,10 +371,21 @@ def test_heads_far_apart_are_no_reason_to_refuse(batch):
     """Queries [heads, tokens, size], transposed: a tile reaches over few heads."""
     far = torch.empty_strided((4, 4, 32), (32, 2**24, 1), dtype=torch.float16)  # reserved, hardly touched
     far.copy_(batch.q)
-    assert torch.equal(run(batch, q=far), run(batch))
+    out, expected = (attn_kernels.run(plan(batch), q, batch.k_cache, batch.v_cache) for q in (far, batch.q))
+    assert torch.equal(out, expected)
 
 
-def test_the_cpu_needs_the_interpreter(batch, monkeypatch, refused):
+def test_layers_are_checked_against_the_whole_of_a_batch_in_parts():
+    batch = random_batch(((3, 9), (20, 12)), kv_heads=2)
+    step = batch.plan(parts=PARTS, config=SEPARATE)
+    for name in ("q", "out"):
+        tensors = {"q": batch.q, "out": torch.empty_like(batch.q)}
+        tensors[name] = tensors[name][:3]
+        with refused(ValueError, name):
+            attn_kernels.run(step, k_cache=batch.k_cache, v_cache=batch.v_cache, **tensors)
+
+
+def test_the_cpu_needs_the_interpreter(batch, monkeypatch):
     monkeypatch.setattr("attn_kernels.launch.direct.JITFunction", type(VARIANTS["qblock"].kernels[0]))
     with refused(ValueError, "q"):
-        run(batch)
+        attn_kernels.run(plan(batch), batch.q, batch.k_cache, batch.v_cache)

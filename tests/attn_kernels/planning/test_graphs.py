@@ -7,12 +7,16 @@ import torch
 from captured_server import HEADS, MAX_CONTEXT, MAX_SEQS, MAX_TOKENS, Server, batch_of, random_lens
 from kernel_cases import FP8, assert_close, make_config, scores, set_choices
 
-from attn_kernels import Lengths, Model, Parts, Workspace, plan
+from attn_kernels import Config, Lengths, Model, Parts, Workspace, plan
 from attn_kernels.choose.choices import choices_for
+from attn_kernels.choose.mixed import SEPARATE
 from attn_kernels.kernels import splits
 
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
 KEY = "nvidia_h100"
+
+# The interpreter also computes the rows of a tile that hold no query.
+pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning")
 
 
 def planned(num_seqs, query_len=1, **options):
@@ -53,19 +57,6 @@ def test_a_workspace_holds_what_every_capture_size_needs(monkeypatch):
         fresh = planned(num_seqs, device_key=KEY).workspace
         assert all(shared.numel() >= each.numel() for shared, each in zip(made.workspace, fresh, strict=True))
     assert len(most) > 2, "the more sequences, the fewer splits"
-    with pytest.raises(ValueError, match="device_key"):
-        Workspace.for_maxima("cpu", MODEL, max_query_tokens=16, max_num_seqs=256, device_key="h100")
-
-
-@pytest.mark.parametrize("query_len", [1, 2, None])
-def test_replays_for_smaller_batches(query_len, whole_and_split):
-    rng = random.Random(query_len)
-    server = Server(make_config(), query_len=query_len)
-    lens = [random_lens(rng, query_len or 5), ([1] * MAX_SEQS, [70] * MAX_SEQS)]
-    for seed, (query_lens, context_lens) in enumerate(lens):
-        batch = batch_of(query_lens, context_lens, seed)
-        if len(batch.q):
-            assert_close(server.replay(batch), batch.reference())
 
 
 # A graph may be full of decodes, or of prompts.
@@ -73,22 +64,49 @@ MAXIMA = Parts(
     Lengths(MAX_SEQS, MAX_SEQS, 1, MAX_CONTEXT, MAX_SEQS * MAX_CONTEXT),
     Lengths(2, MAX_TOKENS, MAX_TOKENS, MAX_CONTEXT, 2 * MAX_CONTEXT),
 )
+POD = Config("pod", 128, 64, num_stages=3)  # its parts stand in for the one launch
 
 
-@pytest.mark.parametrize("names, cache_dtype", [("", None), ("window=37 sinks", FP8)])
-def test_replays_in_parts_find_their_own_boundary(names, cache_dtype, whole_and_split, monkeypatch):
-    rng = random.Random(names)
-    configs, options = (make_config(), make_config("qblock", 32)), scores(HEADS, names)
-    set_choices(monkeypatch, lambda lengths: configs[lengths != MAXIMA.decodes])
-    server = Server(*configs, cache_dtype=cache_dtype, parts=MAXIMA, **options)
-    boundaries = set()
-    for seed in range(5):
-        queries, contexts = random_lens(rng)
-        if rng.random() < 0.7:  # decodes first, as engines do
+@pytest.mark.parametrize(
+    "way, query_len, words, cache_dtype",
+    [
+        (None, 1, "", None),
+        (None, 2, "softcap alibi scales=tensor", FP8),
+        (None, None, "window=37 sinks", None),
+        (None, None, "noncausal window=50", None),
+        (SEPARATE, None, "", None),
+        (SEPARATE, None, "window=37 sinks", FP8),
+        (POD, None, "", None),
+        (POD, None, "window=37 sinks", None),
+    ],
+    ids=str,
+)
+def test_replays_for_smaller_batches(way, query_len, words, cache_dtype, whole_and_split, monkeypatch):
+    """Each finds its own splits, parts, image ranges and rows of the log-sum-exps."""
+    rng, boundaries = random.Random(words), set()
+    configs, options = (make_config(), make_config("qblock", 32)), scores(HEADS, words)
+    ranges = torch.zeros(MAX_SEQS, 2, 2, dtype=torch.int32)
+    lse = torch.empty(HEADS, MAX_TOKENS if query_len is None else MAX_SEQS * query_len)
+    set_choices(monkeypatch, lambda lengths: configs[lengths != MAXIMA.decodes], way)
+    maxima = {"query_len": query_len, "parts": MAXIMA if way else None, "cache_dtype": cache_dtype}
+    server = Server(*configs, **maxima, **options, lse=lse, bidirectional_ranges=ranges)
+    assert (server.plan.fused is not None) == (way == POD)
+    lens = [random_lens(rng, query_len or 5) for _ in range(3)]
+    lens.append(([1] * MAX_SEQS, [70] * MAX_SEQS))
+    for seed, (queries, contexts) in enumerate(lens):
+        if seed:  # decodes first, as engines do
             ordered = sorted(zip(queries, contexts, strict=True), key=lambda pair: pair[0] > 1)
             queries, contexts = [query for query, _ in ordered], [context for _, context in ordered]
         batch = batch_of(queries, contexts, seed, cache_dtype)
-        if len(batch.q):
-            assert_close(server.replay(batch), batch.reference(**options))
-            boundaries.add(server.plan.parts[1].cu_seqlens_q[0].item())
-    assert len(boundaries) > 1
+        tokens = len(batch.q)
+        if tokens:
+            lse.fill_(torch.nan)
+            ranges.random_(MAX_CONTEXT)
+            expected_lse = torch.empty(HEADS, tokens).double()
+            seen = {"bidirectional_ranges": ranges[: len(queries)], "lse": expected_lse}
+            expected = batch.reference(**options, **seen)
+            assert_close(server.replay(batch), expected)
+            torch.testing.assert_close(lse[:, :tokens].double(), expected_lse, rtol=1e-3, atol=1e-3)
+            assert lse[:, tokens:].isnan().all()
+            boundaries |= {part.cu_seqlens_q[0].item() for part in server.plan.parts[1:]}
+    assert len(boundaries) > 1 or not way

@@ -51,19 +51,14 @@ def test_a_line_is_a_batch_with_defaults_for_what_it_leaves_out(path: Path) -> N
     assert first == scenario_of("a.1", (1, 1, 512), (900, 77, 512), shape) and first.kind == "mixed"
     assert second.name == "line-4"
     assert shape_of(second) == Shape(HeadLayout(32, 8, 128), 16, torch.bfloat16, None)
-
-
-def test_the_example_of_the_docs(path: Path) -> None:
+    # Runs, padding, and the example of the docs
+    (scenario,) = read(path, line(query_lens=[[3, 1], 7, [1, 2], 0], context_lens=[[2, 5], [4, 9]]))
+    assert scenario.query_lens == (1, 1, 1, 7, 2, 0)
+    assert scenario.context_lens == (5, 5, 9, 9, 9, 9)
     docs = Path(__file__).parents[3] / "docs" / "scenarios.md"
     _, example, _ = re.split(r"```(?:json)?\n", docs.read_text())
     (scenario,) = read(path, example)
     assert scenario.num_seqs == 63 and scenario.kind == "mixed"
-
-
-def test_runs_and_padding(path: Path) -> None:
-    (scenario,) = read(path, line(query_lens=[[3, 1], 7, [1, 2], 0], context_lens=[[2, 5], [4, 9]]))
-    assert scenario.query_lens == (1, 1, 1, 7, 2, 0)
-    assert scenario.context_lens == (5, 5, 9, 9, 9, 9)
 
 
 def test_equal_batches_are_merged_and_their_counts_add_up(path: Path) -> None:

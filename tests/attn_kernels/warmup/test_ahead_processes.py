@@ -12,8 +12,9 @@ from typing import ClassVar
 
 import pytest
 import torch
+from kernel_cases import forget_choices
 
-from attn_kernels import Config, Model
+from attn_kernels import Model
 from attn_kernels.choose.choices import Choices
 from attn_kernels.core import checks
 from attn_kernels.warmup import compile_ahead as ahead
@@ -177,13 +178,14 @@ def test_models_that_share_kernels_compile_them_once(ran):
     assert len(ran.jobs) == done.launches == COUNTS[0]
 
 
-def test_the_one_launch_of_mixed_batches_is_compiled(ran):
+def test_the_one_launch_of_mixed_batches_is_compiled_and_of_a_forced_config_nothing_else(
+    ran, new_process, monkeypatch
+):
     compile_ahead("cpu", MODELS[:1], device_key="nvidia_h200")
     assert "pod" in {job.config.variant for job in ran.jobs}
-
-
-def test_only_a_forced_config_is_compiled(ran, new_process, monkeypatch):
+    ran.jobs.clear()
     monkeypatch.setenv("ATTN_KERNELS_CONFIG", "qblock_M16_T16_W4_S2")
+    forget_choices()
     compile_ahead("cpu", MODELS[:1], for_capture=True)
     assert {str(job.config) for job in ran.jobs} == {"qblock_M16_T16_W4_S2"}
 
@@ -218,23 +220,3 @@ def test_a_handler_of_interrupts_that_is_not_pythons_stays(monkeypatch):
     monkeypatch.setattr(processes.signal, "signal", lambda *changed: pytest.fail("it was replaced"))
     with processes.without_interrupts():
         pass
-
-
-@pytest.mark.parametrize(
-    "name, value, error",
-    [
-        ("models", None, TypeError),
-        ("models", [(32, 8)], TypeError),
-        ("features", ["window"], TypeError),
-        ("features", [("windows",)], ValueError),
-        ("device_key", "h100", ValueError),
-        ("workers", -1, ValueError),
-        ("workers", 4.0, TypeError),
-        ("configs", [Config("qblock", 17, 16)], ValueError),
-    ],
-)
-def test_wrong_use_is_an_error_before_anything_is_launched(name, value, error, ran):
-    arguments = {"models": MODELS, "device_key": "nvidia_h100", name: value}
-    with pytest.raises(error, match=name.removesuffix("s")):
-        compile_ahead("cpu", **arguments)
-    assert ran.jobs == []
