@@ -1,7 +1,5 @@
 """Documentation: links that lead somewhere, commands that exist."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The hook through which `treegen check` compiles these kernels."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

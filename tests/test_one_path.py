@@ -1,7 +1,5 @@
 """From a table to a launch: a changed table changes the config with which the kernel is launched."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """What an installed package offers: its commands, and their version."""
 
-from __future__ import annotations
-
 import importlib
 import tomllib
 from pathlib import Path

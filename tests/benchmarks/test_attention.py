@@ -1,7 +1,5 @@
 """benchmarks.attention: its batches, verdicts, ratios and means, and that it runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """benchmarks.choosers: ways of choosing against computations by hand, and what a barred choice costs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """benchmarks.fit judges modules of runs that ended early, and a module's first few choices."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """benchmarks.launch runs through in the interpreter; threads that wait too long are found."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

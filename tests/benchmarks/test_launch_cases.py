@@ -1,7 +1,5 @@
 """The cases of tests on a GPU find faults; here in the interpreter, on batches of a few tokens."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """benchmarks.packages tunes kernels of other packages, and judges them on models that were not tuned."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

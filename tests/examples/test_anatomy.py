@@ -1,7 +1,5 @@
 """examples/anatomy: every step against float64 in Triton's interpreter, and the table of a measured run."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tutorial's commands, on short signals."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

@@ -1,7 +1,5 @@
 """The decode loop of examples/."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The demo runs as a script, and its notebook is made of the script."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

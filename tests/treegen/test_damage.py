@@ -3,8 +3,6 @@
 `DAMAGE_EXAMPLES=300 python -m pytest tests/treegen/test_damage.py` tries 300 inputs of each kind.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import copy

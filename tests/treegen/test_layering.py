@@ -1,7 +1,5 @@
 """Imports go one way: between the packages, and between the folders of each."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

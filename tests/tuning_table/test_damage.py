@@ -1,7 +1,5 @@
 """Damaged scenarios.csv and times.csv: an error that names the file and the line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

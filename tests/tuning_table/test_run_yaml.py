@@ -1,7 +1,5 @@
 """What run.yaml may hold; a mistake is an error that names the line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

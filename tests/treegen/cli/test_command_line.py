@@ -1,7 +1,5 @@
 """The command line itself: help, version, wrong use; and `treegen merge`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

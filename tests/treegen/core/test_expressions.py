@@ -1,7 +1,5 @@
 """Properties of expressions: what is parsed, evaluated and printed is one and the same function."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What a heuristic launches, against a slow reading of its rows and of the spec's conditions by Python."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

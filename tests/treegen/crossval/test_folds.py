@@ -1,7 +1,5 @@
 """Which scenarios and groups are held out, the figures of rows, and what other methods learn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

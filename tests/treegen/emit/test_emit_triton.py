@@ -4,8 +4,6 @@ Most of it is computed here by Python, with a stand-in for Triton whose integers
 refuses those beyond 64 bits; the last test runs Triton's interpreter.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import importlib.util

@@ -1,7 +1,5 @@
 """`treegen export` writes files that launch what the module does, by their projects' rules."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Every command of docs/export.md runs in its example and prints what the page shows."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """`treegen export prune` and `hub`: one plain file with which Triton's autotuner times nothing."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import itertools

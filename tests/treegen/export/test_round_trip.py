@@ -1,7 +1,5 @@
 """Imported files that are built and exported are those that their project looks for, and launch the same."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """From a table to rows: the budget, what was planted, failures, runners-up, and no influence of any order."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import product

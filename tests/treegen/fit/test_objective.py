@@ -1,7 +1,5 @@
 """What fitting minimises the sum of."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """The search for the tree of a regime, between greedy growth and the best tree of all."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import product

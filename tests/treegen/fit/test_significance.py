@@ -1,7 +1,5 @@
 """Noise as a table shows it, and what is more than noise."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """candidate_splits: one round threshold for each gap that the grid falls into."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import assume, given

@@ -1,7 +1,5 @@
 """treegen import dejavu: a cache becomes a table of winners that treegen can read, or one line is printed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """treegen import of a long CSV, vLLM, SGLang and aiter (files: tuned_files.py)."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Whatever the damage of a file of another tool: a table, or one line and nothing written."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """treegen import triton: files that Triton's own autotuner writes, on the installed version of Triton."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

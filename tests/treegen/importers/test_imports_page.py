@@ -1,7 +1,5 @@
 """Every command of docs/imports.md runs on a small file and prints what the page shows."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A table seen through the spec: translated words, derived features, and what every config costs."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a spec says: defaults, ranges, paths, constraints of variants, defaults of parameters, words."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a spec may not say. Every refusal is one InputError that names the file and the line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A table becomes arrays that hold its numbers; the committed tables can be read."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

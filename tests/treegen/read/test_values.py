@@ -1,7 +1,5 @@
 """`values`: words that integers of features and parameters stand for, in the spec and in tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

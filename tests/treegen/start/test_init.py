@@ -1,7 +1,5 @@
 """`treegen init`: a first spec from tables, and tables that are added to one."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `treegen init` writes, `treegen build` builds: over CSV files with any headers and values."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

@@ -1,7 +1,5 @@
 """What `treegen build` writes, prints, replaces, leaves alone and refuses; and `--check`."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """A build over previous modules: noise changes nothing, real changes do, and a second build never does."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

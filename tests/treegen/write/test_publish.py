@@ -1,7 +1,5 @@
 """Kills, full disks and missing rights: a build leaves whole files, and the next one completes it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A heuristic as the lock stores it: the same one when it is read again, and nothing but a heuristic."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Kernels compile in processes while their caller goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What is noted of a launch, and what another process reads of it."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """A package that one does not own: recorded, tuned and served without a line of code for any kernel."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sys
