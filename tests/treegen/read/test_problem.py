@@ -1,4 +1,4 @@
-"""A table seen through the spec: translated words, derived features, and what every config costs."""
+"""A table becomes arrays; through the spec, its words are translated and every config has a cost."""
 
 import math
 from pathlib import Path
@@ -11,24 +11,62 @@ from treegen_builders import (
     DEVICE,
     KERNEL,
     NARROW,
+    REPOSITORY,
     WIDE,
+    Cell,
+    Row,
     error_of,
     problem,
     spec,
     write_spec,
+    write_table,
     write_winners,
 )
 
+from treegen.core.files import device_key
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
+from treegen.core.table import Cells, median_times
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
 
 SHAPES = [(1, 8, 2), (64, 64, 2)]
+THREE = [(1, 1, 2), (8, 8, 2), (64, 64, 2)]
+OF_KINDS: list[Row] = [(rows, columns, kind) for rows in (1, 8, 64) for columns in (1, 8) for kind in (0, 1)]
 FROM_COLUMNS: dict[str, Any] = {
     "features": ["rows", "columns"],
     "constants": [],
     "derived": {"heads": "columns // 4"},
 }
+
+
+def test_a_table_becomes_arrays_without_scenarios_that_a_stopped_run_did_not_reach(tmp_path: Path) -> None:
+    rows = [["s003", 1, 40, 25, 20], ["s001", 1, 10, 15, 30], ["s001", 2, 10, 15, 30]]
+    table = read_table(write_table(tmp_path / "t", shapes=THREE, rows=rows))
+    known = (table.kernel, table.device_name, table.cells)
+    assert known == ("scale", "NVIDIA H100 80GB HBM3", Cells.MEASURED)
+    assert table.feature_names == ("rows", "columns", "heads")
+    assert table.scenarios == ("s001", "s003")
+    assert table.features.tolist() == [[1, 1, 2], [64, 64, 2]]
+    assert [{"id": c.id, "variant": c.variant, **c.parameters} for c in table.configs] == [*CONFIGS]
+    assert table.times.tolist() == [[40, 25, 20], [10, 15, 30], [10, 15, 30]]
+    assert table.row_repeat.tolist() == [1, 1, 2]
+    assert median_times(table).tolist() == [[10, 15, 30], [40, 25, 20]]
+    assert table.provenance["date"] == "2026-01-31"
+
+
+@pytest.mark.parametrize(
+    ("repeats", "median"),
+    [
+        ([[9, 1], [1, 2], [5, 30]], [5, 2]),
+        ([[9, 1], [1, 2], [5, 30], [3, 4]], [4, 3]),
+        ([["", 1], [7, ""], ["", 4], ["", 10]], [7, 4]),  # what was not measured is left out
+        ([[1, 2], ["inf", 2], [1, 2]], [math.inf, 2]),  # what failed once failed
+    ],
+)
+def test_the_median_of_repeats(tmp_path: Path, repeats: list[list[Cell]], median: list[float]) -> None:
+    rows = [["s001", number, *row] for number, row in enumerate(repeats, 1)]
+    table = write_table(tmp_path / "t", shapes=THREE[:1], rows=rows, configs=(NARROW, WIDE))
+    assert median_times(read_table(table)).tolist() == [median]
 
 
 def _winners(folder: Path, kernel: dict[str, Any] | None = None, **table: Any) -> Problem:
@@ -42,25 +80,26 @@ def _costs(built: Problem) -> dict[int, list[int]]:
     return dict(zip(built.column("rows").tolist(), built.cost.tolist(), strict=True))
 
 
-def test_cost_is_log_slowdown(tmp_path: Path) -> None:
+def test_cost_is_the_log_of_the_slowdown_over_the_best_of_what_may_be_chosen(tmp_path: Path) -> None:
     expected = {1: [0, math.log(1.5), math.log(3)], 64: [math.log(2), math.log(1.25), 0]}
     assert _costs(problem(tmp_path, shapes=SHAPES)) == {
         rows: [round(cost * UNIT) for cost in costs] for rows, costs in expected.items()
     }
-
-
-def test_the_best_time_is_the_best_of_what_may_be_chosen(tmp_path: Path) -> None:
     built = problem(tmp_path, shapes=[(1, 8, 20)])  # block 16 is below 20 heads
     assert built.cost.tolist() == [[FORBIDDEN, 0, round(math.log(2) * UNIT)]]
 
 
-def test_a_scenario_without_a_comparison_does_not_count(tmp_path: Path) -> None:
+def test_a_scenario_without_a_comparison_or_in_which_nothing_may_be_launched_does_not_count(
+    tmp_path: Path,
+) -> None:
     """One time alone, a time beside a failure, and two times."""
     cells = {1: [10, "", ""], 2: [10, "inf", ""], 4: [10, 20, ""]}
     shapes = [(rows, 8, 2) for rows in cells]
     built = problem(tmp_path, shapes=shapes, times=lambda shape: cells[shape[0]])
     assert sorted(built.column("rows").tolist()) == [2, 4]
     assert (built.left_out, built.uncompared) == (1, 1)
+    built = problem(tmp_path, shapes=[(1, 8, 2), (64, 64, 500)])
+    assert (built.left_out, built.column("rows").tolist()) == (1, [1])
 
 
 @pytest.mark.parametrize(("cell", "cost"), [("inf", FORBIDDEN), ("", UNTIMED)])
@@ -77,11 +116,6 @@ def test_a_winner_costs_nothing_and_everything_else_one_unit(tmp_path: Path) -> 
     assert built.cost.tolist() == [[0, FORBIDDEN, UNIT]] * 2
     built = _winners(tmp_path / "constraint", shapes=[(1, 8, 20), (64, 64, 20)])  # forbids a winner
     assert (_costs(built), built.left_out) == ({64: [FORBIDDEN, UNIT, 0]}, 1)
-
-
-def test_a_scenario_in_which_nothing_may_be_launched_is_left_out(tmp_path: Path) -> None:
-    built = problem(tmp_path, shapes=[(1, 8, 2), (64, 64, 500)])
-    assert (built.left_out, built.column("rows").tolist()) == (1, [1])
 
 
 def test_constraints_on_features_that_the_table_lacks_forbid_nothing(tmp_path: Path) -> None:
@@ -115,19 +149,6 @@ def test_a_derived_feature_may_be_a_column_of_a_table_without_its_parts(tmp_path
 
 TRANSLATE = {KERNEL: {"variant": "plain", "rename": {"ROWS": "rows", "BLOCK": "block"}}}
 FOREIGN = [{"id": c["id"], "BLOCK": c["block"], "warps": c["warps"], "stages": 1} for c in CONFIGS]
-
-
-def test_a_foreign_table_is_translated(tmp_path: Path) -> None:
-    names = ["ROWS", "columns", "heads"]
-    kernel = {"translate": TRANSLATE}
-    built = problem(tmp_path, kernel, shapes=SHAPES, features=names, configs=FOREIGN)
-    assert sorted(built.column("rows").tolist()) == [1, 64]
-    assert [c.variant for c in built.configs] == ["plain"] * 3
-    assert [dict(c.parameters) for c in built.configs] == [
-        {name: config[name] for name in ("block", "warps")} for config in CONFIGS
-    ]
-
-
 FOREIGN_TABLE = {"shapes": SHAPES, "features": ["ROWS", "columns", "heads"], "configs": FOREIGN}
 DEEP: dict[str, Any] = {"features": ["rows", "columns", "heads", "depth"]}  # no table holds `depth`
 
@@ -136,9 +157,27 @@ def _with_constants(**constants: int) -> dict[str, Any]:
     return {**DEEP, "translate": {KERNEL: {**TRANSLATE[KERNEL], "constants": constants}}}
 
 
-def test_a_foreign_table_may_leave_a_constant_feature_out(tmp_path: Path) -> None:
+def test_a_foreign_table_is_translated_and_may_leave_a_constant_feature_out(tmp_path: Path) -> None:
     built = problem(tmp_path, _with_constants(depth=7), **FOREIGN_TABLE)
     assert built.column("depth").tolist() == [7] * len(built.cost)
+    assert sorted(built.column("rows").tolist()) == [1, 64]
+    assert [c.variant for c in built.configs] == ["plain"] * 3
+    assert [dict(c.parameters) for c in built.configs] == [
+        {name: config[name] for name in ("block", "warps")} for config in CONFIGS
+    ]
+
+
+def test_a_tables_words_become_the_specs_integers(tmp_path: Path) -> None:
+    sections = {"values": {"heads": {"bf16": 7, "fp16": 3}, "warps": {"flat": 5, "deep": 6}}}
+    words = {"heads": ["fp16", "bf16"], "warps": ["flat", "deep"]}
+    configs = ({**NARROW, "warps": 1}, {**WIDE, "warps": 0})
+    table = {"shapes": OF_KINDS, "configs": configs, "times": lambda row: [1.0, 2.0], "values": words}
+    found = problem(tmp_path, {**sections, "constraints": []}, **table)
+    assert sorted(set(found.column("heads").tolist())) == [3, 7]
+    by_scenario = dict(zip(found.scenarios, found.column("heads").tolist(), strict=True))
+    assert (by_scenario["s001"], by_scenario["s002"]) == (3, 7)
+    pairs = [tuple(config.parameters) for config in found.configs]
+    assert pairs == [(("block", 16), ("warps", 6)), (("block", 128), ("warps", 5))]
 
 
 def _configs(**changes: Any) -> dict[str, Any]:
@@ -169,6 +208,14 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"translate": TRANSLATE}, {}),
     ({"invariants": ["heads <= 2", "rows < 8"]}, {"shapes": [(7, 1, 2), (8, 1, 2)]}),
     (RENAMED, {}),
+    *(  # a word of the table that the spec lacks
+        ({"values": values}, {"shapes": OF_KINDS, "values": {"heads": words}})
+        for values, words in (
+            ({}, ["bf16", "fp16"]),
+            ({"heads": ["bf16"]}, ["bf16", "fp16"]),
+            ({"heads": ["bf16", "fp16"]}, ["bf16"]),
+        )
+    ),
     *(({"objective": {"weight": weight}}, {}) for weight in ("rows - 1", "2 - rows", "rows * 16385", 0)),
 ]
 
@@ -179,3 +226,15 @@ def test_a_table_that_contradicts_the_spec_is_refused_by_name(
 ) -> None:
     message = error_of(lambda: problem(tmp_path, kernel, **{"shapes": SHAPES, **table}))
     assert message.startswith(f"{tmp_path / 'tables/h100'}: ")
+
+
+JUDGES = ("untuned", "other_models")
+TABLES = sorted({path.parent for path in (REPOSITORY / "tuning_data").rglob("run.yaml")})
+
+
+@pytest.mark.parametrize("folder", TABLES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
+def test_every_committed_table_can_be_read(folder: Path) -> None:
+    table = read_table(folder)
+    key = device_key(table.device_name)
+    assert table.kernel == folder.parent.name
+    assert folder.name in (key, *(f"{name}_{key}" for name in JUDGES))

@@ -163,3 +163,8 @@ def test_the_fallback_may_leave_out_what_has_a_default(tmp_path: Path) -> None:
         assert kernel.fallback == made(parts=expected[0], block=64, warps=4, far=expected[1])
     without = spec(**WITH_DEFAULTS, fallback={"variant": "plain", "block": 64})
     assert "warps" in error_of(read_spec, write_spec(tmp_path, without))
+
+
+@pytest.mark.parametrize("listed", [["bf16", "fp8 e4m3"], {"fp8 e4m3": 1, "bf16": 0}])
+def test_words_are_a_list_or_name_their_integers(tmp_path: Path, listed: Any) -> None:
+    assert dict(kernel_of(tmp_path, values={"heads": listed}).values["heads"]) == {0: "bf16", 1: "fp8 e4m3"}
