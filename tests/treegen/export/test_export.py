@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from table_builders import start
-from tuned_files import BOUNDS, launched_by
+from tuned_files import launched_by
 
 from treegen.cli.main import main
 
@@ -80,36 +80,6 @@ def test_a_file_of_vllms_gemm_launches_what_the_module_does_at_every_size(tmp_pa
             assert launched_by(content, size) == launched("gemm", M=size, **shape)
 
 
-def test_fused_moe_of_vllm_and_sglang(tmp_path: Path) -> None:
-    project(tmp_path, "fused_moe_down", ("E", "N"))
-    name = "E=512,N=64,device_name=NVIDIA_H100_80GB_HBM3"
-    given = ("fused_moe_down", "E=512", "N=64", "block_shape=64x32")
-    (vllm,) = exported("vllm", *given).items()
-    assert vllm[0] == f"{name},block_shape=[64,32].json" and vllm[1].pop("triton_version") == "3.6.0"
-    files = exported("sglang", *given)
-    sglang = files.pop(f"triton_3_6_0/{name},block_shape=[64, 32]_down.json")
-    assert list(files) == [vllm[0]] and sglang == vllm[1] and all(map(str.isdecimal, sglang))
-
-
-def test_aiters_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    project(tmp_path, "gemm_a8w8", ("N", "K"))
-    capsys.readouterr()
-    ((name, content),) = exported("aiter", "gemm_a8w8", "N=512", "K=64").items()
-    assert name == "sm_90-GEMM-A8W8-N=512-K=64.json"
-    assert content.pop("provenance") in capsys.readouterr().out
-    assert list(content) == [*(f"M_LEQ_{bound}" for bound in BOUNDS), "any"]
-    for size in (*BOUNDS, 10_000):
-        assert launched_by(content, size) == launched("gemm_a8w8", M=size, N=512, K=64)
-
-
-def test_arguments_may_stand_in_any_order(tmp_path: Path) -> None:
-    project(tmp_path, "gemm", ("N", "K"))
-    given = exported("triton", "gemm", "M=1,64", "N=512", "K=64", "--along", "N")
-    assert len(given) == 2
-    for order in ("--along N triton gemm M=1,64 N=512 K=64", "triton gemm M=1,64 --along N N=512 K=64"):
-        assert exported(*order.split()) == given
-
-
 def test_arguments_of_triton_config_at_given_sizes(tmp_path: Path) -> None:
     project(tmp_path, "gemm", ("N", "K"))
     files = exported("triton", "gemm", "M=1,64,5000", "N=512,8192", "K=7")
@@ -119,21 +89,26 @@ def test_arguments_of_triton_config_at_given_sizes(tmp_path: Path) -> None:
     expected = launched("gemm", M=64, N=8192, K=7)
     own = {name: expected.pop(name) for name in ("num_warps", "maxnreg") if name in expected}
     assert content["64"] == {"kwargs": expected, **own}
+    given = exported("triton", "gemm", "M=1,64", "N=512", "K=64", "--along", "N")
+    for order in ("--along N triton gemm M=1,64 N=512 K=64", "triton gemm M=1,64 --along N N=512 K=64"):
+        assert exported(*order.split()) == given
 
 
 def test_what_export_refuses(tmp_path: Path, refusal: Refusal) -> None:
     project(tmp_path, "gemm", ("N", "K"), device={"name": "NVIDIA X1"})
-    gemm = ("export", "vllm", "gemm")
-    assert "dtype" in refusal(tmp_path, *gemm)
-    assert "Q=1" in refusal(tmp_path, *gemm, "Q=1")
-    assert "N=x" in refusal(tmp_path, *gemm, "N=x")
-    assert "'gem'" in refusal(tmp_path, "export", "vllm", "gem")
-    assert "nvidia" in refusal(tmp_path, *gemm, "--device", "nvidia")
-    assert "--along" in refusal(tmp_path, *gemm, "--along", "Q")
-    assert "arch" in refusal(tmp_path, "export", "aiter", "gemm")
-    assert "M" in refusal(tmp_path, "export", "aiter", "gemm", "M=3,5")
-    assert "M" in refusal(tmp_path, "export", "triton", "gemm", "M=-1,5")
-    assert "/" in refusal(tmp_path, *gemm, "dtype=../../a", "block_shape=1x1")
+    for words, named in (
+        ("vllm gemm", "dtype"),
+        ("vllm gemm Q=1", "Q=1"),
+        ("vllm gemm N=x", "N=x"),
+        ("vllm gem", "'gem'"),
+        ("vllm gemm --device nvidia", "nvidia"),
+        ("vllm gemm --along Q", "--along"),
+        ("aiter gemm", "arch"),
+        ("aiter gemm M=3,5", "M"),
+        ("triton gemm M=-1,5", "M"),
+        ("vllm gemm dtype=../../a block_shape=1x1", "/"),
+    ):
+        assert named in refusal(tmp_path, "export", *words.split())
     module = tmp_path / "heuristics/gemm/nvidia_x1.py"
     module.write_text(module.read_text() + "\n")
     assert "nvidia_x1.py" in refusal(tmp_path, "export", "triton", "gemm")

@@ -1,12 +1,15 @@
-"""treegen import of a long CSV, vLLM, SGLang and aiter (files: tuned_files.py)."""
+"""treegen import of a long CSV and of aiter (files: tuned_files.py), and whatever the damage of a file."""
 
 import json
 import math
+import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tuned_files import AITER, COLUMNS, CSV, GEMM, GPU, MOE
+from treegen_builders import contents
+from tuned_files import AITER, COLUMNS, CSV, ENTRY, GPU, MOE, NAMED
 
 from treegen.cli.main import main
 from treegen.core.table import Cells, Table, median_times
@@ -24,9 +27,6 @@ def _rows(table: Table) -> list[tuple[list[int], list[float | None]]]:
     return list(zip(table.features.tolist(), times, strict=True))
 
 
-# A long CSV
-
-
 def test_a_long_csv(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text(CSV)
     _import(tmp_path, "csv", tmp_path / "all.csv", *COLUMNS)
@@ -38,33 +38,31 @@ def test_a_long_csv(tmp_path: Path) -> None:
     assert table.row_repeat.tolist() == [1, 2, 1]
 
 
-def test_a_csv_with_a_variant_a_unit_and_some_parameters(tmp_path: Path) -> None:
-    (tmp_path / "all.csv").write_text("M,variant,B,note,t\n1,split,4,x,2000\n1,plain,4,y,1000\n")
-    options = ["--features", "M", "--time", "t", "--unit", "ns", "--parameters", "B", "--kernel", "k"]
-    _import(tmp_path, "csv", tmp_path / "all.csv", *options, "--device", GPU)
+SMALL = [
+    (
+        "M,variant,B,note,t\n1,split,4,x,2000\n1,plain,4,y,1000\n",
+        "--features M --time t --unit ns --parameters B",
+        [("plain", "plain", {"B": 4}), ("split", "split", {"B": 4})],
+        [1, 2],
+    ),
+    (  # texts make variants
+        "n,algorithm,order,t_us\n1,Radix-Sort,asc,2\n1,max,asc,1\n1,max,desc,3\n",
+        "--features n --time t_us",
+        [(name, name, {}) for name in ("max_asc", "max_desc", "radix_sort_asc")],
+        [1, 3, 2],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "configs", "times"), SMALL)
+def test_variants_units_and_parameters_of_a_csv(
+    tmp_path: Path, text: str, options: str, configs: list[object], times: list[float]
+) -> None:
+    (tmp_path / "all.csv").write_text(text)
+    _import(tmp_path, "csv", tmp_path / "all.csv", *options.split(), "--kernel", "k", "--device", GPU)
     table = read_table(tmp_path / "k/nvidia_h100")
-    assert [(c.id, c.variant) for c in table.configs] == [("plain", "plain"), ("split", "split")]
-    assert _rows(table) == [([1], [1, 2])]
-
-
-def test_texts_of_a_csv_make_variants(tmp_path: Path) -> None:
-    rows = "1,Radix-Sort,asc,2\n1,max,asc,1\n1,max,desc,3\n"
-    (tmp_path / "all.csv").write_text(f"n,algorithm,order,t_us\n{rows}")
-    options = ["--features", "n", "--time", "t_us", "--kernel", "k", "--device", GPU]
-    _import(tmp_path, "csv", tmp_path / "all.csv", *options)
-    table = read_table(tmp_path / "k/nvidia_h100")
-    assert [(c.id, c.variant, c.parameters) for c in table.configs] == [
-        (name, name, {}) for name in ("max_asc", "max_desc", "radix_sort_asc")
-    ]
-    assert _rows(table) == [([1], [1, 3, 2])]
-
-
-@pytest.mark.parametrize("words", ["a-b a_b", "A a", "1a b", "ä b"])
-def test_texts_that_cannot_be_variants(tmp_path: Path, refusal: Refuse, words: str) -> None:
-    rows = "".join(f"1,{word},1\n" for word in words.split())
-    (tmp_path / "all.csv").write_text(f"n,algorithm,t_us\n{rows}")
-    options = ["--features", "n", "--time", "t_us", "--kernel", "k", "--device", GPU]
-    assert "variant" in refusal(tmp_path, "import", "csv", tmp_path / "all.csv", *options)
+    assert [(c.id, c.variant, c.parameters) for c in table.configs] == configs
+    assert _rows(table) == [([1], times)]
 
 
 @pytest.mark.parametrize(("text", "options"), [
@@ -81,46 +79,15 @@ def test_texts_that_cannot_be_variants(tmp_path: Path, refusal: Refuse, words: s
     (CSV.replace(",0.020", ""), COLUMNS),
     (CSV.partition("\n")[0], COLUMNS),
     ("", COLUMNS),
+    *(  # words that cannot be variants
+        (f"n,algorithm,t_us\n1,{one},1\n1,{other},1\n",
+            ["--features", "n", "--time", "t_us", "--kernel", "k", "--device", GPU])
+        for one, other in (("a-b", "a_b"), ("A", "a"), ("1a", "b"), ("ä", "b"))
+    ),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_csv(tmp_path: Path, refusal: Refuse, text: str, options: list[str]) -> None:
     (tmp_path / "all.csv").write_text(text)
     refusal(tmp_path, "import", "csv", tmp_path / "all.csv", "--to", tmp_path, *options)
-
-
-# vLLM and SGLang: their configs for 1, 64 and 4096 tokens
-
-
-def test_fused_moe_configs_of_vllm(tmp_path: Path) -> None:
-    names = {"E=128,N=1024,device_name=NVIDIA_H200.json": MOE}
-    names["E=8,N=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8.json"] = {"64": MOE["1"]}
-    names["E=8,N=7168,device_name=NVIDIA_H100_80GB_HBM3.json"] = {"64": MOE["64"]}
-    for name, content in names.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    _import(tmp_path / "to", "vllm", tmp_path)
-    assert read_table(tmp_path / "to/fused_moe/nvidia_h100").features.tolist() == [[64, 8, 7168, 0, 0]]
-    table = read_table(tmp_path / "to/fused_moe/nvidia_h200")
-    assert (table.cells, table.feature_names) == (Cells.WINNERS, ("M", "E", "N", "dtype", "block_shape"))
-    assert table.words == {"dtype": {0: "fp8_w8a8", 1: "unquantised"}, "block_shape": {0: "none"}}
-    assert table.provenance["lookup"] == {"M": "nearest"}
-    nothing = None
-    assert _rows(table) == [
-        ([1, 128, 1024, 1, 0], [1, nothing, nothing]),
-        ([64, 128, 1024, 1, 0], [nothing, 1, nothing]),
-        ([4096, 128, 1024, 1, 0], [nothing, nothing, 1]),
-        ([64, 8, 7168, 0, 0], [1, nothing, nothing]),
-    ]
-    assert "without their times" in table.provenance["timing"]
-    assert table.provenance["origin"]["tool"] == "vLLM"
-
-
-def test_block_scaled_gemm_configs_of_sglang(tmp_path: Path) -> None:
-    name = "N=1536,K=7168,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128, 128].json"
-    (tmp_path / name).write_text(json.dumps(GEMM))
-    _import(tmp_path / "to", "sglang", tmp_path)
-    table = read_table(tmp_path / "to/block_scaled_gemm/amd_mi300x")
-    assert table.device_name == "AMD Instinct MI300X"
-    assert table.words == {"dtype": {0: "fp8_w8a8"}, "block_shape": {0: "128x128"}}
-    assert _rows(table)[2] == ([4096, 1536, 7168, 0, 0], [None, 1])
 
 
 # aiter
@@ -172,3 +139,52 @@ def test_what_is_wrong_with_aiters_file(tmp_path: Path, refusal: Refuse, text: s
     path = tmp_path / "a8w8_tuned_gemm.csv"
     path.write_text(text)
     refusal(tmp_path, "import", "aiter", path)
+
+
+# Whatever the damage: a table, or one line and nothing written.
+
+MOE_NAME = "E=128,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
+FILES: dict[str, tuple[str, str, list[str]]] = {
+    "triton": ("scale.autotune.json", f'{{"key": [8, true], "configs_timings": [{ENTRY}]}}', NAMED),
+    "csv": ("all.csv", CSV, COLUMNS),
+    "vllm": (MOE_NAME, json.dumps(MOE), []),
+    "aiter": ("a8w8_tuned_gemm.csv", AITER, []),
+}
+VALUES = ["", "null", "true", "-1", "1e999", "9" * 400, "9" * 5000, "[" * 900 + "]" * 900, "{}", "[]"]
+VALUES += ["NaN", "Infinity", '{"a": [1, {"b": [null]}]}', '"\\ud800"', '"a\\nb"', "0.5", "\x00", "\u2028"]
+VALUES.append("'")
+
+
+def _damaged(text: str, draw: random.Random) -> str:
+    """The text with a number, a word or a stretch of it replaced, doubled or removed."""
+    parts = [match.span() for match in re.finditer(r'[0-9.]+|"[^"]*"|[a-z_]+|[\[\]{},:\n]', text)]
+    for _ in range(draw.choice((1, 1, 2, 4))):
+        start, end = draw.choice(parts)
+        new = draw.choice([*VALUES, text[start:end] * 2, text[slice(*draw.choice(parts))]])
+        text = text[:start] + new + text[end:]
+    return text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    file, text, options = FILES[name]
+    draw = random.Random(name)
+    refused = 0
+    for place in range(150):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        (folder / file).write_bytes(_damaged(text, draw).encode("utf-8", "surrogatepass"))
+        before = contents(folder)
+        arguments = ["import", name, str(folder / file), "--to", str(folder / "to"), *options]
+        capsys.readouterr()
+        status = main(arguments)
+        errors = capsys.readouterr().err
+        if status == 0:
+            assert errors == ""
+            for run in (folder / "to").rglob("run.yaml"):
+                read_table(run.parent)
+        else:
+            refused += 1
+            assert status == 2 and errors.count("\n") == 1 and errors[:-1].isprintable(), errors
+            assert contents(folder) == before
+    assert 0 < refused < 150
