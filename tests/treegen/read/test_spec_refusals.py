@@ -270,38 +270,26 @@ def test_variants_whose_constants_would_share_a_name(tmp_path: Path, variants: l
     assert message.startswith(f"{path}:{line_of(path.read_text(), 'variants:')}: ") and variants[1] in message
 
 
-def naming(key: str, folder: str) -> Spec:
-    """A spec whose output or table folder is `folder`."""
-    return {**spec(), "output": folder} if key == "output" else spec(tables={DEVICE: folder})
+FOLDERS = {
+    "output table": ["..", "../other", "a/../..", ".", "a/..", "/", "/etc", "/tmp/x", "", "link/t", "loop"],
+    "table output": ["a\0b", "\ud800"],  # no file system can name these
+    "output": [".git", ".git/out", "class", "a-b", "out/2", "treegen.yaml", "a/../class", "json", "a/numpy"],
+}
+FOLDER_CASES = [(key, n) for keys, names in FOLDERS.items() for key in keys.split() for n in names]
 
 
-@pytest.mark.parametrize("key", ["output", "table"])
-@pytest.mark.parametrize(
-    "folder", ["..", "../other", "a/../..", ".", "a/..", "/", "/etc", "/tmp/x", "", "link/t", "loop"]
-)
-def test_a_folder_outside_the_specs_folder(tmp_path: Path, key: str, folder: str) -> None:
-    path = write_spec(tmp_path / "project", naming(key, folder))
+@pytest.mark.parametrize(("key", "folder"), FOLDER_CASES)
+def test_a_folder_outside_the_specs_or_an_output_that_python_cannot_import(
+    tmp_path: Path, key: str, folder: str
+) -> None:
+    content = spec() | {"output": folder} if key == "output" else spec(tables={DEVICE: folder})
+    path = write_spec(tmp_path / "project", content)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "project/link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "project/loop").symlink_to(tmp_path / "project/loop")
     message = error_of(read_spec, path)
-    assert message.startswith(f"{path}:") and key in message
-
-
-@pytest.mark.parametrize("key", ["output: generated", f"{DEVICE}: tables/h100"])
-@pytest.mark.parametrize("text", ['"\\uD800"', '"a\\0b"'], ids=["lone surrogate", "NUL"])
-def test_a_folder_that_no_file_system_can_name(tmp_path: Path, key: str, text: str) -> None:
-    path = write_spec(tmp_path)
-    path.write_text(path.read_text().replace(key, f"{key.split(':')[0]}: {text}"))
-    assert error_of(read_spec, path).startswith(f"{path}:")
-
-
-@pytest.mark.parametrize(
-    "folder", [".git", ".git/out", "class", "a-b", "out/2", "treegen.yaml", "a/../class", "json", "a/numpy"]
-)
-def test_an_output_that_python_cannot_import(tmp_path: Path, folder: str) -> None:
-    path = write_spec(tmp_path, naming("output", folder))
-    assert error_of(read_spec, path).startswith(f"{path}:2: output: ")
+    assert message.startswith(f"{path}:2: " if key == "output" else f"{path}:")
+    assert key in message or folder in FOLDERS["table output"]
 
 
 def test_no_spec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

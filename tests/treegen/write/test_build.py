@@ -44,7 +44,9 @@ FILES = {
 TWELVE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
 
 
-def test_what_is_written_chooses_the_planted_configs(tmp_path: Path) -> None:
+def test_what_is_written_chooses_the_planted_configs_and_the_lock_names_tables_and_their_digests(
+    tmp_path: Path,
+) -> None:
     build(write_project(tmp_path))
     with imported(tmp_path) as generated:
         choose = generated.scale.for_device("NVIDIA H100", "sm_90", "nvidia")
@@ -52,6 +54,13 @@ def test_what_is_written_chooses_the_planted_configs(tmp_path: Path) -> None:
         assert choose(rows=8, columns=8, heads=17) == generated.scale.Config("plain", 64, 4)
         default = generated.scale.for_device("Unknown", "?", "?")
         assert default(rows=8, columns=64, heads=2) == generated.scale.Config("plain", 64, 4)
+    entry = json.loads((tmp_path / "generated/treegen.lock").read_text())["heuristics"]["scale"][DEVICE]
+    assert entry["table"] == "tables/h100" and entry["cells"] == "measured"
+    assert entry["sha256"] == {
+        name: sha256((tmp_path / "tables/h100" / name).read_bytes()).hexdigest()
+        for name in ("run.yaml", "scenarios.csv", "times.csv")
+    }
+    assert (entry["scenarios"], entry["configs"]) == (9, 3)
 
 
 def test_a_measured_table_prints_slowdown(tmp_path: Path, capsys: Capture) -> None:
@@ -84,14 +93,22 @@ def test_of_many_kernels_those_that_are_slow_are_shown_and_a_line_tells_of_all(
         assert f"{kernels} modules, {9 * kernels} scenarios, {2 * kernels - 1} rows" in text
 
 
-def test_scenarios_that_are_left_out_are_counted(tmp_path: Path, capsys: Capture) -> None:
+def test_scenarios_that_are_left_out_and_a_fallback_that_no_table_holds_are_named(
+    tmp_path: Path, capsys: Capture
+) -> None:
     """Blocks of 16 and 64 are for up to 16 and 64 heads; narrow alone was timed in one scenario."""
     shapes: list[Row] = [(1, 8, 2), (64, 64, 2), (64, 65, 20), (2, 2, 200)]
     rows = time_rows(shapes)
     for row in rows:
         row[3:] = ["", ""] if row[0] == "s003" else row[3:]
-    assert build(write_project(tmp_path, shapes=shapes, rows=rows)) == 0
-    assert f"{DEVICE}: 2 of 4 scenarios" in capsys.readouterr().out
+    content = spec(fallback={"variant": "plain", "block": 256, "warps": 4})
+    assert build(write_project(tmp_path, content, shapes=shapes, rows=rows)) == 0
+    printed = capsys.readouterr().out
+    assert f"{DEVICE}: 2 of 4 scenarios" in printed
+    (line,) = [line for line in printed.splitlines() if "the fallback" in line]
+    assert KERNEL in line and "PLAIN_B256_W4" in line
+    assert build(write_project(tmp_path)) == 0
+    assert "the fallback" not in capsys.readouterr().out
 
 
 def test_scenarios_without_a_working_config_are_counted_and_many_are_refused(
@@ -107,15 +124,6 @@ def test_scenarios_without_a_working_config_are_counted_and_many_are_refused(
     assert "2 of 13 scenarios" in refusal(tmp_path, "build", "--spec", path)
 
 
-def test_a_fallback_that_no_table_holds_is_named(tmp_path: Path, capsys: Capture) -> None:
-    content = spec(fallback={"variant": "plain", "block": 256, "warps": 4})
-    assert build(write_project(tmp_path, content)) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "the fallback" in line]
-    assert KERNEL in line and "PLAIN_B256_W4" in line
-    assert build(write_project(tmp_path)) == 0
-    assert "the fallback" not in capsys.readouterr().out
-
-
 def test_the_table_of_another_gpu(tmp_path: Path, refusal: Refuse) -> None:
     content = spec(tables={"b200": "tables/h100"})
     content["devices"]["b200"] = {"names": ["NVIDIA B200"], "vendor": "nvidia"}
@@ -125,17 +133,6 @@ def test_the_table_of_another_gpu(tmp_path: Path, refusal: Refuse) -> None:
     assert "'NVIDIA A100'" in refusal(tmp_path, "build", "--spec", write_spec(tmp_path, content))
     content["kernels"]["scale"]["tables"]["b200"] = as_h100()
     assert build(write_spec(tmp_path, content)) == 0
-
-
-def test_the_lock_names_tables_and_their_digests(tmp_path: Path) -> None:
-    build(write_project(tmp_path))
-    entry = json.loads((tmp_path / "generated/treegen.lock").read_text())["heuristics"]["scale"][DEVICE]
-    assert entry["table"] == "tables/h100" and entry["cells"] == "measured"
-    assert entry["sha256"] == {
-        name: sha256((tmp_path / "tables/h100" / name).read_bytes()).hexdigest()
-        for name in ("run.yaml", "scenarios.csv", "times.csv")
-    }
-    assert (entry["scenarios"], entry["configs"]) == (9, 3)
 
 
 def test_a_device_and_a_kernel_that_left_the_spec_lose_their_modules(tmp_path: Path, capsys: Capture) -> None:
@@ -178,22 +175,19 @@ def test_foreign_files_stay(tmp_path: Path, refusal: Refuse) -> None:
     refusal(tmp_path, "build", "--spec", path)
 
 
-@pytest.mark.parametrize(("link", "status"), [("scale", 2), ("link", 0)])
-def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, link: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("link", "outside", "status"), [("scale", "", 2), ("link", "", 0), ("scale/config.py", "old.py", 0)]
+)
+def test_nothing_is_written_or_removed_through_a_link(
+    tmp_path: Path, link: str, outside: str, status: int
+) -> None:
+    """A link in place of a module is replaced."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/old.py").write_text(MARK)
-    (tmp_path / "generated").mkdir()
-    (tmp_path / "generated" / link).symlink_to(tmp_path / "outside")
+    (tmp_path / "generated" / link).parent.mkdir(parents=True)
+    (tmp_path / "generated" / link).symlink_to(tmp_path / "outside" / outside)
     assert build(write_project(tmp_path)) == status
     assert contents(tmp_path / "outside") == {"old.py": MARK.encode()}
-
-
-def test_a_link_in_place_of_a_module_is_replaced_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("mine")
-    (tmp_path / "generated/scale").mkdir(parents=True)
-    (tmp_path / "generated/scale/config.py").symlink_to(tmp_path / "secret")
-    build(write_project(tmp_path))
-    assert (tmp_path / "secret").read_text() == "mine"
 
 
 # --check
@@ -349,9 +343,3 @@ def test_several_processes_give_the_same_bytes(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("name", ["a" * 300, "a\0b", ".", "class", ".git", "out/.git/x", "a-b"])
 def test_an_output_that_no_folder_can_be_is_refused(fresh: Path, refusal: Refuse, name: str) -> None:
     refusal(fresh.parent, "build", "--spec", fresh, "--output", name)
-
-
-def test_a_spec_whose_output_no_folder_can_be_or_that_is_missing(tmp_path: Path, refusal: Refuse) -> None:
-    for output in ("a" * 300, "a/" * 33):
-        refusal(tmp_path, "build", "--spec", write_project(tmp_path, spec() | {"output": output}))
-    refusal(tmp_path, "build", "--spec", tmp_path / "none.yaml")
