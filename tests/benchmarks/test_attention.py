@@ -1,4 +1,4 @@
-"""benchmarks.attention: its batches, verdicts, ratios and means, and that it runs."""
+"""benchmarks.attention: its batches, verdicts, ratios and means, its picture, and that it runs."""
 
 import dataclasses
 import json
@@ -7,6 +7,7 @@ import pickle
 import sys
 from itertools import chain, repeat
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
 from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise
-from benchmarks.attention import compare
+from benchmarks.attention import compare, plot
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import Record, Records, measure_batch, ours_failed, time_ratio
 from benchmarks.common.implementations import (
@@ -34,19 +35,16 @@ SMALL = HeadLayout(4, 2, 16)
 MIXED = Batch("b", "mixed", (1, 0, 8, 9, 1, 20), (30, 5, 8, 40, 17, 20), SMALL, dtype=torch.float16)
 
 
-@pytest.mark.parametrize("name", list(BATCH_SETS))
-def test_sets_hold_each_batch_once_and_are_the_same_at_every_call(name: str) -> None:
-    batches = select(name)
-    assert batches and batches == select(name)
-    assert len({str(batch) for batch in batches}) == len(batches)
-    assert all(batch.block_size == 24 for batch in select(name, block_size=24))
-
-
-def test_steps_are_decodes_before_prompts_and_fit_a_gpu() -> None:
-    batches = select("steps")
-    assert len(batches) == 29
-    assert all(batch.parts.decodes.num_seqs and batch.parts.prompts.num_seqs for batch in batches)
-    assert all(batch.kv_bytes <= 4 << 30 for batch in batches)
+def test_sets_hold_each_batch_once_and_are_the_same_at_every_call() -> None:
+    for name in BATCH_SETS:
+        batches = select(name)
+        assert batches and batches == select(name)
+        assert len({str(batch) for batch in batches}) == len(batches)
+        assert all(batch.block_size == 24 for batch in select(name, block_size=24))
+    steps = select("steps")  # decodes before prompts, which fit a GPU
+    assert len(steps) == 29
+    assert all(batch.parts.decodes.num_seqs and batch.parts.prompts.num_seqs for batch in steps)
+    assert all(batch.kv_bytes <= 4 << 30 for batch in steps)
 
 
 def record(name: str, us: float | None, ok: bool = True, batch: Batch | None = None) -> Record:
@@ -168,3 +166,57 @@ def test_wrong_use_is_one_line(wrong: list[str], capsys: pytest.CaptureFixture[s
     assert stopped.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert wrong[1] in line
+
+
+# The picture
+
+BATCHES = [
+    records(decode(1, 64), ours=10.0, fa3=20.0, vllm=40.0),
+    records(prefill(1, 64), ours=10.0, fa3=10.0, vllm=80.0),
+    # A batch counts only if all computed it, and computed it right.
+    records(decode(2, 64), ours=10.0, fa3=90.0),
+    {**records(decode(3, 64), ours=10.0, fa3=90.0), "vllm": record("vllm", 10.0, ok=False)},
+]
+
+
+def write_run(folder: Path, batches: list[Records], device: str = "NVIDIA H100") -> Path:
+    folder.mkdir()
+    (folder / "compare.json").write_text(compare.document({"environment": {"device": device}}, batches))
+    return folder
+
+
+def test_times_are_relative_to_flash_attention_3_by_kind_and_over_all(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", BATCHES)
+    assert plot.ratios(json.loads((run / "compare.json").read_text())) == {
+        ("decode", "ours"): [0.5],
+        ("decode", "fa3"): [1.0],
+        ("decode", "vllm"): [2.0],
+        ("prefill", "ours"): [1.0],
+        ("prefill", "fa3"): [1.0],
+        ("prefill", "vllm"): [8.0],
+        ("", "ours"): [0.5, 1.0],
+        ("", "fa3"): [1.0, 1.0],
+        ("", "vllm"): [2.0, 8.0],
+    }
+
+
+def test_a_picture_names_both_gpus_and_is_the_same_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    runs = [write_run(tmp_path / gpu, BATCHES, f"NVIDIA {gpu}") for gpu in ("H100", "H200")]
+    first, second = tmp_path / "docs" / "first.svg", tmp_path / "second.svg"
+    for picture in (first, second):
+        assert plot.main([*map(str, runs), "--out", str(picture)]) == 0
+    texts = list(ElementTree.fromstring(first.read_text()).itertext())
+    assert {"NVIDIA H100", "NVIDIA H200", "0.71"} <= set(texts)  # 0.71: the mean over both kinds
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_run_that_cannot_be_drawn_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    no_rival = write_run(tmp_path / "no_rival", BATCHES[2:])
+    for run in (no_rival, tmp_path / "missing"):
+        with pytest.raises(SystemExit) as stopped:
+            plot.main([str(run), "--out", str(tmp_path / "picture.svg")])
+        assert stopped.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert str(run) in line
+    assert not (tmp_path / "picture.svg").exists()

@@ -121,18 +121,15 @@ def test_engines_that_share_a_gpu_take_turns(tmp_path: Path, capsys, command: li
     assert {call["backend"] for call in calls} == {"ONE", "CUSTOM", "FAILS"}
 
 
-@pytest.mark.parametrize(
-    ("case", "margins", "problems", "right"),
-    [
-        ("llama", [0.0, check_vllm.MARGIN], [], True),
-        ("llama", [0.0, check_vllm.MARGIN + 0.01], [], False),
-        ("llama", [float("nan")], [], False),
-        ("fp8", [check_vllm.FP8_MARGIN], [], True),
-        ("fp8", [check_vllm.FP8_MARGIN + 0.01], [], False),
-        ("faults", [], [], False),
-        ("faults", [0.0], ["nothing was preempted"], False),
-    ],
-)
+@pytest.mark.parametrize(("case", "margins", "problems", "right"), [
+    ("llama", [0.0, check_vllm.MARGIN], [], True),
+    ("llama", [0.0, check_vllm.MARGIN + 0.01], [], False),
+    ("llama", [float("nan")], [], False),
+    ("fp8", [check_vllm.FP8_MARGIN], [], True),
+    ("fp8", [check_vllm.FP8_MARGIN + 0.01], [], False),
+    ("faults", [], [], False),
+    ("faults", [0.0], ["nothing was preempted"], False),
+])  # fmt: skip
 def test_verdict_on_tokens(case: str, margins: list[float], problems: list[str], right: bool) -> None:
     line, fine = check_vllm.verdict(case, {"margins": [margins], "notes": [], "problems": problems})
     assert fine is right

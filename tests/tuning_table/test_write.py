@@ -1,7 +1,8 @@
-"""Tables that are written can be read back, a run goes on where it stopped, and the rest is refused."""
+"""Tables that are written can be read back, a run goes on where it stopped, and tables become one."""
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from table_builders import RUN, VISITS, append, config, contents, filled, read_b
 
 import tuning_table
 from tuning_table import Failure, TableError, read_run
+from tuning_table.merge import merge
 from tuning_table.table import Visit
 from tuning_table.writer import time_text
 
@@ -138,18 +140,15 @@ def test_the_example_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found.visits
 
 
-@pytest.mark.parametrize(
-    ("visit", "named"),
-    [
-        (Visit("other", 1, {"M16": 1.0}), "other"),
-        (Visit("decode-0", 0, {"M16": 1.0}), "repeat 0"),
-        (Visit("decode-0", 1_000_000, {"M16": 1.0}), "repeat 1000000"),
-        (Visit("decode-0", 1, {"M128": 1.0}), "M128"),
-        (Visit("decode-0", 1, {}), "decode-0"),
-        *((Visit("decode-0", 1, {"M16": t, "M32": Failure("x")}), f"{t} us") for t in (0.0, 9e-4, 1e12)),
-        *((Visit("decode-0", 1, {"M16": float(t)}), f"{float(t)} us") for t in ("inf", "nan", "-1")),
-    ],
-)
+@pytest.mark.parametrize(("visit", "named"), [
+    (Visit("other", 1, {"M16": 1.0}), "other"),
+    (Visit("decode-0", 0, {"M16": 1.0}), "repeat 0"),
+    (Visit("decode-0", 1_000_000, {"M16": 1.0}), "repeat 1000000"),
+    (Visit("decode-0", 1, {"M128": 1.0}), "M128"),
+    (Visit("decode-0", 1, {}), "decode-0"),
+    *((Visit("decode-0", 1, {"M16": t, "M32": Failure("x")}), f"{t} us") for t in (0.0, 9e-4, 1e12)),
+    *((Visit("decode-0", 1, {"M16": float(t)}), f"{float(t)} us") for t in ("inf", "nan", "-1")),
+])  # fmt: skip
 def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: Visit, named: str) -> None:
     with start(tmp_path) as table:
         before = contents(tmp_path)
@@ -158,21 +157,18 @@ def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: V
         assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"device": {**RUN["device"], "name": "x"}}, "device.name"),
-        ({"device": {"name": RUN["device"]["name"]}}, "device.arch"),
-        ({"kernel": "other"}, "kernel"),
-        ({"timing": "events"}, "timing"),
-        ({"seed": 1}, "seed"),
-        ({"scenario_set": "serving (digest ff)"}, "scenario_set"),
-        ({"features": ("num_seqs", "x")}, "features[1]"),
-        ({"configs": (M16, M32, config("M128", block_m=128))}, "M64"),
-        ({"configs": (config("M16", num_warps=8), M32, M64)}, "num_warps"),
-        ({"configs": tuple({**known, "num_stages": 2} for known in (M16, M32, M64))}, "num_stages"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"device": {**RUN["device"], "name": "x"}}, "device.name"),
+    ({"device": {"name": RUN["device"]["name"]}}, "device.arch"),
+    ({"kernel": "other"}, "kernel"),
+    ({"timing": "events"}, "timing"),
+    ({"seed": 1}, "seed"),
+    ({"scenario_set": "serving (digest ff)"}, "scenario_set"),
+    ({"features": ("num_seqs", "x")}, "features[1]"),
+    ({"configs": (M16, M32, config("M128", block_m=128))}, "M64"),
+    ({"configs": (config("M16", num_warps=8), M32, M64)}, "num_warps"),
+    ({"configs": tuple({**known, "num_stages": 2} for known in (M16, M32, M64))}, "num_stages"),
+])  # fmt: skip
 def test_another_run_is_refused_and_the_difference_named(
     tmp_path: Path, change: dict[str, Any], named: str
 ) -> None:
@@ -193,8 +189,7 @@ def test_a_run_goes_on_with_more_configs_or_fewer_and_keeps_the_times_of_those_i
     tmp_path: Path, configs: tuple[Any, ...]
 ) -> None:
     names = [known["id"] for known in configs]
-    filled(tmp_path)
-    with start(tmp_path) as table:
+    with start(filled(tmp_path)) as table:
         table.summarise({"seconds": 60.0, "finished": True})
     with (tmp_path / "times.csv").open("a") as out:
         out.write("prefi")  # a row that was cut off
@@ -214,8 +209,7 @@ def test_a_run_goes_on_with_more_configs_or_fewer_and_keeps_the_times_of_those_i
 
 
 def test_a_run_goes_on_where_it_knows_other_constants(tmp_path: Path) -> None:
-    filled(tmp_path)
-    with start(tmp_path) as table:
+    with start(filled(tmp_path)) as table:
         table.summarise({"seconds": 60.0})
     with start(tmp_path, constants=["max_seq_len"]) as table:
         assert table.header.constants == ("max_seq_len",) and table.header.seconds == 60.0
@@ -232,14 +226,11 @@ def test_a_run_may_list_more_scenarios_but_not_others(tmp_path: Path) -> None:
     assert {visit.scenario for visit in read_run(tmp_path).visits} == {"decode-0", "prefill-0", "new"}
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "named"),
-    [
-        ("failures.csv", "M32,", "", "failures.csv:2: "),
-        ("failures.csv", "decode-0,2", "decode-0,02", "failures.csv:3: "),
-        ("run.yaml", "torch: '2.11'", "torch: 2.11", " torch "),
-    ],
-)
+@pytest.mark.parametrize(("name", "old", "new", "named"), [
+    ("failures.csv", "M32,", "", "failures.csv:2: "),
+    ("failures.csv", "decode-0,2", "decode-0,02", "failures.csv:3: "),
+    ("run.yaml", "torch: '2.11'", "torch: 2.11", " torch "),
+])  # fmt: skip
 def test_damage_is_refused(tmp_path: Path, name: str, old: str, new: str, named: str) -> None:
     path = filled(tmp_path) / name
     text = path.read_text()
@@ -260,21 +251,18 @@ def test_rows_of_which_a_file_is_missing_and_other_files_are_not_overwritten(
             start(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"features": ()}, "run.yaml: features: "),
-        ({"configs": (config("M 16"),)}, "run.yaml: configs[0].id: "),
-        ({"colour": "red"}, "run.yaml: colour: "),
-        ({"timing": {"unit": object()}}, "run.yaml: "),
-        ({"scenarios": {}}, "scenarios.csv: "),
-        ({"scenarios": {"a b": (1, 1)}}, "scenarios.csv:2: "),
-        ({"scenarios": {"a": (1, 1 << 63)}}, "scenarios.csv:2: max_seq_len "),
-        ({"scenarios": {"a": (1, 1.5)}}, "scenarios.csv:2: max_seq_len "),
-        ({"scenarios": {"a": (1, "bf16")}}, "max_seq_len "),
-        ({"source_hash": "", "date": ...}, "date"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"features": ()}, "run.yaml: features: "),
+    ({"configs": (config("M 16"),)}, "run.yaml: configs[0].id: "),
+    ({"colour": "red"}, "run.yaml: colour: "),
+    ({"timing": {"unit": object()}}, "run.yaml: "),
+    ({"scenarios": {}}, "scenarios.csv: "),
+    ({"scenarios": {"a b": (1, 1)}}, "scenarios.csv:2: "),
+    ({"scenarios": {"a": (1, 1 << 63)}}, "scenarios.csv:2: max_seq_len "),
+    ({"scenarios": {"a": (1, 1.5)}}, "scenarios.csv:2: max_seq_len "),
+    ({"scenarios": {"a": (1, "bf16")}}, "max_seq_len "),
+    ({"source_hash": "", "date": ...}, "date"),
+])  # fmt: skip
 def test_tables_that_no_reader_would_take_are_not_created(
     tmp_path: Path, change: dict[str, Any], named: str
 ) -> None:
@@ -289,3 +277,118 @@ def test_without_pyyaml_the_error_names_the_remedy(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert "pyyaml" in refusal(tmp_path / "table")
     assert not (tmp_path / "table").exists()
+
+
+# Merging
+
+
+def table(folder: Path, visits: Sequence[Visit], **changes: object) -> Path:
+    with start(folder, **changes) as writer:
+        for visit in visits:
+            append(writer, visit)
+    return folder
+
+
+ROW = Visit("decode-0", 1, {"M16": 5.0})
+
+
+def test_rows_repeats_and_reasons_survive(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", VISITS[:1])
+    two = table(tmp_path / "2", VISITS[1:], date="2026-01-03")
+    with start(one) as writer:
+        writer.summarise({"seconds": 10.0})
+    done = merge([one, two], tmp_path / "all")
+    assert (done.rows, done.repeated) == (3, 0)
+    found = read_run(tmp_path / "all")
+    assert read_back(found.visits) == read_back(read_run(one).visits + read_run(two).visits)
+    assert found.header.provenance["date"] == "2026-01-03" and found.header.seconds == 10.0
+
+
+def test_merging_again_adds_nothing_and_equal_rows_count_once(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", VISITS)
+    copy = table(tmp_path / "2", VISITS[::-1])
+    done = merge([one, copy], tmp_path / "all")
+    assert (done.rows, done.repeated) == (3, 3)
+    with start(tmp_path / "all") as writer:  # a run that went on in the merged table
+        writer.summarise({"seconds": 90.0, "finished": True})
+    before = contents(tmp_path / "all")
+    again = merge([copy, tmp_path / "all", one], tmp_path / "all")
+    assert (again.rows, again.repeated) == (0, 9)
+    assert contents(tmp_path / "all") == before
+
+
+def test_equal_repeats_of_one_table_and_other_rows_of_another_are_repeats(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", [ROW, Visit("decode-0", 2, ROW.cells)])
+    two = table(tmp_path / "2", [Visit("decode-0", 1, {"M16": 5.1})])
+    done = merge([one, two], tmp_path / "all")
+    assert (done.rows, done.repeated) == (3, 0)
+    cells = [(row.repeat, row.cells["M16"]) for row in read_run(tmp_path / "all").visits]
+    assert cells == [(1, 5.0), (2, 5.0), (3, 5.1)]
+
+
+@pytest.mark.parametrize(("change", "named"), [
+    ({"device": {"name": "NVIDIA H200"}}, "device.name"),
+    ({"driver": "560"}, "driver"),
+    ({"torch": "3"}, "torch"),
+    ({"triton": "4"}, "triton"),
+    ({"source_hash": "1"}, "source_hash"),
+    ({"timing": "by hand"}, "timing"),
+    ({"configs": (config("M16"), config("M32", block_m=64), config("M64"))}, "config M32 with block_m"),
+    ({"scenarios": {"decode-0": (1, 2048), "prefill-0": (1, 512)}}, "scenario prefill-0"),
+])  # fmt: skip
+def test_other_tables_are_refused_and_the_difference_named(
+    tmp_path: Path, change: dict[str, object], named: str
+) -> None:
+    one = filled(tmp_path / "1")
+    with start(tmp_path / "2", **change) as writer:
+        writer.append("decode-0", {"M16": 1.0})
+    with pytest.raises(TableError) as caught:
+        merge([one, tmp_path / "2"], tmp_path / "all")
+    assert str(caught.value).startswith(f"{tmp_path / '2'}: ") and f"{one} has {named} " in str(caught.value)
+    assert "\n" not in str(caught.value) and not (tmp_path / "all").exists()
+
+
+def test_other_scenario_sets_of_one_stack_become_one(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", VISITS[:1])
+    new = {"scenario_set": "mine", "seed": 1, "scenarios": {"new": (3, 4)}}
+    two = table(tmp_path / "2", [Visit("new", 1, {"M16": 3.0})], **new)
+    assert merge([one, two], tmp_path / "all").rows == 2
+    found = read_run(tmp_path / "all")
+    assert found.scenarios == {**RUN["scenarios"], "new": (3, 4)}
+    assert found.header.provenance["scenario_set"] == "serving (digest 12ab); mine"
+    assert "seed" not in found.header.provenance
+
+
+def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", [Visit("decode-0", 1, {"M16": 1.0, "M32": 2.0})])
+    configs = (config("M8", block_m=8), config("M16"))
+    two = table(tmp_path / "2", [Visit("decode-0", 1, {"M8": 3.0})], configs=configs)
+    assert merge([one, two], tmp_path / "all").rows == 2
+    found = read_run(tmp_path / "all")
+    assert [config.id for config in found.header.configs] == ["M16", "M32", "M64", "M8"]
+    assert [dict(row.cells) for row in found.visits] == [{"M16": 1.0, "M32": 2.0}, {"M8": 3.0}]
+
+
+def test_every_table_is_compared_with_every_other_and_winners_are_refused(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", [ROW])
+    two, three = (
+        table(tmp_path / name, [ROW], configs=(config("M16"), config("M8", block_m=block_m)))
+        for name, block_m in (("2", 8), ("3", 9))
+    )
+    winners = table(tmp_path / "winners", [ROW], cells="winners")
+    for folders, match in (
+        ([one, two, three], f"^{three}: .*{two} has config M8 with block_m 8"),
+        ([winners], "winners"),
+    ):
+        with pytest.raises(TableError, match=match):
+            merge(folders, tmp_path / "all")
+        assert not (tmp_path / "all").exists()
+
+
+def test_imported_tables_have_no_summary(tmp_path: Path) -> None:
+    given = ("kernel", "device", "timing", "features", "configs", "scenarios")
+    imported = {**{key: RUN[key] for key in given}, "origin": {"tool": "CSV"}}
+    with tuning_table.create(tmp_path / "1", **imported) as writer:
+        append(writer, VISITS[0])
+    assert merge([tmp_path / "1"], tmp_path / "all").rows == 1
+    assert read_run(tmp_path / "all").header.provenance["origin"] == {"tool": "CSV"}

@@ -130,44 +130,38 @@ def key_for(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str,
         yield generated.scale.key_for
 
 
-@pytest.mark.parametrize(
-    ("gpu", "key"),
-    [
-        ("NVIDIA H100/sm_90/nvidia", "h100"),
-        ("NVIDIA H100 80GB HBM3/sm_90/nvidia", "h100"),
-        ("NVIDIA H100-SXM5-80GB/?/?", "h100"),
-        ("NVIDIA H200/sm_90/nvidia", "h200"),
-        ("NVIDIA Tesla A100 40GB/sm_80/nvidia", "a100"),
-        ("NVIDIA H1000/sm_123/nvidia", "nvidia"),
-        ("NVIDIA H10/sm_123/nvidia", "nvidia"),
-        ("nvidia h100/sm_123/nvidia", "nvidia"),
-        ("NVIDIA GH200/sm_90/nvidia", "h100"),
-        ("AMD Instinct MI250/gfx90a/amd", "gfx90a"),
-        ("NVIDIA L4/sm_89/nvidia", "nvidia"),
-        ("AMD Instinct MI300X/gfx942/amd", "default"),
-        ("Intel Arc/xe/intel", "default"),
-        ("//", "default"),
-        ("default/default/default", "default"),
-    ],
-)
+@pytest.mark.parametrize(("gpu", "key"), [
+    ("NVIDIA H100/sm_90/nvidia", "h100"),
+    ("NVIDIA H100 80GB HBM3/sm_90/nvidia", "h100"),
+    ("NVIDIA H100-SXM5-80GB/?/?", "h100"),
+    ("NVIDIA H200/sm_90/nvidia", "h200"),
+    ("NVIDIA Tesla A100 40GB/sm_80/nvidia", "a100"),
+    ("NVIDIA H1000/sm_123/nvidia", "nvidia"),
+    ("NVIDIA H10/sm_123/nvidia", "nvidia"),
+    ("nvidia h100/sm_123/nvidia", "nvidia"),
+    ("NVIDIA GH200/sm_90/nvidia", "h100"),
+    ("AMD Instinct MI250/gfx90a/amd", "gfx90a"),
+    ("NVIDIA L4/sm_89/nvidia", "nvidia"),
+    ("AMD Instinct MI300X/gfx942/amd", "default"),
+    ("Intel Arc/xe/intel", "default"),
+    ("//", "default"),
+    ("default/default/default", "default"),
+])  # fmt: skip
 def test_a_gpu_is_served_by_its_model_architecture_or_vendor(
     key_for: Callable[[str, str, str], str], gpu: str, key: str
 ) -> None:
     assert key_for(*gpu.split("/")) == key
 
 
-@pytest.mark.parametrize(
-    ("order", "measured", "gpus"),
-    [
-        ("h100 h200", "h100 h200", "GH200: h100, H100: h100, H200: h200"),
-        ("h200 h100", "h100 h200", "GH200: h200, H100: h100, H200: h200"),
-        ("h100 h200", "h200 h100", "GH200: h100, H100: h100, H200: h200"),  # tables have no order
-        ("h100 h200", "h200", "GH200: h200, H100: h200, H200: h200"),
-        ("h100 h200", "h100", "GH200: h100, H100: h100, H200: h100"),
-        ("h100 h100_nvl", "h100 h100_nvl", "H100 NVL: h100_nvl, H100 PCIe: h100"),  # the most exact name
-        ("h100_nvl h100", "h100 h100_nvl", "H100 NVL: h100_nvl, H100 PCIe: h100"),
-    ],
-)
+@pytest.mark.parametrize(("order", "measured", "gpus"), [
+    ("h100 h200", "h100 h200", "GH200: h100, H100: h100, H200: h200"),
+    ("h200 h100", "h100 h200", "GH200: h200, H100: h100, H200: h200"),
+    ("h100 h200", "h200 h100", "GH200: h100, H100: h100, H200: h200"),  # tables have no order
+    ("h100 h200", "h200", "GH200: h200, H100: h200, H200: h200"),
+    ("h100 h200", "h100", "GH200: h100, H100: h100, H200: h100"),
+    ("h100 h100_nvl", "h100 h100_nvl", "H100 NVL: h100_nvl, H100 PCIe: h100"),  # the most exact name
+    ("h100_nvl h100", "h100 h100_nvl", "H100 NVL: h100_nvl, H100 PCIe: h100"),
+])  # fmt: skip
 def test_the_first_measured_device_of_an_architecture_serves_its_other_gpus(
     tmp_path: Path, order: str, measured: str, gpus: str
 ) -> None:

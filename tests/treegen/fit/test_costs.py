@@ -69,14 +69,11 @@ def _noise(folder: Path, rows: list[list[Cell]]) -> int:
     return table_noise(read_table(write_table(folder, shapes=LINE, rows=rows, configs=(NARROW, WIDE))))
 
 
-@pytest.mark.parametrize(
-    ("cell", "repeats", "spread", "within"),
-    [
-        (_gauss, 2, math.sqrt(1 / 2), 0.15),
-        (_gauss, 5, math.sqrt(math.pi / 10), 0.15),
-        (_wild, 3, math.sqrt(math.pi / 6), 0.3),  # outliers and failures hardly matter
-    ],
-)
+@pytest.mark.parametrize(("cell", "repeats", "spread", "within"), [
+    (_gauss, 2, math.sqrt(1 / 2), 0.15),
+    (_gauss, 5, math.sqrt(math.pi / 10), 0.15),
+    (_wild, 3, math.sqrt(math.pi / 6), 0.3),  # outliers and failures hardly matter
+])  # fmt: skip
 def test_the_spread_that_was_put_in(
     tmp_path: Path, cell: Callable[[random.Random], Cell], repeats: int, spread: float, within: float
 ) -> None:

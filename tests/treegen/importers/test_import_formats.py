@@ -125,16 +125,13 @@ def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path, refusal: Re
     assert len(read_table(tmp_path / "one/fmoe_v1_5/amd_mi325x").row_repeat) == 2
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "M,N,K\n1,2,3\n",
-        "M,N,K,kernelId,us\n1,2,3,4,5\n",
-        "cu_num,M,kernelId,us\n80,2,4,inf\n80,1,4,-1\n",
-        "cu_num,M,kernelId,us\n../80,2,4,5\n",
-        AITER.replace("20.5611", "fast"),
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "M,N,K\n1,2,3\n",
+    "M,N,K,kernelId,us\n1,2,3,4,5\n",
+    "cu_num,M,kernelId,us\n80,2,4,inf\n80,1,4,-1\n",
+    "cu_num,M,kernelId,us\n../80,2,4,5\n",
+    AITER.replace("20.5611", "fast"),
+])  # fmt: skip
 def test_what_is_wrong_with_aiters_file(tmp_path: Path, refusal: Refuse, text: str) -> None:
     path = tmp_path / "a8w8_tuned_gemm.csv"
     path.write_text(text)

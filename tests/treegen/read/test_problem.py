@@ -54,15 +54,12 @@ def test_a_table_becomes_arrays_without_scenarios_that_a_stopped_run_did_not_rea
     assert table.provenance["date"] == "2026-01-31"
 
 
-@pytest.mark.parametrize(
-    ("repeats", "median"),
-    [
-        ([[9, 1], [1, 2], [5, 30]], [5, 2]),
-        ([[9, 1], [1, 2], [5, 30], [3, 4]], [4, 3]),
-        ([["", 1], [7, ""], ["", 4], ["", 10]], [7, 4]),  # what was not measured is left out
-        ([[1, 2], ["inf", 2], [1, 2]], [math.inf, 2]),  # what failed once failed
-    ],
-)
+@pytest.mark.parametrize(("repeats", "median"), [
+    ([[9, 1], [1, 2], [5, 30]], [5, 2]),
+    ([[9, 1], [1, 2], [5, 30], [3, 4]], [4, 3]),
+    ([["", 1], [7, ""], ["", 4], ["", 10]], [7, 4]),  # what was not measured is left out
+    ([[1, 2], ["inf", 2], [1, 2]], [math.inf, 2]),  # what failed once failed
+])  # fmt: skip
 def test_the_median_of_repeats(tmp_path: Path, repeats: list[list[Cell]], median: list[float]) -> None:
     rows = [["s001", number, *row] for number, row in enumerate(repeats, 1)]
     table = write_table(tmp_path / "t", shapes=THREE[:1], rows=rows, configs=(NARROW, WIDE))
@@ -123,17 +120,14 @@ def test_constraints_on_features_that_the_table_lacks_forbid_nothing(tmp_path: P
     assert (problem(tmp_path, kernel, shapes=SHAPES).cost < FORBIDDEN).all()
 
 
-@pytest.mark.parametrize(
-    ("weight", "expected"),
-    [
-        ("rows", {1: 1, 64: 64}),
-        ("area // 4 + heads", {1: 4, 64: 1026}),  # of a derived feature
-        ("spare // 8", {1: 29056, 64: 29055}),  # of one that depends on a limit and on another one
-        ("max(1, shared_memory // 232448 * columns)", {1: 8, 64: 64}),  # of a limit
-        ("rows * 16384", {1: 16384, 64: 1 << 20}),
-        (5, {1: 5, 64: 5}),
-    ],
-)
+@pytest.mark.parametrize(("weight", "expected"), [
+    ("rows", {1: 1, 64: 64}),
+    ("area // 4 + heads", {1: 4, 64: 1026}),  # of a derived feature
+    ("spare // 8", {1: 29056, 64: 29055}),  # of one that depends on a limit and on another one
+    ("max(1, shared_memory // 232448 * columns)", {1: 8, 64: 64}),  # of a limit
+    ("rows * 16384", {1: 16384, 64: 1 << 20}),
+    (5, {1: 5, 64: 5}),
+])  # fmt: skip
 def test_weights_go_with_their_scenarios(tmp_path: Path, weight: str | int, expected: dict[int, int]) -> None:
     derived = {"area": "rows * columns", "share": "area // 512", "spare": "shared_memory - share"}
     built = problem(tmp_path, {"derived": derived, "objective": {"weight": weight}}, shapes=SHAPES[::-1])

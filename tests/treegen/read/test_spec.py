@@ -59,11 +59,8 @@ def test_the_ends_of_ranges_are_accepted(tmp_path: Path) -> None:
     assert kernel_of(tmp_path, tree={"max_rows": 8}).budget == Budget(max_rows=8)  # all are optional
     assert kernel.fallback.parameters == (("block", 2**31 - 1), ("warps", 0))
     assert kernel.features[-1] == "a" * 64
-
-
-@pytest.mark.parametrize("divisor", ["3", "max(1, columns)", "max(columns, 1)", "next_power_of_2(columns)"])
-def test_a_divisor_that_is_surely_positive_is_accepted(tmp_path: Path, divisor: str) -> None:
-    assert "area" in kernel_of(tmp_path, derived={"area": f"rows // {divisor}"}).derived
+    for divisor in ("3", "max(1, columns)", "max(columns, 1)", "next_power_of_2(columns)"):
+        assert "area" in kernel_of(tmp_path, derived={"area": f"rows // {divisor}"}).derived
 
 
 def test_paths_start_at_the_specs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,22 +73,18 @@ def test_paths_start_at_the_specs_folder(tmp_path: Path, monkeypatch: pytest.Mon
     assert read.kernels[KERNEL].tables[DEVICE] == tmp_path / "project/tables/h100"
 
 
-def test_without_regimes_and_classes_there_is_one_of_each(tmp_path: Path) -> None:
+def test_regimes_and_classes_are_conditions_in_order_and_without_them_there_is_one_of_each(
+    tmp_path: Path,
+) -> None:
     kernel = kernel_of(tmp_path, classes={})
     assert kernel.regimes == (Regime("steps", None, ("rows", "columns", "area")),)
     assert kernel.classes == (ModelClass("all", None),)
     assert kernel.hold_out_by == kernel.constants == ("heads",) and kernel.steps == ("rows", "columns")
-
-
-def test_regimes_and_classes_are_conditions_in_order(tmp_path: Path) -> None:
+    few = {"when": "area < 9", "split_on": ["rows"], "max_rows": 4}
     kernel = kernel_of(
         tmp_path,
         split_on=["area", "rows"],
-        regimes={
-            "one": "rows <= 1",
-            "few": {"when": "area < 9", "split_on": ["rows"], "max_rows": 4},
-            "rest": "otherwise",
-        },
+        regimes={"one": "rows <= 1", "few": few, "rest": "otherwise"},
         classes={"odd": "heads % 2 == 1 and heads > 2", "other": "otherwise"},
         hold_out_by=["heads", "area"],
     )

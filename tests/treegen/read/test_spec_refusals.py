@@ -305,7 +305,7 @@ def test_no_spec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     [(b"a:\n  b: 1\n  b: 1\n", ":3: "), (b"", ": "), (b"a: \xff\n", ":1: "), (b"a: " + bytes(1 << 20), ": ")],
 )
 def test_what_is_no_yaml_or_too_large(tmp_path: Path, text: bytes, place: str) -> None:
-    """tests/tuning_table/test_run_yaml.py has the cases of strict YAML."""
+    """tests/tuning_table/test_damage.py has the cases of strict YAML."""
     (path := tmp_path / "f.yaml").write_bytes(text)
     assert error_of(read_spec, path).startswith(f"{path}{place}")
 
@@ -349,14 +349,11 @@ LATER += """
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        (INDEPENDENT, [2, 3, 4, 7, 8, 9, 10]),
-        (ONE_KERNEL, [10, 12, 14, 14, 16, 16, 17]),
-        (LATER, [15, 15, 19, 19, 20, 21]),
-    ],
-)
+@pytest.mark.parametrize(("text", "lines"), [
+    (INDEPENDENT, [2, 3, 4, 7, 8, 9, 10]),
+    (ONE_KERNEL, [10, 12, 14, 14, 16, 16, 17]),
+    (LATER, [15, 15, 19, 19, 20, 21]),
+])  # fmt: skip
 def test_all_mistakes_are_told_at_once_a_line_each(tmp_path: Path, text: str, lines: list[int]) -> None:
     (tmp_path / "treegen.yaml").write_text(text)
     told = error_of(read_spec, tmp_path / "treegen.yaml").splitlines()

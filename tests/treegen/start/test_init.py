@@ -1,5 +1,8 @@
 """`treegen init`: a first spec from tables, and tables that are added to one."""
 
+import contextlib
+import csv
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import event, example, given
+from hypothesis import strategies as st
 from table_builders import config, start
+from treegen_strategies import examples
 
 from treegen.cli.main import main
 from treegen.core.expr import to_text
@@ -216,16 +222,13 @@ def test_tables_are_added_to_a_spec_that_keeps_its_comments(
     assert main(["build", "--spec", str(spec)]) == 0
 
 
-@pytest.mark.parametrize(
-    ("tables", "added"),
-    [
-        ("tables: {nvidia_h100: data/a}  # here", True),
-        ("tables: {}  # none yet", True),
-        ("tables: {nvidia_h100: data/a, # here\n      }", False),
-        ("tables:\n          nvidia_h100: data/a\n\n    # {after}", True),
-        (f"tables:\n      nvidia_h100:\n        {{folder: data/a,\n        measured_on: {H100}}}", True),
-    ],
-)
+@pytest.mark.parametrize(("tables", "added"), [
+    ("tables: {nvidia_h100: data/a}  # here", True),
+    ("tables: {}  # none yet", True),
+    ("tables: {nvidia_h100: data/a, # here\n      }", False),
+    ("tables:\n          nvidia_h100: data/a\n\n    # {after}", True),
+    (f"tables:\n      nvidia_h100:\n        {{folder: data/a,\n        measured_on: {H100}}}", True),
+])  # fmt: skip
 def test_a_table_is_added_however_the_section_is_written(
     tmp_path: Path, refusal: Refusal, tables: str, added: bool
 ) -> None:
@@ -284,31 +287,84 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     assert "'MatMul'" in refusal(tmp_path, "init", "data/upper", "--spec", "other.yaml")
 
 
-@pytest.mark.parametrize(
-    ("name", "arch", "vendor", "shared"),
-    [
-        ("NVIDIA L40S", "sm_89", "nvidia", 101376),
-        ("AMD Instinct MI300X", "gfx942", "amd", 65536),
-        ("NVIDIA Future 9", "sm_999", "nvidia", None),
-        ("NVIDIA B200", "", "nvidia", None),
-        ('Odd "quoted": name', "xe2", "odd", None),
-    ],
-)
-def test_the_section_of_a_device(name: str, arch: str, vendor: str, shared: int | None) -> None:
+@pytest.mark.parametrize(("name", "arch", "section"), [
+    ("NVIDIA L40S", "sm_89", {"vendor": "nvidia", "limits": {"shared_memory": 101376}}),
+    ("AMD Instinct MI300X", "gfx942", {"vendor": "amd", "limits": {"shared_memory": 65536}}),
+    ("NVIDIA Future 9", "sm_999", {"vendor": "nvidia"}),
+    ("NVIDIA B200", "", {"vendor": "nvidia"}),  # without an architecture it serves no other GPU
+    ('Odd "quoted": name', "xe2", {"vendor": "odd"}),
+])  # fmt: skip
+def test_the_section_of_a_device(name: str, arch: str, section: dict[str, Any]) -> None:
     found = yaml.safe_load("devices:\n" + "\n".join(device_section(Gpu(name, arch))))["devices"]
-    expected = {"names": [name], "arch": arch, "vendor": vendor}
-    if not arch:  # a device without one serves no other GPU
-        del expected["arch"]
-    if shared is not None:
-        expected["limits"] = {"shared_memory": shared}
-    assert found == {device_key(name): expected}
+    known = {"names": [name], **({"arch": arch} if arch else {})}
+    assert found == {device_key(name): known | section}
 
 
 def test_letters_are_short_and_different() -> None:
-    names = ["BLOCK_SIZE_M", "BLOCK_M", "GROUP_SIZE_M", "SPLIT_K", "BLOCK", "TILE", "x1", "num_stages", "M"]
-    letters = letters_for(names)
-    assert list(letters) == names and len(set(letters.values())) == len(names)
-    assert all(0 < len(text) <= 4 and text.isupper() for text in letters.values())
+    letters = letters_for(["BLOCK_SIZE_M", "BLOCK_M", "SPLIT_K", "BLOCK", "x1", "num_stages", "M"])
     assert letters["BLOCK_SIZE_M"] == "M" and letters["SPLIT_K"] == "SK" and letters["num_stages"] == "S"
     many = letters_for(f"BLOCK_{'M' * i}" for i in range(1, 60))
-    assert len(set(many.values())) == 59
+    for found in (letters, many):
+        assert len(set(found.values())) == len(found)
+        assert all(0 < len(text) <= 4 and text.isupper() for text in found.values())
+
+
+# Whatever it writes, `treegen build` builds: over CSV files with any headers and values.
+
+COMMON = ["M", "N", "K", "BLOCK_M", "BK", "num_warps", "dtype", "algorithm", "json", "numpy", "on", "null"]
+COMMON += ["M_N", "tiles_M", "tiles", "waves", "multiprocessors", "shared_memory", "tl", "STEPS", "kernel"]
+NAMES = ["variant", "max", "class", "match", "Config", "VALUES", "steps", "step", "choose", "row", "fits"]
+NAMES += ["kind", "id", "scenario", "repeat", "True", "1a", "ä", "_a", "__a", "a-b", "default", "count"]
+NAMES.append("x y")
+ANY_NAME = st.one_of(*[st.sampled_from(COMMON)] * 12, st.sampled_from(NAMES))
+WORDS = ["max", "Json", "on", "no", "null", "steps", "a b", "a_b", "1a", "", "x: {y}", "config", "SORT_M64"]
+CELLS = st.one_of(
+    *[st.lists(st.integers(0, 4096), min_size=2, max_size=3)] * 9,
+    st.lists(st.sampled_from([-1, 1, 2**31, 2**61, 2**63]), min_size=2, max_size=3),
+    st.lists(st.sampled_from(WORDS), min_size=2, max_size=3),
+    st.sampled_from([["0.5", "0.25"], ["true", "false"], ["None", "1"], [7, 7]]),
+)
+COLUMNS = st.dictionaries(ANY_NAME, CELLS, min_size=2, max_size=5)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        return main(list(arguments)), err.getvalue()
+
+
+@examples(150)
+@given(
+    COLUMNS,
+    st.integers(1, 4),
+    st.one_of(*[st.just("topk")] * 5, ANY_NAME),
+    st.sampled_from(["cpu", "NVIDIA H100 80GB HBM3", "json", "on", *["NVIDIA H200"] * 4, "max"]),
+)
+@example({"M": [1, 64], "N": [8, 512], "BLOCK_M": [16, 32], "num_warps": [4, 8]}, 2, "matmul", "NVIDIA H200")
+@example({"n": [1, 64], "algorithm": ["max", "json", "on"]}, 1, "numpy", "cpu")
+def test_what_init_writes_builds(
+    tmp_path_factory: pytest.TempPathFactory,
+    columns: dict[str, list[object]],
+    count: int,
+    kernel: str,
+    device: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("p")
+    features = list(columns)[: min(count, len(columns) - 1)]
+    with (folder / "t.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*columns, "time_us"])
+        for place in range(18):
+            cells = [values[place // 3**at % len(values)] for at, values in enumerate(columns.values())]
+            writer.writerow([*cells, 10 + place % 7])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        named = ["--features", ",".join(features), "--time", "time_us", "--kernel", kernel]
+        status, error = run("import", "csv", "t.csv", *named, "--device", device)
+        for folder in Path("tuning_data").glob("*/*"):
+            status, error = run("init", str(folder))
+            if status == 0:
+                event("built")
+                assert run("build") == (0, "")
+                assert run("check")[0] == 0
+    assert status in (0, 2) and error.count("\n") == (status == 2)

@@ -225,16 +225,13 @@ def test_a_fresh_folder_passes_with_foreign_files(fresh: Path, check: Check) -> 
     assert check(0) == []
 
 
-@pytest.mark.parametrize(
-    ("edit", "shows"),
-    [
-        (lambda text: text + b"extra = 1\n", "'extra = 1'"),
-        (lambda text: text[: text.rindex(b"    warps")], "'warps: int'"),
-        (lambda text: text.replace(b"\n", b"\r\n"), "line ends"),
-        (lambda text: text.rstrip(b"\n"), "line ends"),
-        (lambda text: b"\xff", "\\ufffd"),
-    ],
-)
+@pytest.mark.parametrize(("edit", "shows"), [
+    (lambda text: text + b"extra = 1\n", "'extra = 1'"),
+    (lambda text: text[: text.rindex(b"    warps")], "'warps: int'"),
+    (lambda text: text.replace(b"\n", b"\r\n"), "line ends"),
+    (lambda text: text.rstrip(b"\n"), "line ends"),
+    (lambda text: b"\xff", "\\ufffd"),
+])  # fmt: skip
 def test_the_first_difference_is_shown(
     fresh: Path, check: Check, edit: Callable[[bytes], bytes], shows: str
 ) -> None:

@@ -1,5 +1,6 @@
-"""The tutorial's commands, on short signals."""
+"""The demo and its notebook, the commands of the tutorial on short signals, and the decode loop."""
 
+import json
 import os
 import re
 import runpy
@@ -14,7 +15,36 @@ import pytest
 from treegen.cli.main import main as treegen
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-EXAMPLE = REPOSITORY / "examples/convolve"
+DEMO, CONVOLVE = REPOSITORY / "examples/demo", REPOSITORY / "examples/convolve"
+
+
+def test_it_goes_from_a_table_to_a_tree_and_shows_what_a_slower_config_changes(tmp_path: Path) -> None:
+    code = "import sys; sys.modules.update(torch=None, triton=None); exec(open('demo.py').read())"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=DEMO, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    commands = re.findall(r"(?ms)^\$ treegen (\w+)(.*?)\(exit code (\d)\)", done.stdout)
+    assert [(name, code) for name, _, code in commands] == [
+        ("build", "0"),
+        ("build", "0"),
+        ("diff", "0"),  # the launched config got slower, which is the driver's fault
+        ("report", "0"),
+    ]
+    assert "def steps_row(" in done.stdout and "M64_N256_K64_W8_S4" in commands[2][1]
+    (report,) = tmp_path.glob("*/report.html")
+    assert done.stdout.endswith(f"{report.resolve()}\n")
+
+
+def test_the_notebook_has_the_cells_of_the_script_and_their_outputs() -> None:
+    cells = re.findall(r"(?ms)^# %%([^\n]*)\n(.*?)(?=^# %%|\Z)", (DEMO / "demo.py").read_text())
+    sources = [re.sub(r"(?m)^# ?", "", body) if marker else body for marker, body in cells]
+    notebook = json.loads((DEMO / "demo.ipynb").read_text())["cells"]
+    assert ["".join(cell["source"]) for cell in notebook] == [source.strip() for source in sources]
+    assert all(cell["outputs"] for cell in notebook[3:] if cell["cell_type"] == "code")
+
+
 LAUNCH = """
 import numpy as np
 from convolve import convolve
@@ -35,7 +65,7 @@ def test_the_tutorial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = tmp_path / "convolve"
-    shutil.copytree(EXAMPLE, here, ignore=shutil.ignore_patterns("tables", "heuristics"))
+    shutil.copytree(CONVOLVE, here, ignore=shutil.ignore_patterns("tables", "heuristics"))
     monkeypatch.chdir(here)
     assert "30 scenarios x 5 configs, 2 repeats" in python("measure.py", "tables/cpu", "--largest", "10")
     assert treegen(["build"]) == 0
@@ -52,7 +82,7 @@ def test_the_tutorial(
 
 
 def test_every_config_computes_the_same() -> None:
-    convolve = runpy.run_path(str(EXAMPLE / "convolve.py"))["convolve"]
+    convolve = runpy.run_path(str(CONVOLVE / "convolve.py"))["convolve"]
     random = np.random.default_rng(0)
     for n, m in ((1, 1), (5, 7), (1000, 30), (5000, 1200)):
         x, y = random.random(n), random.random(m)
@@ -66,3 +96,13 @@ def test_the_tutorial_runs_what_is_tested_here() -> None:
     ours = [line.split()[1] for line in commands if line.startswith("treegen ")]
     assert ours == ["build", "explain", "build", "diff"]
     assert "python measure.py tables/cpu" in commands
+
+
+def test_the_decode_loop_runs_in_the_interpreter(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["decode_step.py", "--device", "cpu"])
+    runpy.run_path(str(REPOSITORY / "examples/decode_step.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert [line.partition(":")[0] for line in printed.splitlines()] == ["step 0", "step 1"]
+    assert "nan" not in printed

@@ -1,36 +1,26 @@
-"""Imports go one way: between the packages, and between the folders of each."""
+"""Imports go one way, links of pages lead somewhere, and each command tells the one version."""
 
 import ast
+import importlib
+import importlib.util
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from treegen_builders import REPOSITORY
 
-# From the bottom to the top. Folders in one string do not import each other.
+import attn_kernels
+import tuning_table
+
+# From the bottom to the top. Folders between semicolons do not import each other.
 FOLDERS = {
-    "treegen": [
-        *(
-            "core",
-            "read fit",
-            "crossval",
-            "emit",
-            "write",
-            "build",
-            "review importers start",
-            "export",
-            "cli",
-        ),
-    ],
-    "attn_kernels": [
-        *("core", "kernels", "choose launch", "planning", "warmup testing", "engines measure offline"),
-        "tuning",
-    ],
-    "triton_tune": [
-        *("core", "launch", "record", "search", "processes", "bench", "run", "kernel", "bootstrap", "cli"),
-    ],
+    "treegen": "core; read fit; crossval; emit; write; build; review importers start; export; cli",
+    "attn_kernels": "core; kernels; choose launch; planning; warmup testing; engines measure offline; tuning",
+    "triton_tune": "core; launch; record; search; processes; bench; run; kernel; bootstrap; cli",
 }
 UNKNOWN = {
     "treegen": {"torch", "triton", "triton_tune", "attn_kernels", "generated"},
@@ -52,7 +42,11 @@ def _imports(package: str) -> Iterator[tuple[Path, str]]:
 
 @pytest.mark.parametrize("package", FOLDERS)
 def test_folders_and_packages_import_only_those_below_them(package: str) -> None:
-    level = {folder: height for height, folders in enumerate(FOLDERS[package]) for folder in folders.split()}
+    level = {
+        folder: height
+        for height, folders in enumerate(FOLDERS[package].split(";"))
+        for folder in folders.split()
+    }
     wrong = []
     for path, name in _imports(package):
         folder = path.relative_to(REPOSITORY / package).with_suffix("").parts[0]
@@ -85,7 +79,7 @@ def _loaded(code: str, names: set[str]) -> str:
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
 
 
-def test_importing_loads_neither_torch_nor_triton() -> None:
+def test_importing_loads_neither_torch_nor_triton_and_tuned_triton_alone() -> None:
     paths = [path for path in (REPOSITORY / "treegen").rglob("*.py") if path.name != "__main__.py"]
     modules = [".".join(path.relative_to(REPOSITORY).with_suffix("").parts) for path in paths]
     assert len(modules) > 20
@@ -93,3 +87,50 @@ def test_importing_loads_neither_torch_nor_triton() -> None:
     assert _loaded(code, {"torch", "triton", "triton_tune", "attn_kernels"}) == "[]\n"
     code = "import generated.unified_attention; assert generated.unified_attention.MODULES"
     assert _loaded(code, {"torch", "triton"}) == "[]\n"
+    code = "import triton, sys; before = set(sys.modules)\nfrom triton_tune import tuned\n"
+    code += "names = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+    code += "assert names - set(sys.stdlib_module_names) == {'triton_tune', 'tuning_table'}"
+    assert _loaded(code, {"treegen"}) == "[]\n"
+
+
+PAGES = sorted(
+    path
+    for path in [
+        *REPOSITORY.glob("*.md"),
+        *REPOSITORY.glob("docs/*.md"),
+        *REPOSITORY.glob("*/README.md"),
+        *REPOSITORY.glob("examples/**/*.md"),
+    ]
+    if not any(part.startswith(".") for part in path.relative_to(REPOSITORY).parts)
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
+def test_links_lead_to_files(page: Path) -> None:
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target and not target.startswith("..."):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
+def test_commands_name_modules_that_exist(page: Path) -> None:
+    for module in re.findall(r"python -m ((?:benchmarks|examples)[\w.]*)", page.read_text()):
+        assert importlib.util.find_spec(module) is not None, module
+
+
+def test_the_readme_shows_a_function_as_it_is_generated() -> None:
+    (shown,) = re.findall(r"(?ms)^```python\n(def .*?)^```", (REPOSITORY / "README.md").read_text())
+    assert shown in (REPOSITORY / "generated/unified_attention/nvidia_h100.py").read_text()
+
+
+SCRIPTS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
+
+
+@pytest.mark.parametrize("command", SCRIPTS)
+def test_every_command_tells_the_one_version(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module, _, name = SCRIPTS[command].partition(":")
+    with pytest.raises(SystemExit) as end:
+        getattr(importlib.import_module(module), name)(["--version"])
+    assert (end.value.code, capsys.readouterr().out) == (0, f"{command} {tuning_table.__version__}\n")
+    assert attn_kernels.__version__ == tuning_table.__version__
