@@ -32,7 +32,9 @@ def test_a_kill_within_a_row_costs_that_row_only(tmp_path: Path) -> None:
         assert read_back(read_run(folder).visits) == read_back(read_run(whole).visits)
 
 
-def test_a_kill_within_the_reasons_costs_that_row_only(tmp_path: Path) -> None:
+def test_a_kill_within_the_reasons_costs_that_row_only_and_those_without_a_row_do_not_count(
+    tmp_path: Path,
+) -> None:
     whole = contents(filled(tmp_path / "whole", VISITS[0]))
     reasons, head = whole["failures.csv"], whole["times.csv"].splitlines(keepends=True)[0]
     for kept in range(0, len(reasons), 7):
@@ -44,16 +46,12 @@ def test_a_kill_within_the_reasons_costs_that_row_only(tmp_path: Path) -> None:
             assert table.visits == ()
             append(table, VISITS[0])
         assert contents(folder) == whole
-
-
-def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path: Path) -> None:
-    folder = filled(tmp_path, VISITS[0])
-    with (folder / "failures.csv").open("a") as out:
+    with (tmp_path / "whole/failures.csv").open("a") as out:
         out.write("decode-0,1,M16,flaky\nprefill-0,1,M16,flaky\nprefill-0,1,,no row\n")
-    with start(folder) as table:
+    with start(tmp_path / "whole") as table:
         assert read_back(table.visits) == read_back(VISITS[:1])
         append(table, VISITS[1])
-    assert read_back(read_run(folder).visits) == read_back(VISITS[:2])
+    assert read_back(read_run(tmp_path / "whole").visits) == read_back(VISITS[:2])
 
 
 @pytest.mark.parametrize("stop", ["times.csv", "scenarios.csv", "run.yaml"])

@@ -82,17 +82,9 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert read_back(recorded.visits) == read_back((*VISITS[:2], last))
 
 
-def test_rows_written_together_are_written_or_refused_together(tmp_path: Path) -> None:
-    with start(tmp_path) as table:
-        before = contents(tmp_path)
-        with pytest.raises(TableError, match="decode-0 repeat 1 is there"):
-            table.append_all([VISITS[1], VISITS[0], VISITS[1]])
-        assert contents(tmp_path) == before
-        table.append_all(VISITS)
-    assert contents(tmp_path)["times.csv"] == contents(filled(tmp_path / "one"))["times.csv"]
-
-
-def test_a_table_without_a_time_is_begun_again_by_any_run(tmp_path: Path) -> None:
+def test_failures_without_a_time_have_no_row_and_a_table_of_them_is_begun_again_by_any_run(
+    tmp_path: Path,
+) -> None:
     other = {"source_hash": "1" * 64, "configs": (config("M8"),), "features": ("num_seqs",)}
     scenarios = {"decode-1": (1,)}
     filled(tmp_path / "table", Visit("mixed-0", 1, {"M16": Failure("wrong")}))
@@ -100,14 +92,11 @@ def test_a_table_without_a_time_is_begun_again_by_any_run(tmp_path: Path) -> Non
         with start(folder, **other, scenarios=scenarios) as table:
             assert table.visits == ()
     assert contents(tmp_path / "table") == contents(tmp_path / "fresh")
-
-
-def test_visits_without_any_time_have_no_row_but_are_remembered(tmp_path: Path) -> None:
     failed = Visit("mixed-0", 1, {"M16": Failure("a, b"), "M64": Failure("")})
-    folder = filled(tmp_path / "table", failed, VISITS[0])
+    folder = filled(tmp_path / "failed", failed, VISITS[0])
     assert (folder / "times.csv").read_text().count("\n") == 2
     with start(folder) as table:
-        assert read_back(table.visits) == read_back((VISITS[0], failed))
+        assert read_back(table.visits) == read_back((VISITS[0], failed))  # they are remembered
         with pytest.raises(TableError, match="mixed-0"):
             append(table, failed)
 
@@ -138,6 +127,16 @@ def test_the_example_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = tuning_table.read(run.parent)
     assert run.parent.relative_to(tmp_path).parts[:2] == ("tuning_data", found.header.kernel)
     assert found.visits
+
+
+def test_rows_written_together_are_written_or_refused_together(tmp_path: Path) -> None:
+    with start(tmp_path) as table:
+        before = contents(tmp_path)
+        with pytest.raises(TableError, match="decode-0 repeat 1 is there"):
+            table.append_all([VISITS[1], VISITS[0], VISITS[1]])
+        assert contents(tmp_path) == before
+        table.append_all(VISITS)
+    assert contents(tmp_path)["times.csv"] == contents(filled(tmp_path / "one"))["times.csv"]
 
 
 @pytest.mark.parametrize(("visit", "named"), [
@@ -292,7 +291,7 @@ def table(folder: Path, visits: Sequence[Visit], **changes: object) -> Path:
 ROW = Visit("decode-0", 1, {"M16": 5.0})
 
 
-def test_rows_repeats_and_reasons_survive(tmp_path: Path) -> None:
+def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_path: Path) -> None:
     one = table(tmp_path / "1", VISITS[:1])
     two = table(tmp_path / "2", VISITS[1:], date="2026-01-03")
     with start(one) as writer:
@@ -302,9 +301,15 @@ def test_rows_repeats_and_reasons_survive(tmp_path: Path) -> None:
     found = read_run(tmp_path / "all")
     assert read_back(found.visits) == read_back(read_run(one).visits + read_run(two).visits)
     assert found.header.provenance["date"] == "2026-01-03" and found.header.seconds == 10.0
+    given = ("kernel", "device", "timing", "features", "configs", "scenarios")
+    imported = {**{key: RUN[key] for key in given}, "origin": {"tool": "CSV"}}  # without a summary
+    with tuning_table.create(tmp_path / "3", **imported) as writer:
+        append(writer, VISITS[0])
+    assert merge([tmp_path / "3"], tmp_path / "csv").rows == 1
+    assert read_run(tmp_path / "csv").header.provenance["origin"] == {"tool": "CSV"}
 
 
-def test_merging_again_adds_nothing_and_equal_rows_count_once(tmp_path: Path) -> None:
+def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_path: Path) -> None:
     one = table(tmp_path / "1", VISITS)
     copy = table(tmp_path / "2", VISITS[::-1])
     done = merge([one, copy], tmp_path / "all")
@@ -315,14 +320,10 @@ def test_merging_again_adds_nothing_and_equal_rows_count_once(tmp_path: Path) ->
     again = merge([copy, tmp_path / "all", one], tmp_path / "all")
     assert (again.rows, again.repeated) == (0, 9)
     assert contents(tmp_path / "all") == before
-
-
-def test_equal_repeats_of_one_table_and_other_rows_of_another_are_repeats(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", [ROW, Visit("decode-0", 2, ROW.cells)])
-    two = table(tmp_path / "2", [Visit("decode-0", 1, {"M16": 5.1})])
-    done = merge([one, two], tmp_path / "all")
+    one = table(tmp_path / "3", [ROW, Visit("decode-0", 2, ROW.cells)])  # equal repeats of one table
+    done = merge([one, table(tmp_path / "4", [Visit("decode-0", 1, {"M16": 5.1})])], tmp_path / "repeats")
     assert (done.rows, done.repeated) == (3, 0)
-    cells = [(row.repeat, row.cells["M16"]) for row in read_run(tmp_path / "all").visits]
+    cells = [(row.repeat, row.cells["M16"]) for row in read_run(tmp_path / "repeats").visits]
     assert cells == [(1, 5.0), (2, 5.0), (3, 5.1)]
 
 
@@ -383,12 +384,3 @@ def test_every_table_is_compared_with_every_other_and_winners_are_refused(tmp_pa
         with pytest.raises(TableError, match=match):
             merge(folders, tmp_path / "all")
         assert not (tmp_path / "all").exists()
-
-
-def test_imported_tables_have_no_summary(tmp_path: Path) -> None:
-    given = ("kernel", "device", "timing", "features", "configs", "scenarios")
-    imported = {**{key: RUN[key] for key in given}, "origin": {"tool": "CSV"}}
-    with tuning_table.create(tmp_path / "1", **imported) as writer:
-        append(writer, VISITS[0])
-    assert merge([tmp_path / "1"], tmp_path / "all").rows == 1
-    assert read_run(tmp_path / "all").header.provenance["origin"] == {"tool": "CSV"}

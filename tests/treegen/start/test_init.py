@@ -145,16 +145,16 @@ def test_whole_models_are_held_out_by_what_the_run_says_they_fix(
     assert main(["build"]) == 0
 
 
-def bytes_of(config: dict[str, int]) -> int:
-    """What a pipelined product of bf16 matrices keeps in shared memory."""
-    return 2 * (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * config["num_stages"]
+BYTES = "2 * (BLOCK_M + BLOCK_N) * BLOCK_K * num_stages"  # a pipelined product of bf16 matrices
+ROWS = "4 * BLOCK_M * N"  # a tile of whole rows, of which one config fits short ones alone
 
 
-@pytest.mark.parametrize(("limit", "failed_for"), [
-    (232448, "shared memory"), (101376, "shared memory"), (1 << 30, "shared memory"), (232448, "registers"),
+@pytest.mark.parametrize(("limit", "failed_for", "needs"), [
+    (232448, "shared memory", BYTES), (101376, "shared memory", BYTES), (1 << 30, "shared memory", BYTES),
+    (232448, "registers", BYTES), (232448, "shared memory", ROWS),
 ])  # fmt: skip
 def test_failures_for_lack_of_shared_memory_become_a_constraint(
-    tmp_path: Path, limit: int, failed_for: str
+    tmp_path: Path, limit: int, failed_for: str, needs: str
 ) -> None:
     sizes = [(m, n, k, s) for m in (64, 128, 256) for n in (64, 256) for k in (32, 128) for s in (2, 3, 4)]
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages")
@@ -162,8 +162,8 @@ def test_failures_for_lack_of_shared_memory_become_a_constraint(
     listed = [{"id": f"c{place}", **config} for place, config in enumerate(configs)]
     device = {"name": H100, "arch": "sm_90" if limit == 232448 else "sm_89", "multiprocessors": 132}
     with start(tmp_path / "data/a", **{**PLAIN, "configs": listed, "device": device}) as writer:
-        for scenario in PLAIN["scenarios"]:
-            needed = {f"c{place}": bytes_of(config) for place, config in enumerate(configs)}
+        for scenario, (_, n, _) in PLAIN["scenarios"].items():
+            needed = {f"c{place}": eval(needs, {**config, "N": n}) for place, config in enumerate(configs)}
             reason = f"{TOO_LARGE}: {failed_for}, {{}} of {limit}"
             cells = {c: Failure(reason.format(n)) if n > limit else 1.0 + n / 1e6 for c, n in needed.items()}
             writer.append(scenario, cells)
@@ -172,23 +172,8 @@ def test_failures_for_lack_of_shared_memory_become_a_constraint(
     if limit == 1 << 30 or failed_for == "registers":
         assert not found
     else:
-        assert found == ["2 * (BLOCK_M + BLOCK_N) * BLOCK_K * num_stages <= shared_memory"]
+        assert found == [f"{needs} <= shared_memory"]
     assert main(["build"]) == 0
-
-
-def test_shared_memory_may_depend_on_a_feature(tmp_path: Path) -> None:
-    """A tile of whole rows, of which one config fits short ones alone."""
-    configs = [{"id": f"c{block}", "BLOCK_M": block} for block in (16, 64, 256)]
-    with start(tmp_path / "data/a", **{**PLAIN, "configs": configs}) as writer:
-        for scenario, (_, n, _) in PLAIN["scenarios"].items():
-            needed = {f"c{block}": 4 * block * n for block in (16, 64, 256)}
-            reason = f"{TOO_LARGE}: shared memory, {{}} of 232448"
-            writer.append(
-                scenario, {c: Failure(reason.format(b)) if b > 232448 else 1.0 for c, b in needed.items()}
-            )
-    assert main(["init", "data/a"]) == 0
-    (rule,) = read_spec(Path("treegen.yaml")).kernels["matmul"].constraints
-    assert rule.text == "4 * BLOCK_M * N <= shared_memory"
 
 
 def test_tables_are_added_to_a_spec_that_keeps_its_comments(

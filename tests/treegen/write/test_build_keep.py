@@ -91,9 +91,6 @@ def _printed(capsys: Capture) -> tuple[str, list[str]]:
     return row[4], [line for line in lines if line.startswith(f"scale on {DEVICE}: ")]
 
 
-# Noise
-
-
 def test_redrawn_noise_keeps_every_row(tmp_path: Path, capsys: Capture) -> None:
     path = _project(tmp_path)
     assert build(path) == 0
@@ -110,32 +107,22 @@ def test_redrawn_noise_keeps_every_row(tmp_path: Path, capsys: Capture) -> None:
     assert fresh - {rows}, "the noise is too small to test anything"
 
 
-# What changed
-
-
 def test_one_config_that_became_slow_changes_its_cells_and_no_other(tmp_path: Path, capsys: Capture) -> None:
     """Narrow, which is launched in one row, loses 30% everywhere."""
 
-    def before_it(shape: Row) -> list[float]:
-        return [10.0, 10.5, 20.0] if shape[0] <= 8 else [14.0, 13.0, 10.0]
+    def times(shape: Row, slower: float = 1.0) -> list[float]:
+        return [10.0 * slower, 10.5, 20.0] if shape[0] <= 8 else [14.0 * slower, 13.0, 10.0]
 
-    def slower(shape: Row) -> list[float]:
-        narrow, *others = before_it(shape)
-        return [narrow * 1.3, *others]
-
-    path = _project(tmp_path, times=before_it)
+    path = _project(tmp_path, times=times)
     build(path)
     before = _rows(tmp_path).splitlines()
-    _write(tmp_path, 1, slower)
+    _write(tmp_path, 1, lambda shape: times(shape, 1.3))
     capsys.readouterr()
     assert build(path) == 0
     assert (_printed(capsys)[0], _origin(tmp_path)) == ("edited", "edited")
     after = _rows(tmp_path).splitlines()
     (changed,) = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
     assert ["plain 16 2" in line for line in changed] == [True, False]
-
-
-# Twice
 
 
 @examples(4)
@@ -153,10 +140,8 @@ def test_a_build_after_a_build_changes_nothing(
         part = rng.choice([1, 4, 8, 200])
 
         def times(shape: Row, factors: list[float] = factors, part: int = part) -> list[float]:
-            return [
-                time * (factor if shape[0] <= part else 1)
-                for time, factor in zip(_times(shape), factors, strict=True)
-            ]
+            now = factors if shape[0] <= part else [1.0] * 3
+            return [time * factor for time, factor in zip(_times(shape), now, strict=True)]
 
         if data.draw(st.booleans()):
             shapes = rng.sample(SHAPES, len(shapes))
@@ -174,9 +159,6 @@ def _edit_lock(folder: Path, change: Callable[[dict[str, Any]], object]) -> None
     content = _lock(folder)
     change(content)
     (folder / "generated/treegen.lock").write_text(json.dumps(content))
-
-
-# Not kept
 
 
 def test_fresh_ignores_the_previous_rows(tmp_path: Path, capsys: Capture) -> None:
@@ -198,10 +180,8 @@ def test_fresh_ignores_the_previous_rows(tmp_path: Path, capsys: Capture) -> Non
 
 
 def _edit_module(old: str, new: str) -> Callable[[Path], object]:
-    def edit(folder: Path) -> None:
-        (folder / f"generated/scale/{DEVICE}.py").write_text(_module(folder).replace(old, new, 1))
-
-    return edit
+    path = Path(f"generated/scale/{DEVICE}.py")
+    return lambda folder: (folder / path).write_text(_module(folder).replace(old, new, 1))
 
 
 def _write_lock(text: str) -> Callable[[Path], object]:
