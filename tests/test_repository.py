@@ -60,10 +60,8 @@ def test_folders_and_packages_import_only_those_below_them(package: str) -> None
 
 def test_generated_imports_only_the_standard_library_and_in_kernels_triton() -> None:
     for path, name in _imports("generated"):
-        known = (
-            ("", "triton") if path.parent.name == "in_kernel" else ("", "typing", "collections", "functools")
-        )
-        assert name.split(".")[0] in known, path  # "" begins a relative import
+        known = ("triton",) if path.parent.name == "in_kernel" else ("typing", "collections", "functools")
+        assert name.split(".")[0] in ("", *known), path  # "" begins a relative import
 
 
 def test_tuning_table_imports_only_the_standard_library_and_pyyaml_within_functions() -> None:
@@ -93,28 +91,18 @@ def test_importing_loads_neither_torch_nor_triton_and_tuned_triton_alone() -> No
     assert _loaded(code, {"treegen"}) == "[]\n"
 
 
+PATTERNS = ("*.md", "docs/*.md", "*/README.md", "examples/**/*.md")
 PAGES = sorted(
     path
-    for path in [
-        *REPOSITORY.glob("*.md"),
-        *REPOSITORY.glob("docs/*.md"),
-        *REPOSITORY.glob("*/README.md"),
-        *REPOSITORY.glob("examples/**/*.md"),
-    ]
+    for path in {path for pattern in PATTERNS for path in REPOSITORY.glob(pattern)}
     if not any(part.startswith(".") for part in path.relative_to(REPOSITORY).parts)
 )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
-def test_links_lead_to_files(page: Path) -> None:
-    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        if "://" not in target and not target.startswith("..."):
-            assert (page.parent / target).exists(), target
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
-def test_commands_name_modules_that_exist(page: Path) -> None:
+def test_links_lead_to_files_and_commands_name_modules_that_exist(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", re.sub(r"(?ms)^```.*?^```", "", page.read_text())):
+        assert "://" in target or target.startswith("...") or (page.parent / target).exists(), target
     for module in re.findall(r"python -m ((?:benchmarks|examples)[\w.]*)", page.read_text()):
         assert importlib.util.find_spec(module) is not None, module
 

@@ -42,14 +42,13 @@ del TUNING
 """
 
 
-@pytest.mark.parametrize("kernel", measure.KERNELS)
-def test_no_judged_model_is_tuned(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_judged_model_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "TINY", False)
-    shapes = models.tuned(kernel)["shapes"]
-    (names,) = (names for names in shapes if isinstance(names, tuple))
-    judged = models.judged(kernel)
-    assert len(judged) > 30
-    assert not {tuple(shape[name] for name in names) for shape in judged} & set(shapes[names])
+    for kernel in measure.KERNELS:
+        shapes, judged = models.tuned(kernel)["shapes"], models.judged(kernel)
+        (names,) = (names for names in shapes if isinstance(names, tuple))
+        assert len(judged) > 30
+        assert not {tuple(shape[name] for name in names) for shape in judged} & set(shapes[names])
 
 
 def test_a_kernel_is_tuned_and_judged_without_a_gpu(

@@ -1,5 +1,6 @@
 """Tables that are written can be read back, a run goes on where it stopped, and tables become one."""
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -10,15 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from table_builders import RUN, VISITS, append, config, contents, filled, read_back, refusal, start
+from treegen_strategies import examples
 
 import tuning_table
 from tuning_table import Failure, TableError, read_run
 from tuning_table.merge import merge
-from tuning_table.table import Visit
+from tuning_table.table import Cell, Visit
 from tuning_table.writer import time_text
 
 REPOSITORY = Path(__file__).parents[2]
 M16, M32, M64 = RUN["configs"]
+ROW = Visit("decode-0", 1, {"M16": 5.0})
 SUMMARY = {
     "seconds": 12.5,
     "rows": 3,
@@ -68,20 +71,6 @@ def test_the_summary_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(contents(tmp_path)) == ["failures.csv", "run.yaml", "scenarios.csv", "times.csv"]
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    folder = filled(tmp_path / "table", *VISITS[:2])
-    header = read_run(folder).header
-    with start(folder, date="2027-07-07") as table:
-        assert read_back(table.visits) == read_back(VISITS[:2])
-        with pytest.raises(TableError, match="decode-0 repeat 1 is there"):
-            append(table, VISITS[1])
-        table.append("decode-0", VISITS[2].cells)  # the second repeat, as nothing else is said
-    recorded = read_run(folder)
-    assert recorded.header == header and header.provenance["date"] == RUN["date"]
-    last = Visit("decode-0", 2, {"M16": 5.1, "M64": Failure('wrong: "nan" at [0, 1]')})
-    assert read_back(recorded.visits) == read_back((*VISITS[:2], last))
-
-
 def test_failures_without_a_time_have_no_row_and_a_table_of_them_is_begun_again_by_any_run(
     tmp_path: Path,
 ) -> None:
@@ -129,16 +118,6 @@ def test_the_example_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found.visits
 
 
-def test_rows_written_together_are_written_or_refused_together(tmp_path: Path) -> None:
-    with start(tmp_path) as table:
-        before = contents(tmp_path)
-        with pytest.raises(TableError, match="decode-0 repeat 1 is there"):
-            table.append_all([VISITS[1], VISITS[0], VISITS[1]])
-        assert contents(tmp_path) == before
-        table.append_all(VISITS)
-    assert contents(tmp_path)["times.csv"] == contents(filled(tmp_path / "one"))["times.csv"]
-
-
 @pytest.mark.parametrize(("visit", "named"), [
     (Visit("other", 1, {"M16": 1.0}), "other"),
     (Visit("decode-0", 0, {"M16": 1.0}), "repeat 0"),
@@ -178,33 +157,80 @@ def test_another_run_is_refused_and_the_difference_named(
     assert line.startswith(f"{tmp_path}: ") and f" {named} " in line
 
 
-M128 = config("M128", block_m=128)
+CONFIGS = {name: config(name, block_m=int(name[1:])) for name in ("M16", "M32", "M64", "M128")}
+SCENARIOS = {"decode-0": (1, 2048), "prefill-0": (512, 512), "mixed-0": (7, -1), "new-0": (3, 4)}
+CELLS = st.sampled_from([0.5, 5.1234, 706.34, 1e6]) | st.sampled_from(["no", 'a, "b"', ""]).map(Failure)
+Known = dict[tuple[str, int], dict[str, Cell]]
 
 
-@pytest.mark.parametrize("configs", [
-    (M16, M32, M64, M128), (M64, M128, M32, M16), (M64, M32, M16), (M16,), (M32, M64), (M32,),
-])  # fmt: skip
-def test_a_run_goes_on_with_more_configs_or_fewer_and_keeps_the_times_of_those_it_has(
-    tmp_path: Path, configs: tuple[Any, ...]
+def known_of(visits: Sequence[Visit]) -> Known:
+    return {(visit.scenario, visit.repeat): dict(visit.cells) for visit in visits}
+
+
+@st.composite
+def new_visits(draw: st.DrawFn, known: Known, configs: list[str], scenarios: list[str]) -> Visit:
+    """One that the table lacks; of its cells, that of M16 is a time."""
+    scenario = draw(st.sampled_from(scenarios))
+    repeat = 1 + max((repeat for s, repeat in known if s == scenario), default=0)
+    cells = draw(st.dictionaries(st.sampled_from(configs), CELLS))
+    return Visit(scenario, repeat, {name: cells[name] for name in configs if name in cells} | {"M16": 2.5})
+
+
+@examples(60, shrink=False)
+@given(st.data())
+def test_a_table_holds_what_runs_wrote_that_had_more_configs_or_fewer_or_were_killed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    names = [known["id"] for known in configs]
-    with start(filled(tmp_path)) as table:
-        table.summarise({"seconds": 60.0, "finished": True})
-    with (tmp_path / "times.csv").open("a") as out:
-        out.write("prefi")  # a row that was cut off
-    known = {(v.scenario, v.repeat): v.cells for v in read_run(tmp_path).visits}
-    kept = {row: {c: cell for c, cell in cells.items() if c in names} for row, cells in known.items()}
-    with start(tmp_path, configs=configs, date="2027") as table:
-        assert refusal(tmp_path, configs=configs).startswith(f"{tmp_path}: ")
-        visits = {(v.scenario, v.repeat): v.cells for v in table.visits}
-        assert visits == {row: cells for row, cells in kept.items() if cells}
-        table.append("mixed-0", dict.fromkeys(names, 2.0))
-    header = read_run(tmp_path).header
-    assert [known.id for known in header.configs] == names and header.seconds == 0.0
-    assert header.provenance["date"] == RUN["date"]
-    assert len(read_run(tmp_path).visits) == len(visits) + 1
-    with start(tmp_path) as table:  # and back
-        assert len(table.header.configs) == 3
+    folder = tmp_path_factory.mktemp("table")
+    configs, scenarios, repeated = ["M16"], ["decode-0"], st.lists(st.just(None), max_size=3)
+    with start(folder, configs=[CONFIGS["M16"]], scenarios={"decode-0": SCENARIOS["decode-0"]}) as table:
+        append(table, ROW)
+        table.summarise({"seconds": 60.0})
+    known = known_of([ROW])
+    for _ in range(data.draw(st.integers(1, 4))):
+        previous, before = configs, {*configs}
+        more = data.draw(st.sets(st.sampled_from([*CONFIGS])), "configs that come or go")
+        kept = before | more if data.draw(st.booleans(), "they come") else {"M16", *before} - (more - {"M16"})
+        configs = data.draw(st.permutations(sorted(kept)))
+        scenarios = [*scenarios, *[*SCENARIOS][len(scenarios) :][: data.draw(st.integers(0, 1))]]
+        run = {
+            "configs": [CONFIGS[name] for name in configs],
+            "scenarios": {name: SCENARIOS[name] for name in scenarios[::-1]},
+        }
+        known = {row: {c: cell for c, cell in cells.items() if c in kept} for row, cells in known.items()}
+        with start(folder, **run, date="2027") as table:
+            assert refusal(folder, **run).startswith(f"{folder}: ")  # two write at a time
+            assert known_of(table.visits) == known
+            assert [one.id for one in table.header.configs] == configs
+            assert table.header.seconds == (60.0 if configs == previous else 0.0)
+            for _ in data.draw(repeated):
+                visit = data.draw(new_visits(known, configs, scenarios))
+                append(table, visit)
+                old, another = contents(folder), data.draw(new_visits(known, configs, scenarios))
+                known[visit.scenario, visit.repeat] = dict(visit.cells)
+                for write in (lambda: append(table, visit), lambda: table.append_all([another, visit])):  # noqa: B023
+                    with pytest.raises(TableError, match=f"{visit.scenario} repeat {visit.repeat} "):
+                        write()
+                    assert contents(folder) == old
+            table.summarise({"seconds": 60.0})
+        found = read_run(folder)
+        assert known_of(found.visits) == known and found.header.provenance["date"] == RUN["date"]
+        if data.draw(st.booleans(), "killed"):
+            old, visit = contents(folder), data.draw(new_visits(known, configs, scenarios))
+            with start(folder, **run) as table:
+                append(table, visit)
+            new, cut = contents(folder), data.draw(st.integers(0, 200), "bytes that were written")
+            for name in sorted({"failures.csv", "times.csv"} & new.keys()):  # reasons are written first
+                size = len(old.get(name) or b"")
+                added = len(new[name] or b"") - size - (name == "times.csv")
+                os.truncate(folder / name, size + min(cut, added))
+                cut = max(0, cut - added)
+            assert known_of(read_run(folder).visits) == known
+            with start(folder, **run) as table:
+                assert known_of(table.visits) == known
+                append(table, visit)
+            assert contents(folder) == new
+            known[visit.scenario, visit.repeat] = dict(visit.cells)
 
 
 def test_a_run_goes_on_where_it_knows_other_constants(tmp_path: Path) -> None:
@@ -214,15 +240,8 @@ def test_a_run_goes_on_where_it_knows_other_constants(tmp_path: Path) -> None:
         assert table.header.constants == ("max_seq_len",) and table.header.seconds == 60.0
         assert len(table.visits) == len(VISITS)
     assert "constants" in refusal(tmp_path, constants=["seq_len"])
-
-
-def test_a_run_may_list_more_scenarios_but_not_others(tmp_path: Path) -> None:
-    filled(tmp_path)
     line = refusal(tmp_path, scenarios={**RUN["scenarios"], "mixed-0": (8, -1)})
     assert line.startswith(f"{tmp_path}/scenarios.csv:4: ")
-    with start(tmp_path, scenarios={"new": (3, 4), **RUN["scenarios"]}) as table:
-        table.append("new", {"M16": 1.0})
-    assert {visit.scenario for visit in read_run(tmp_path).visits} == {"decode-0", "prefill-0", "new"}
 
 
 @pytest.mark.parametrize(("name", "old", "new", "named"), [
@@ -286,9 +305,6 @@ def table(folder: Path, visits: Sequence[Visit], **changes: object) -> Path:
         for visit in visits:
             append(writer, visit)
     return folder
-
-
-ROW = Visit("decode-0", 1, {"M16": 5.0})
 
 
 def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """A printed package: names that the spec allows get in no way, and which module serves a GPU."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from treegen_builders import CONFIGS, DEVICE, as_h100, imported, spec, write_package, write_project
+from treegen_strategies import examples
 
 from treegen.core.errors import InputError
 
@@ -105,69 +108,44 @@ def test_a_feature_of_steps_may_have_a_name_that_only_functions_of_models_use(tm
 
 # Which module serves a GPU: same model, else same architecture, else same vendor, else default.
 
-GPUS: dict[str, dict[str, Any]] = {
-    "h100": {"names": ["NVIDIA H100"], "arch": "sm_90", "vendor": "nvidia"},
-    "h200": {"names": ["NVIDIA H200"], "arch": "sm_90", "vendor": "nvidia"},
-    "a100": {"names": ["NVIDIA A100", "NVIDIA Tesla A100"], "vendor": "nvidia"},
-    "gfx90a": {"arch": "gfx90a", "vendor": "amd"},
-    "nvidia": {"vendor": "nvidia"},
-    "unmeasured": {"names": ["NVIDIA L4"], "arch": "sm_89", "vendor": "nvidia"},
-    "h100_nvl": {"names": ["NVIDIA H100 NVL"], "vendor": "nvidia"},
-}
-MEASURED = ["h100", "h200", "a100", "gfx90a", "nvidia"]
+NAMES_OF_GPUS = ["NVIDIA H100", "NVIDIA H100 NVL", "NVIDIA H200", "NVIDIA Tesla A100"]
+OTHERS = ["NVIDIA H100 80GB HBM3", "NVIDIA H100-SXM5-80GB", "NVIDIA H100 NVL 94GB", "NVIDIA Tesla A100 40GB"]
+OTHERS += ["NVIDIA H1000", "NVIDIA H10", "nvidia h100", "AMD Instinct MI300X", "default", ""]
+ARCHITECTURES, VENDORS = ["sm_90", "sm_80", "gfx942"], ["nvidia", "amd"]
 
 
-def _build(folder: Path, order: list[str], measured: list[str]) -> Path:
-    content = spec(constraints=[], tables={key: as_h100() for key in measured})
-    content["devices"] = {key: GPUS[key] for key in order}
-    return write_package(write_project(folder, content))
+@st.composite
+def devices(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
+    """Models with one or two names, and families of all other GPUs of an architecture or a vendor, mixed."""
+    names = draw(st.permutations(NAMES_OF_GPUS))
+    models = [{"names": names[:2]}, {"names": names[2:3]}, {"names": names[3:]}]
+    for model in models:
+        model |= {"arch": arch} if (arch := draw(st.sampled_from([None, *ARCHITECTURES]))) else {}
+    families = [{"arch": arch} for arch in ARCHITECTURES[1:]] + [{"vendor": vendor} for vendor in VENDORS]
+    drawn = draw(st.lists(st.sampled_from([*models, *families]), min_size=1, max_size=6, unique_by=id))
+    return {f"gpu_{place}": {"vendor": "nvidia", **device} for place, device in enumerate(drawn)}
 
 
-@pytest.fixture(scope="module")
-def key_for(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str, str], str]]:
-    folder = tmp_path_factory.mktemp("project")
-    with imported(_build(folder, [*MEASURED, "unmeasured"], MEASURED)) as generated:
-        yield generated.scale.key_for
+def _serves(measured: dict[str, dict[str, Any]], name: str, arch: str, vendor: str) -> str:
+    claims = [(known, key) for key, device in measured.items() for known in device.get("names", ())]
+    named = [(len(n), key) for n, key in claims if name == n or name.startswith((f"{n} ", f"{n}-"))]
+    alike = [key for key, device in measured.items() if device.get("arch") == arch]
+    families = [key for key, device in measured.items() if device == {"vendor": vendor}]
+    return max(named)[1] if named else [*alike, *families, "default"][0]
 
 
-@pytest.mark.parametrize(("gpu", "key"), [
-    ("NVIDIA H100/sm_90/nvidia", "h100"),
-    ("NVIDIA H100 80GB HBM3/sm_90/nvidia", "h100"),
-    ("NVIDIA H100-SXM5-80GB/?/?", "h100"),
-    ("NVIDIA H200/sm_90/nvidia", "h200"),
-    ("NVIDIA Tesla A100 40GB/sm_80/nvidia", "a100"),
-    ("NVIDIA H1000/sm_123/nvidia", "nvidia"),
-    ("NVIDIA H10/sm_123/nvidia", "nvidia"),
-    ("nvidia h100/sm_123/nvidia", "nvidia"),
-    ("NVIDIA GH200/sm_90/nvidia", "h100"),
-    ("AMD Instinct MI250/gfx90a/amd", "gfx90a"),
-    ("NVIDIA L4/sm_89/nvidia", "nvidia"),
-    ("AMD Instinct MI300X/gfx942/amd", "default"),
-    ("Intel Arc/xe/intel", "default"),
-    ("//", "default"),
-    ("default/default/default", "default"),
-])  # fmt: skip
+@examples(60, shrink=False)
+@given(devices(), st.data())
 def test_a_gpu_is_served_by_its_model_architecture_or_vendor(
-    key_for: Callable[[str, str, str], str], gpu: str, key: str
+    tmp_path_factory: pytest.TempPathFactory, drawn: dict[str, dict[str, Any]], data: st.DataObject
 ) -> None:
-    assert key_for(*gpu.split("/")) == key
-
-
-@pytest.mark.parametrize(("order", "measured", "gpus"), [
-    ("h100 h200", "h100 h200", "GH200: h100, H100: h100, H200: h200"),
-    ("h200 h100", "h100 h200", "GH200: h200, H100: h100, H200: h200"),
-    ("h100 h200", "h200 h100", "GH200: h100, H100: h100, H200: h200"),  # tables have no order
-    ("h100 h200", "h200", "GH200: h200, H100: h200, H200: h200"),
-    ("h100 h200", "h100", "GH200: h100, H100: h100, H200: h100"),
-    ("h100 h100_nvl", "h100 h100_nvl", "H100 NVL: h100_nvl, H100 PCIe: h100"),  # the most exact name
-    ("h100_nvl h100", "h100 h100_nvl", "H100 NVL: h100_nvl, H100 PCIe: h100"),
-])  # fmt: skip
-def test_the_first_measured_device_of_an_architecture_serves_its_other_gpus(
-    tmp_path: Path, order: str, measured: str, gpus: str
-) -> None:
-    with imported(_build(tmp_path, order.split(), measured.split())) as generated:
+    """The most exact name and the first measured device of an architecture count; tables have no order."""
+    measured = data.draw(st.lists(st.sampled_from([*drawn]), min_size=1, unique=True))
+    content = spec(constraints=[], tables={key: as_h100() for key in measured}) | {"devices": drawn}
+    folder = write_package(write_project(tmp_path_factory.mktemp("project"), content))
+    with imported(folder) as generated:
         package = generated.scale
-        for name, key in (entry.split(": ") for entry in gpus.split(", ")):
-            gpu = (f"NVIDIA {name}", "sm_90", "nvidia")
+        for gpu in itertools.product([*NAMES_OF_GPUS, *OTHERS], [*ARCHITECTURES, "?"], [*VENDORS, "?"]):
+            key = _serves({key: drawn[key] for key in drawn if key in measured}, *gpu)
             assert package.key_for(*gpu) == key
             assert package.for_device(*gpu) is package.MODULES[key].choose

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,30 +93,28 @@ def same(one: object, other: object) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_vllms_files_come_back(case: str) -> None:
-    write(CASES[case])
-    files = exported("vllm", built("vllm", "configs"))
-    assert sorted(files) == sorted(CASES[case])
-    for path, before in CASES[case].items():
-        last = max(map(int, before))
-        for size in {*range(1, 3000), *range(last - 50, last + 99), *range(3000, last, 997)}:
-            assert same(launched_by(files[path], size), launched_by(before, size)), (path, size)
+DOWN = "E=8,N=512,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
+SGLANG = {  # of two versions of Triton
+    f"triton_3_4_0/{name()}": PLAIN,
+    f"triton_3_5_1/{name()}": content(entry(32)),
+    f"triton_3_4_0/{DOWN}": PLAIN,
+}
+AITER = {path.name: json.loads(path.read_text()) for path in (REAL / "aiter").iterdir()}
 
 
-def test_sglangs_files_of_two_versions_of_triton_come_back() -> None:
-    down = "E=8,N=512,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
-    files = {
-        f"triton_3_4_0/{name()}": PLAIN,
-        f"triton_3_5_1/{name()}": content(entry(32)),
-        f"triton_3_4_0/{down}": PLAIN,
-    }
+@pytest.mark.parametrize(
+    ("form", "files"),
+    [*(("vllm", files) for files in CASES.values()), ("sglang", SGLANG), ("aiter", AITER)],
+    ids=[*CASES, "sglang", "aiter"],
+)
+def test_files_come_back(form: str, files: Files) -> None:
     write(files)
-    folders = built("sglang", "configs")
-    assert {path.parent.name for path in folders} == {
-        "fused_moe_triton_3_4_0", "fused_moe_triton_3_5_1", "fused_moe_down"
-    }  # fmt: skip
-    assert sorted(exported("sglang", folders)) == sorted(files)
+    found = exported(form, built(form, "configs"))
+    assert sorted(found) == sorted(files)
+    for path, before in files.items():
+        last = max((int(key) for key in before if key.isdigit()), default=9000)
+        for size in {*range(1, 3000), *range(last - 50, last + 99), *range(3000, last, 997)}:
+            assert same(launched_by(found[path], size), launched_by(before, size)), (path, size)
 
 
 def test_the_state_of_mamba_comes_back() -> None:
@@ -129,15 +128,13 @@ def test_the_state_of_mamba_comes_back() -> None:
     assert sum(wins) > 0.7 * len(wins)  # there are more changes of the winner than rows
 
 
-def test_aiters_json_comes_back() -> None:
-    ((path, before),) = ((path.name, json.loads(path.read_text())) for path in (REAL / "aiter").iterdir())
-    files = exported("aiter", built("aiter", REAL / "aiter"))
-    assert [*files] == [path]
-    for size in range(1, 9000, 7):
-        assert same(launched_by(files[path], size), launched_by(before, size)), size
-
-
 def test_the_gpu_that_is_served_names_a_file_and_not_the_one_that_was_measured() -> None:
+    """A family of H200s has one file."""
+    write({name("NVIDIA_H200_NVL"): PLAIN})
+    assert [*exported("vllm", built("vllm", "configs"))] == [name()]
+    for made in ("configs", "tuning_data", "exported", "heuristics"):
+        shutil.rmtree(made)
+    Path("treegen.yaml").unlink()
     write({name("AMD_Instinct_MI300X"): PLAIN})
     folders = built("vllm", "configs")
     spec = Path("treegen.yaml").read_text().replace("[AMD Instinct MI300X]", "[AMD Instinct MI325X]")
@@ -146,11 +143,6 @@ def test_the_gpu_that_is_served_names_a_file_and_not_the_one_that_was_measured()
     Path("treegen.yaml").write_text(spec.replace(entry_of, meant))
     assert main(["build"]) == 0
     assert [*exported("vllm", folders)] == [name("AMD_Instinct_MI325X")]
-
-
-def test_a_family_of_h200s_has_one_file() -> None:
-    write({name("NVIDIA_H200_NVL"): PLAIN})
-    assert [*exported("vllm", built("vllm", "configs"))] == [name()]
 
 
 def test_what_is_selected(refusal: Refusal, tmp_path: Path) -> None:
@@ -181,7 +173,7 @@ BROKEN: dict[str, Any] = {
 
 
 def test_all_that_is_wrong_in_a_folder_is_told_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
 ) -> None:
     write({name(): PLAIN, **BROKEN})
     (tmp_path / "configs" / name(size=1)).write_text("{")
@@ -189,18 +181,13 @@ def test_all_that_is_wrong_in_a_folder_is_told_at_once(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(BROKEN) and not Path("tuning_data").exists()
     assert all(any(path.rpartition("/")[2] in line for line in lines) for path in BROKEN)
-
-
-CONFLICTS: list[Files] = [
-    {name(): content(entry(16, mode=1)), name(size=16): content(entry(16, mode="fast"))},
-    {name(): PLAIN, f"again/{name()}": PLAIN},
-]
-
-
-@pytest.mark.parametrize("files", CONFLICTS)
-def test_files_that_contradict_each_other(refusal: Refusal, tmp_path: Path, files: Files) -> None:
-    write(files)
-    assert [*files][1] in refusal(tmp_path, "import", "vllm", "configs")
+    for files in (  # that contradict each other
+        {name(): content(entry(16, mode=1)), name(size=16): content(entry(16, mode="fast"))},
+        {name(): PLAIN, f"again/{name()}": PLAIN},
+    ):
+        shutil.rmtree("configs")
+        write(files)
+        assert [*files][1] in refusal(tmp_path, "import", "vllm", "configs")
 
 
 # flash-linear-attention

@@ -98,25 +98,17 @@ def autotuned() -> object:
     return triton.autotune(configs=CONFIGS, key=["N"])(jitted())
 
 
-Rule = Callable[..., list[triton.Config]]
-
-
-def pruned(rule: Rule, choose: Callable[..., Config]) -> Tuned:
+def pruned(rule: Callable[..., object], choose: Callable[..., Config]) -> Tuned:
     """A kernel whose autotuner leaves out configs by a rule."""
-    rules = {"early_config_prune": rule}
-    return tuned(package(choose))(
-        triton.autotune(configs=[*PLAIN], key=["N"], prune_configs_by=rules)(jitted())
-    )
+    options = {"configs": [*PLAIN], "key": ["N"], "prune_configs_by": {"early_config_prune": rule}}
+    return tuned(package(choose))(triton.autotune(**options)(jitted()))
 
 
-def test_the_module_chooses_by_the_arguments() -> None:
+def test_the_module_chooses_by_the_arguments_with_three_python_calls_beside_the_kernels_own() -> None:
+    """What launches on a grid, the launch, and what reads the features, which were seen before."""
     kernel = tuned(package(by_length))(jitted())
     assert [launch(kernel, length) for length in (5, 20, 21, 200)] == [16, 16, 64, 64]
     assert kernel.chosen(None, None, None, 20) == SMALL == kernel.chosen(None, None, None, N=20)
-
-
-def test_a_launch_adds_three_python_calls_to_the_kernels_own() -> None:
-    """What launches on a grid, the launch, and what reads the features, which were seen before."""
     kernel = tuned(package(by_length), features={"N": "min(N, 99)"})(jitted())
     launch(kernel, 5)
     kernel.fn = types.SimpleNamespace(run=lambda *args, **keywords: None)
@@ -238,9 +230,7 @@ def test_what_early_config_prune_leaves_out_is_not_launched(
 
 
 def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() -> None:
-    def by_type(
-        configs: list[triton.Config], given: dict[str, torch.Tensor], **others: object
-    ) -> list[triton.Config]:
+    def by_type(configs: list[triton.Config], given: dict[str, torch.Tensor], **others: object) -> object:
         small = given["x_ptr"].dtype == torch.float64 or others.get("MODE") == "thrice"
         return [config for config in configs if (config.kwargs["BLOCK"] == 16) == small]
 
@@ -250,11 +240,20 @@ def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() 
         assert launch(pruned(by_type, by_words), 30, MODE="thrice") == 16
 
 
-def test_a_variable_forces_a_config_whatever_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_name_a_config_whatever_the_rules_the_module_or_the_autotuner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
     assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
     assert launch(pruned(lambda configs, given, **others: configs[:1], by_length), 5) == 128
     assert launch(tuned(package(by_words))(jitted()), 5, MODE="thrice") == 128
+    monkeypatch.setenv(CONFIG, "doubled:autotune")
+    kernel = tuned(package(by_length))(autotuned())
+    kernel._do_bench = lambda call, quantiles: (call(), [1.0])[1]
+    assert launch(kernel, 5) in (16, 256)
+    monkeypatch.delenv(CONFIG)
+    monkeypatch.setenv(DEVICE, "default")
+    assert launch(tuned(package(by_length))(jitted()), 5) == FALLBACK.BLOCK
 
 
 def timed(kernel: Tuned, fastest: int) -> list[int]:
@@ -349,9 +348,9 @@ def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch
 
 def test_a_fallback_that_is_the_best_of_a_row_was_tuned() -> None:
     kernel, blocks = left_to_the_autotuner(by_length)
-    row = types.SimpleNamespace(config=FALLBACK, others={}, then=())
-    kernel._package.MODULES["cpu"].choose = lambda *, N: FALLBACK  # type: ignore[union-attr]
-    kernel._package.MODULES["cpu"].STEPS = (row,)  # type: ignore[union-attr]
+    module_of_cpu = kernel._package.MODULES["cpu"]  # type: ignore[union-attr]
+    module_of_cpu.choose = lambda *, N: FALLBACK
+    module_of_cpu.STEPS = (types.SimpleNamespace(config=FALLBACK, others={}, then=()),)
     assert launch(kernel, 5) == FALLBACK.BLOCK and not blocks
 
 
@@ -416,14 +415,18 @@ def test_operators_that_wrap_the_kernel_launch_what_the_module_chooses(below: Ca
     assert torch.library.wrap_triton(kernel) is kernel
 
 
-@pytest.mark.parametrize("options", [
-    *({"autotune": most} for most in (-1, True)),
-    {"unknown": "best"},
-    {"unknown": "autotune"},  # of a kernel without an autotuner
-    *({"features": {"halves": text}} for text in ("x_ptr.shape[", "M // 2", "", "N = 2", 3)),
-])  # fmt: skip
-def test_a_wrong_option_is_named_where_the_kernel_is_decorated(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="halves" if "features" in options else next(iter(options))):
+OPTIONS: list[tuple[str, dict[str, object]]] = [
+    *(("autotune", {"autotune": most}) for most in (-1, True)),
+    *(("unknown", {"unknown": text}) for text in ("best", "autotune")),  # without an autotuner
+    *(("halves", {"features": {"halves": text}}) for text in ("x_ptr.shape[", "M // 2", "", "N = 2", 3)),
+]
+
+
+@pytest.mark.parametrize(("named", "options"), OPTIONS)
+def test_a_wrong_option_is_named_where_the_kernel_is_decorated(
+    named: str, options: dict[str, object]
+) -> None:
+    with pytest.raises(ValueError, match=named):
         tuned(package(by_length), **options)(jitted())  # type: ignore[arg-type]
 
 
@@ -457,23 +460,11 @@ def test_tuned_stands_directly_above_autotune() -> None:
     assert launch(below, 5) == 16
 
 
-def test_a_variable_names_the_module_or_the_autotuner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DEVICE, "default")
-    assert launch(tuned(package(by_length))(jitted()), 5) == FALLBACK.BLOCK
-    monkeypatch.setenv(CONFIG, "doubled:autotune")
-    kernel = tuned(package(by_length))(autotuned())
-    kernel._do_bench = lambda call, quantiles: (call(), [1.0])[1]
-    assert launch(kernel, 5) in (16, 256)
+WRONG = [(CONFIG, "doubled:BLOCKS=2"), (CONFIG, "BLOCK=2"), (CONFIG, "doubled:BLOCK")]
+WRONG += [(CONFIG, "doubled:autotune"), (DEVICE, "h100"), (LOG, "yes")]
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    (CONFIG, "doubled:BLOCKS=2"),
-    (CONFIG, "BLOCK=2"),
-    (CONFIG, "doubled:BLOCK"),
-    (CONFIG, "doubled:autotune"),
-    (DEVICE, "h100"),
-    (LOG, "yes"),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), WRONG)
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=name):
