@@ -69,13 +69,6 @@ def test_many_shapes_at_once_launch_what_each_launches_alone(
         assert (regime.name, found.row[place], model_class.name) == (one.regime, one.row, one.model_class)
 
 
-@examples(20)
-@given(kernels(), st.integers(0, 9))
-def test_without_regimes_the_fallback_is_launched(kernel: KernelSpec, size: int) -> None:
-    point = dict.fromkeys(kernel.features, size)
-    assert choose(Heuristic(()), kernel, LIMITS, point).config == kernel.fallback
-
-
 @examples(100)
 @given(trees(), st.fixed_dictionaries(dict.fromkeys(("rows", "columns", "heads"), any_integer)))
 def test_every_step_has_exactly_one_row(tree: StepTree, point: dict[str, int]) -> None:
@@ -98,7 +91,10 @@ def test_paths_are_answers_low_side_first_and_the_threshold_is_low() -> None:
 
 @examples(20)
 @given(kernels())
-def test_a_constraint_on_unknown_values_decides_nothing(kernel: KernelSpec) -> None:
+def test_a_constraint_on_unknown_values_decides_nothing_and_without_regimes_the_fallback_is_launched(
+    kernel: KernelSpec,
+) -> None:
     rule = Constraint("block >= heads", parse_condition("block >= heads"))
-    kernel = replace(kernel, constraints=(rule,))
-    assert fits(CONFIGS[0], kernel, {}) and not fits(CONFIGS[0], kernel, {"heads": 200})
+    ruled = replace(kernel, constraints=(rule,))
+    assert fits(CONFIGS[0], ruled, {}) and not fits(CONFIGS[0], ruled, {"heads": 200})
+    assert choose(Heuristic(()), kernel, LIMITS, dict.fromkeys(kernel.features, 3)).config == kernel.fallback

@@ -105,38 +105,24 @@ def _kernel(folder: Path, **derived: str) -> KernelSpec:
     return device_and_kernel(folder, derived=derived, constraints=[])[1]
 
 
-def test_the_module_of_a_device_without_a_table_has_one_row(tmp_path: Path) -> None:
-    names = execute(in_kernel_module(_kernel(tmp_path), "default", {}, Heuristic(())))
-    assert names["row"](rows=1, columns=2, heads=3) == 0
-
-
-@pytest.mark.parametrize(
-    ("definition", "careful"), [("rows * columns // max(1, heads)", False), ("(rows - columns) // 5", True)]
-)
-def test_only_what_may_be_negative_is_divided_with_care(
-    tmp_path: Path, definition: str, careful: bool
-) -> None:
-    text = in_kernel_module(_kernel(tmp_path, area=definition), "nvidia_h100", LIMITS, _asking("area"))
-    assert ("_floor_division" in text) == careful
-
-
-def test_nothing_is_computed_from_constants_alone(tmp_path: Path) -> None:
-    """Triton would compute it in 32 bits."""
+def test_what_is_divided_with_care_and_computed_from_constants(tmp_path: Path) -> None:
+    """Care is for what may be negative. Triton would compute what constants alone make in 32 bits."""
+    for definition, careful in (("rows * columns // max(1, heads)", False), ("(rows - columns) // 5", True)):
+        text = in_kernel_module(_kernel(tmp_path, area=definition), "nvidia_h100", LIMITS, _asking("area"))
+        assert ("_floor_division" in text) == careful
     kernel = _kernel(tmp_path, memory="shared_memory * 4", scaled="max(memory, 3) * 100000 + rows")
     text = in_kernel_module(kernel, "h", {"shared_memory": 232448}, _asking("scaled"))
     assert "    scaled = 92_979_200_000 + rows\n" in text and "memory" not in text
+    names = execute(in_kernel_module(_kernel(tmp_path), "default", {}, Heuristic(())))
+    assert names["row"](rows=1, columns=2, heads=3) == 0  # of a device without a table
 
 
-def test_numbers_beyond_64_bits_are_refused(tmp_path: Path) -> None:
+def test_numbers_beyond_64_bits_and_conditions_that_count_as_numbers_are_refused(tmp_path: Path) -> None:
     huge = {"area": Call("+", (Name("rows"), Number(1 << 63)))}
-    with pytest.raises(Unprintable):
-        in_kernel_module(replace(_kernel(tmp_path), derived=huge), "h", {}, _asking("area"))
-
-
-def test_a_condition_that_counts_as_a_number_is_refused(tmp_path: Path) -> None:
-    kernel = _kernel(tmp_path, area="rows * (columns <= 3) + 2")
-    with pytest.raises(Unprintable):
-        in_kernel_module(kernel, "h", {}, _asking("area"))
+    counted = _kernel(tmp_path, area="rows * (columns <= 3) + 2")
+    for kernel in (replace(counted, derived=huge), counted):
+        with pytest.raises(Unprintable):
+            in_kernel_module(kernel, "h", {}, _asking("area"))
 
 
 # In Triton's interpreter
