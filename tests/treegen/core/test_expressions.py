@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import FEATURES, conditions, examples, expressions, points
@@ -11,17 +10,14 @@ from treegen.core.expr import (
     MAX_TEXT,
     Call,
     Expression,
-    ExpressionError,
     evaluate,
     is_condition,
     names,
     parse,
-    parse_condition,
     simplified,
     substitute,
     to_python,
     to_text,
-    truths,
 )
 
 both = expressions(truths=True) | conditions()
@@ -64,25 +60,6 @@ def test_a_condition_counts_0_or_1(condition: Expression, point: dict[str, int])
     assert evaluate(Call("+", (condition, condition)), point) == 2 * evaluate(condition, point)
 
 
-@pytest.mark.parametrize(
-    "text", ["a", "a + 1", "(a <= 1) + 1", "max(a <= 1, b <= 1)", "a <= b <= 1", "not (a + 1)", "a and 3"]
-)
-def test_what_is_no_condition_is_refused(text: str) -> None:
-    with pytest.raises(ExpressionError):
-        parse_condition(text, {"a": False, "b": False})
-
-
-@pytest.mark.parametrize(("text", "joined"), [
-    ("a and b <= 3", {"a"}),
-    ("not a or (b and c)", {"a", "b", "c"}),
-    ("a <= b and b <= c", set()),
-    ("8 * (a and b == 1) + c", {"a"}),
-    ("a + b", set()),
-])  # fmt: skip
-def test_truths_are_the_names_that_and_or_not_join(text: str, joined: set[str]) -> None:
-    assert truths(parse(text)) == joined
-
-
 def test_next_power_of_2() -> None:
     expected = {-5: 1, 0: 1, 1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 1023: 1024, 1025: 2048}
     assert {n: evaluate(parse("next_power_of_2(n)"), {"n": n}) for n in expected} == expected
@@ -94,13 +71,6 @@ def test_printing_keeps_parentheses_only_where_they_matter() -> None:
     texts = {**{text: text for text in kept}, "((a)) + (b * c)": "a + b * c", "a - (-3)": "a - (-3)"}
     texts |= {"a + 1048576": "a + 1_048_576", "-a": "0 - a", "---a": "0 - a", "--a": "a", " a ": "a"}
     assert {text: to_text(parse(text)) for text in texts} == texts
-
-
-def test_fast_python_text_calls_no_function_for_two_numbers() -> None:
-    assert to_python(parse("a // max(1, b)"), fast=True) == "a // (b if b > 1 else 1)"
-    assert to_python(parse("min(a, b) * c"), fast=True) == "(b if b < a else a) * c"
-    assert to_python(parse("max(1, b - 1)"), fast=True) == "max(1, b - 1)"
-    assert to_python(parse("a // max(1, b)")) == "a // max(1, b)"
 
 
 @examples(100)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from treegen_strategies import CONFIGS, LIMITS, any_integer, examples, heuristics, kernels, shapes, trees
 
 from treegen.core.expr import Expression, parse_condition, to_python
-from treegen.core.heuristic import Heuristic, Split, StepTree, choose, depth, fits, paths, split_features
+from treegen.core.heuristic import Heuristic, StepTree, choose, depth, fits, paths, split_features
 from treegen.core.launches import as_columns, launches
 from treegen.core.spec import Constraint, KernelSpec
 
@@ -76,17 +76,6 @@ def test_every_step_has_exactly_one_row(tree: StepTree, point: dict[str, int]) -
     assert depth(tree) == max(len(path) for _, path in paths(tree)) <= 4
     asked = {answer.split()[0] for _, path in paths(tree) for answer in path}
     assert set(split_features(tree)) == asked
-
-
-def test_paths_are_answers_low_side_first_and_the_threshold_is_low() -> None:
-    tree = Split("rows", 10, Split("rows", 4, 0, 1), Split("heads", -1, 2, 3))
-    assert list(paths(tree)) == [
-        (0, ("rows <= 10", "rows <= 4")),
-        (1, ("rows <= 10", "rows > 4")),
-        (2, ("rows > 10", "heads <= -1")),
-        (3, ("rows > 10", "heads > -1")),
-    ]
-    assert split_features(tree) == ("rows", "heads")
 
 
 @examples(20)

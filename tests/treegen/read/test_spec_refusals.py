@@ -296,18 +296,10 @@ def test_no_spec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     assert error_of(find_spec, None).startswith("treegen.yaml: ")
     assert error_of(read_spec, tmp_path / "none.yaml").startswith(f"{tmp_path / 'none.yaml'}: ")
+    (tmp_path / "bytes.yaml").write_bytes(b"a: \xff\n")
+    assert error_of(read_spec, tmp_path / "bytes.yaml").startswith(f"{tmp_path / 'bytes.yaml'}:1: ")
     write_spec(tmp_path)
     assert find_spec(None) == Path("treegen.yaml")
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [(b"a:\n  b: 1\n  b: 1\n", ":3: "), (b"", ": "), (b"a: \xff\n", ":1: "), (b"a: " + bytes(1 << 20), ": ")],
-)
-def test_what_is_no_yaml_or_too_large(tmp_path: Path, text: bytes, place: str) -> None:
-    """tests/tuning_table/test_damage.py has the cases of strict YAML."""
-    (path := tmp_path / "f.yaml").write_bytes(text)
-    assert error_of(read_spec, path).startswith(f"{path}{place}")
 
 
 INDEPENDENT = """

@@ -165,6 +165,8 @@ def test_foreign_files_stay(tmp_path: Path, refusal: Refuse) -> None:
         (folder / name).write_bytes(text)
     path = write_project(tmp_path)
     assert build(path) == 0
+    (folder / "scale/__pycache__").mkdir()
+    assert build(path, "--check") == 0
     assert {name: (folder / name).read_bytes() for name in foreign} == foreign
     (folder / "__init__.py").write_text("print('mine')\n")
     refusal(tmp_path, "build", "--spec", path)
@@ -211,13 +213,6 @@ def check(fresh: Path, capsys: Capture) -> Check:
         return [line for line in lines if line.startswith("/")]
 
     return run
-
-
-def test_a_fresh_folder_passes_with_foreign_files(fresh: Path, check: Check) -> None:
-    (fresh.parent / "generated/README.md").write_text("mine")
-    (fresh.parent / "generated/scale/mine.py").write_text("x = 1\n")
-    (fresh.parent / "generated/scale/__pycache__").mkdir()
-    assert check(0) == []
 
 
 @pytest.mark.parametrize(("edit", "shows"), [
