@@ -44,6 +44,18 @@ def bound(**changes: Any) -> Change:
     return kernel(constraints=[{"holds": "block >= heads", "variants": ["split"], **changes}])
 
 
+def regime(when: str) -> Change:
+    return kernel(regimes={"decode": {"when": when}, "rest": {"when": "otherwise"}})
+
+
+def model_class(when: str) -> Change:
+    return kernel(classes={"few": when, "many": "otherwise"})
+
+
+def words(listed: Any) -> Change:
+    return kernel(values={"heads": listed})
+
+
 def device_b(entry: Any) -> Change:
     return lambda s: s["devices"].update(b=entry)
 
@@ -99,6 +111,11 @@ def each(section: str, **values: list[Any]) -> Iterator[tuple[Change, str]]:
             yield put(section, **{word: value}), f"{word}:" if section == "root" else f" {word}:"
 
 
+def many(needle: str, change: Callable[[Any], Change], *values: Any) -> Iterator[tuple[Change, str]]:
+    """A change for each value; the line of the mistake holds the needle, in which {} is the value."""
+    return ((change(value), needle.format(value)) for value in values)
+
+
 WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     *each("root", format=[2], devices=[["h100"]], kernels=[{}, "scale"]),
     *each("device", vendor=[1], arch=[90], names=["H100", ["a", "a"]]),
@@ -127,37 +144,28 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     *((kernel(derived={"area": text}), "area:") for text in (5, "area + 1", "rows and columns", "not rows")),
     (kernel(derived={"ok": "rows <= 2", "area": "ok and columns"}), "area:"),
     (put("config", variants=["plain"], parameters={}), "variants:"),
-    *(
-        (parameters(**{name: letters}), f"{name}: {letters}")
-        for name, letters in {"rows": "R", "area": "A", "shared_memory": "S", "variant": "V"}.items()
-    ),
+    *many("{}: X", lambda name: parameters(**{name: "X"}), "rows", "area", "shared_memory", "variant"),
     (parameters(block="B", warps="B"), "warps: B"),
     *((parameters(block=letters), f"block: {letters}") for letters in ("b", "B1", "BLOCK")),
     *((parameters(block=letters), "block:") for letters in ("", "Β")),  # noqa: RUF001 - a Greek letter
     *((third_parameter(entry), "parts:") for entry in (["N", 1], {"letter": "B", "default": 1})),
     *((third_parameter({"letter": letter, "default": 1}), f"letter: {letter}") for letter in ("n", 5)),
-    *(
-        (third_parameter({"letter": "N", "default": default}), f"default: {shown}")
-        for default, shown in ((-1, -1), (2**31, 21), (None, "null"))
-    ),
+    *many("default:", lambda n: third_parameter({"letter": "N", "default": n}), -1, 2**31, None),
     (third_parameter({"default": 1}), "default: 1"),
     (third_parameter({"letter": "N"}), "letter: N"),
     (third_parameter({"letter": "N", "default": 1, "most": 2}), "most: 2"),
     (kernel(constraints=[5]), "- 5"),
     (kernel(constraints=[["block >= heads"]]), "- - block >= heads"),
     (kernel(constraints=["1 < 2", "1 < 2"]), ("- 1 < 2", 2)),
-    *(
-        (kernel(constraints=[text]), (f"- {text}", 1))
-        for text in ("block > size", "block", "block and warps", "area or block >= 2", "1 < block < 9")
-    ),
+    *many("- {}", lambda text: kernel(constraints=[text]), "block > size", "block", "1 < block < 9"),
+    *many("- {}", lambda text: kernel(constraints=[text]), "block and warps", "area or block >= 2"),
     (kernel(constraints=["not (block + 1)"]), "block + 1"),
     (kernel(constraints=["1 < 2", "block >= heads.real"]), "heads.real"),
     (kernel(constraints=[{"holds": "block >= 1"}]), "holds:"),
     (kernel(constraints=[{"variants": ["split"]}]), "- variants:"),
     (kernel(constraints=["1 < 2", {"holds": "1 < 2", "variants": ["split"]}]), "- holds:"),
-    *(
-        (kernel(in_kernel=True, constraints=[text]), "in_kernel:")
-        for text in ("block >= rows", "block >= heads or area <= 2")
+    *many(
+        "in_kernel:", lambda text: kernel(in_kernel=True, constraints=[text]), "block >= rows", "area <= 2"
     ),
     (bound(on=1), "on'"),
     *((bound(variants=variants), ("variants:", 2)) for variants in (["fast"], [])),
@@ -174,26 +182,19 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     (put("translate", constants={"block": 3}), "block: 3"),
     (put("translate", constants={"rows": LONG}), "rows: 4"),
     (kernel(regimes={"a|b": "rows <= 1"}), "a|b"),
-    *(
-        (kernel(regimes={"decode": {"when": text}, "rest": {"when": "otherwise"}}), f"when: {text}")
-        for text in ("heads <= 1", "block <= 1", "rows", "rows <= size", "double <= 2", "otherwise")
-    ),
+    *many("when: {}", regime, "heads <= 1", "block <= 1", "rows", "rows <= size", "double <= 2", "otherwise"),
     (kernel(regimes={"decode": "rows <= 1", "rest": "columns <= 1"}), "rest:"),
     (kernel(regimes={"decode": {"when": "otherwise", "split": []}}), "split:"),
     (kernel(regimes={"decode": {"when": "otherwise", "split_on": ["heads"]}}), "split_on:"),
     (kernel(regimes={"decode": {"split_on": ["rows"]}}), "split_on:"),
-    *(
-        (kernel(classes={"few": text, "many": "otherwise"}), "few:")
-        for text in ("rows <= 1", "area <= 1", "block <= 1", "heads", "heads <= 2 <= 3", "otherwise")
+    *many(
+        "few:", model_class, "rows <= 1", "area <= 1", "block <= 1", "heads", "heads <= 2 <= 3", "otherwise"
     ),
     (kernel(classes={"few": "heads <= 4"}), "few:"),
     (kernel(classes={"few": "heads <= 4", "many": "heads > 4"}), "many:"),
     (kernel(classes={"a|b": "otherwise"}), "a|b"),
     (kernel(values={"colour": ["red"]}), "colour"),
-    *(
-        (kernel(values={"heads": value}), ("heads:", 1))
-        for value in ("bf16", [], {"a": 1, "b": 1}, ["a", "a"], ["<b>"], ["a\n# b"], [16])
-    ),
+    *many("heads:", words, "bf16", [], {"a": 1, "b": 1}, ["a", "a"], ["<b>"], ["a\n# b"], [16]),
     (kernel(values={"heads": {"a": "b"}}), "a: b"),
     (kernel(hook="os:system"), "os:system"),
 ]

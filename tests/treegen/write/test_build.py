@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import (
@@ -36,10 +35,7 @@ FILES = {
     "__init__.py",
     "treegen.lock",
     "scale",
-    "scale/__init__.py",
-    "scale/config.py",
-    "scale/default.py",
-    f"scale/{DEVICE}.py",
+    *(f"scale/{n}.py" for n in ("__init__", "config", "default", DEVICE)),
 }
 TWELVE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
 
@@ -187,12 +183,6 @@ def test_nothing_is_written_or_removed_through_a_link(
     assert contents(tmp_path / "outside") == {"old.py": MARK.encode()}
 
 
-# --check
-
-
-Check = Callable[[int], list[str]]
-
-
 @pytest.fixture
 def fresh(tmp_path: Path) -> Path:
     path = write_project(tmp_path)
@@ -200,71 +190,53 @@ def fresh(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def check(fresh: Path, capsys: Capture) -> Check:
-    """A function that runs `treegen build --check`, asserts the status and returns the lines of files."""
+def test_check_shows_the_first_difference_and_names_missing_stale_and_superfluous_files(
+    fresh: Path, capsys: Capture
+) -> None:
+    folder = fresh.parent / "generated"
 
-    def run(status: int) -> list[str]:
+    def checked() -> list[str]:
+        """The lines of `treegen build --check` about files, of which it changes none."""
         before = contents(fresh.parent)
         capsys.readouterr()
-        assert build(fresh, "--check") == status
+        assert build(fresh, "--check") == 1
         assert contents(fresh.parent) == before
-        lines = capsys.readouterr().out.replace(f"{fresh.parent}/generated", "").splitlines()
+        lines = capsys.readouterr().out.replace(str(folder), "").splitlines()
         return [line for line in lines if line.startswith("/")]
 
-    return run
-
-
-@pytest.mark.parametrize(("edit", "shows"), [
-    (lambda text: text + b"extra = 1\n", "'extra = 1'"),
-    (lambda text: text[: text.rindex(b"    warps")], "'warps: int'"),
-    (lambda text: text.replace(b"\n", b"\r\n"), "line ends"),
-    (lambda text: text.rstrip(b"\n"), "line ends"),
-    (lambda text: b"\xff", "\\ufffd"),
-])  # fmt: skip
-def test_the_first_difference_is_shown(
-    fresh: Path, check: Check, edit: Callable[[bytes], bytes], shows: str
-) -> None:
-    path = fresh.parent / "generated/scale/config.py"
-    path.write_bytes(edit(path.read_bytes()))
-    (line,) = check(1)
-    assert line.startswith("/scale/config.py ") and shows in line
-
-
-def test_missing_stale_and_superfluous_files_are_named(fresh: Path, check: Check) -> None:
+    text = (folder / "scale/config.py").read_bytes()
+    for edited, shows in (
+        (text + b"extra = 1\n", "'extra = 1'"),
+        (text[: text.rindex(b"    warps")], "'warps: int'"),
+        (text.replace(b"\n", b"\r\n"), "line ends"),
+        (text.rstrip(b"\n"), "line ends"),
+        (b"\xff", "\\ufffd"),
+    ):
+        (folder / "scale/config.py").write_bytes(edited)
+        (line,) = checked()
+        assert line.startswith("/scale/config.py ") and shows in line
     content = spec(tables={"nvidia_a100": "tables/h100"})
     content["devices"]["nvidia_a100"] = {"vendor": "nvidia"}
     write_spec(fresh.parent, content)
-    (fresh.parent / "generated/scale/default.py").unlink()
-    named = {line.split()[0] for line in check(1)}
+    (folder / "scale/default.py").unlink()
+    named = {line.split()[0] for line in checked()}
     assert named >= {f"/scale/{name}.py" for name in ("default", "nvidia_a100", DEVICE)}
-    (fresh.parent / "generated").rename(fresh.parent / "away")
-    assert len(check(1)) == 6
+    folder.rename(fresh.parent / "away")
+    assert len(checked()) == 6
 
 
 # Bad input
 
 
-DEEP = {  # the table lacks this feature
-    "features": [*FEATURES, "depth"],
-    "constants": ["heads", "depth"],
-    "classes": {"flat": "depth <= 2", "deep": "otherwise"},
-}
-SECTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"regimes": {"many": "rows > 999", "few": "otherwise"}}, "many"),  # without scenarios
-    (DEEP, "depth"),
-    ({"\x1b[2J": 1}, "'\\x1b[2J'"),
-]
-
-
-@pytest.mark.parametrize(("sections", "names"), SECTIONS)
-def test_a_spec_that_does_not_fit_its_table_is_refused_in_one_line_that_names_what(
-    fresh: Path, refusal: Refuse, sections: dict[str, Any], names: str
-) -> None:
-    write_spec(fresh.parent, spec(**sections))
-    for option in ([], ["--check"]):
-        line = refusal(fresh.parent, "build", "--spec", fresh, *option)
-        assert names in line and line.isprintable()
+def test_a_spec_that_does_not_fit_its_table_is_refused(fresh: Path, refusal: Refuse) -> None:
+    deep = {"features": [*FEATURES, "depth"], "constants": ["heads", "depth"]}  # which the table lacks
+    deep |= {"classes": {"flat": "depth <= 2", "deep": "otherwise"}}
+    regimes = {"many": "rows > 999", "few": "otherwise"}  # without scenarios
+    for sections, named in ((deep, "depth"), ({"regimes": regimes}, "many"), ({"\x1b[2J": 1}, "'\\x1b[2J'")):
+        write_spec(fresh.parent, spec(**sections))
+        for option in ([], ["--check"]):
+            line = refusal(fresh.parent, "build", "--spec", fresh, *option)
+            assert named in line and line.isprintable()
 
 
 @pytest.mark.parametrize("obstacle", ["generated", "generated/scale", "generated/scale/config.py/inside"])
@@ -277,31 +249,32 @@ def test_files_and_folders_in_each_others_place_are_refused(
     assert f"{tmp_path}/generated" in refusal(tmp_path, "build", "--spec", path)
 
 
-@pytest.mark.parametrize("name", ["treegen.lock", f"scale/{DEVICE}.py"])
-def test_an_endless_file_is_neither_read_nor_replaced(fresh: Path, name: str) -> None:
-    os.truncate(fresh.parent / "generated" / name, 1 << 40)
-    assert build(fresh) == 2
-    assert (fresh.parent / "generated" / name).stat().st_size == 1 << 40
+def test_an_endless_file_and_an_output_that_no_folder_can_be_are_refused(
+    fresh: Path, refusal: Refuse
+) -> None:
+    for name in ("a" * 300, "a\0b", ".", "class", ".git", "out/.git/x", "a-b"):
+        refusal(fresh.parent, "build", "--spec", fresh, "--output", name)
+    for name in ("treegen.lock", f"scale/{DEVICE}.py"):
+        os.truncate(fresh.parent / "generated" / name, 1 << 40)
+        assert build(fresh) == 2
+        assert (fresh.parent / "generated" / name).stat().st_size == 1 << 40  # neither read nor replaced
 
 
 # The same bytes
 
-RNG = random.Random(7)
-SHAPES: list[Row] = [
-    (RNG.randint(1, 4096), RNG.randint(1, 4096), RNG.choice([1, 2, 8, 40])) for _ in range(11)
-]
-TIMES = {shape: [round(RNG.uniform(10, 30), 3) for _ in range(3)] for shape in SHAPES}
-
 
 def _without_pattern(folder: Path) -> Path:
     """A table without a pattern, so that ties and narrow decisions have their say."""
+    rng = random.Random(7)
+    shapes = [(rng.randint(1, 4096), rng.randint(1, 4096), rng.choice([1, 2, 8, 40])) for _ in range(11)]
+    times = {shape: [round(rng.uniform(10, 30), 3) for _ in range(3)] for shape in shapes}
     content = spec(
         derived={"area": "rows * columns", "share": "area // max(1, heads)"},
         tables={DEVICE: "tables/h100", "nvidia": "tables/h100"},
         tree={"max_depth": 3, "max_rows": 5},
     )
     content["devices"]["nvidia"] = {"vendor": "nvidia", "limits": {"shared_memory": 1}}
-    return write_project(folder, content, shapes=SHAPES, times=lambda shape: TIMES[shape])
+    return write_project(folder, content, shapes=shapes, times=lambda shape: times[shape])
 
 
 def test_the_same_input_gives_the_same_bytes_elsewhere_and_in_several_processes(
@@ -319,8 +292,3 @@ def test_the_same_input_gives_the_same_bytes_elsewhere_and_in_several_processes(
     done = treegen_command("build", cwd=folder, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert contents(folder / "generated") == expected
-
-
-@pytest.mark.parametrize("name", ["a" * 300, "a\0b", ".", "class", ".git", "out/.git/x", "a-b"])
-def test_an_output_that_no_folder_can_be_is_refused(fresh: Path, refusal: Refuse, name: str) -> None:
-    refusal(fresh.parent, "build", "--spec", fresh, "--output", name)

@@ -174,9 +174,6 @@ def test_two_builds_at_a_time_wait_for_each_other(tmp_path: Path) -> None:
     assert found.keys() == AFTER.keys() and len({text.split("#")[1] for text in found.values()}) == 1
 
 
-# Failures
-
-
 def _after(calls: int, real: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
     """`real`, but every call after that many raises."""
     made = itertools.count()
@@ -224,9 +221,6 @@ def test_a_file_that_cannot_be_replaced_changes_no_other(
     with pytest.raises(InputError):
         write_files(tmp_path, {**dict.fromkeys("abc", "new"), "d/e": "new"})
     assert contents(tmp_path) == before
-
-
-# Real disks
 
 
 def _may(*command: str | Path) -> None:
