@@ -1,6 +1,7 @@
 """examples/anatomy: every step against float64 in Triton's interpreter, and the table of a measured run."""
 
 import json
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -46,23 +47,18 @@ def test_every_step_computes_attention(step: str, case: tuple[str, int, int, int
     assert relative_error(batch.out, made.reference()) < TOLERANCE[torch.float16]
 
 
-class OneConfig:
-    """Launches step 8's kernel with one config."""
-
-    def __init__(self, **config: int) -> None:
-        self.config = config
-
-    def __getitem__(self, grid: object) -> object:
-        kernel = step8_tuned.tuned_kernel.fn[grid]
-        return lambda *arguments: kernel(*arguments, **self.config, num_warps=4, num_stages=2)
-
-
 @pytest.mark.parametrize("name", ["decode", "mixed"])
 def test_the_last_program_of_a_q_block_joins_its_segments_and_resets_its_counter(name: str) -> None:
     made, batch = poisoned(name, 4, 64, 16)
+    config = {"BLOCK_M": 16, "TILE": 16, "SEGMENTS": 4, "num_warps": 4, "num_stages": 2}
+
+    class Launches:
+        def __getitem__(self, grid: object) -> object:
+            return partial(step8_tuned.tuned_kernel.fn[grid], **config)
+
     for _ in range(2):
         batch.out.fill_(torch.nan)
-        step8_tuned.attention(batch, OneConfig(BLOCK_M=16, TILE=16, SEGMENTS=4))
+        step8_tuned.attention(batch, Launches())
         assert relative_error(batch.out, made.reference()) < TOLERANCE[torch.float16]
         assert not step8_tuned.counters_of(batch.q.device).any()
 

@@ -16,13 +16,6 @@ def _value(expression: Expression, values: dict[str, int]) -> int:
     return int(eval(to_python(expression), {"__builtins__": {}, "min": min, "max": max}, dict(values)))
 
 
-def _all_values(kernel: KernelSpec, point: dict[str, int]) -> dict[str, int]:
-    values = {**LIMITS, **point}
-    for name, expression in kernel.derived.items():
-        values[name] = _value(expression, values)
-    return values
-
-
 def _ways(tree: StepTree, values: dict[str, int]) -> list[int]:
     """The rows whose answers all hold."""
     return [row for row, path in paths(tree) if all(eval(answer, {}, dict(values)) for answer in path)]
@@ -35,7 +28,9 @@ def test_the_first_candidate_of_the_row_that_meets_all_constraints(
 ) -> None:
     heuristic = data.draw(heuristics(kernel))
     for point in data.draw(st.lists(shapes(), min_size=2, max_size=4)):
-        values = _all_values(kernel, point)
+        values = {**LIMITS, **point}
+        for name, expression in kernel.derived.items():
+            values[name] = _value(expression, values)
         regimes = [r.name for r in kernel.regimes if r.when is None or _value(r.when, values)]
         classes = [c.name for c in kernel.classes if c.when is None or _value(c.when, values)]
         (regime,) = (r for r in heuristic.regimes if r.name == regimes[0])

@@ -6,8 +6,8 @@ refuses those beyond 64 bits; the last test runs Triton's interpreter.
 
 import ast
 import builtins
-import importlib.util
 import itertools
+import runpy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -157,32 +157,16 @@ ROWS = 4  # of each regime
 numbers = itertools.count()
 
 
-def _row_function(folder: Path, text: str) -> Any:
-    path = folder / f"in_kernel_{next(numbers)}.py"
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.row
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> KernelSpec:
-    return _kernel(tmp_path)
-
-
 @examples(60, shrink=False)
 @given(EXPRESSIONS, st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=4, max_size=4), st.data())
 def test_any_expression_and_trees(
-    plain: KernelSpec,
     tmp_path: Path,
     expression: expr.Expression,
     points: list[tuple[int, int, int]],
     data: st.DataObject,
 ) -> None:
     expression = expr.substitute(expression, {})
-    kernel = replace(plain, derived={"value": expression})
+    kernel = replace(_kernel(tmp_path), derived={"value": expression})
     shapes = [dict(zip(FEATURES, point, strict=True)) for point in points]
     shapes = [shape for shape in shapes if _fits(kernel, shape)]
     assume(shapes)
@@ -201,7 +185,9 @@ def test_any_expression_and_trees(
         text = in_kernel_module(kernel, "device", LIMITS, heuristic)
     except Unprintable:
         assume(False)
-    function = _row_function(tmp_path, text)
+    path = tmp_path / f"in_kernel_{next(numbers)}.py"
+    path.write_text(text)
+    function = runpy.run_path(str(path))["row"]
     expected = [place(heuristic, kernel, shape) for shape in shapes]
     points = [tuple(shape.values()) for shape in shapes]
     for dtype in (torch.int32, torch.int64):

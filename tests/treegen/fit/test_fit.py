@@ -14,7 +14,7 @@ from treegen_strategies import examples
 
 from treegen.core.heuristic import Split, choose, depth, fits, paths
 from treegen.core.launches import ABSENT
-from treegen.core.problem import FORBIDDEN, Problem
+from treegen.core.problem import FORBIDDEN
 from treegen.crossval.score import Score
 from treegen.fit.fit import fit
 
@@ -23,17 +23,14 @@ CLASSES = {"classes": {"few": "heads <= 4", "many": "otherwise"}}
 GRID: list[Row] = [(1 << r, 1 << c, h) for r in range(8) for c in range(8) for h in (2, 8)]
 
 
-def _random_table(folder: Path, seed: int, **sections: Any) -> Problem:
-    rng = random.Random(seed)
-    times = {shape: [rng.uniform(10, 20) for _ in range(3)] for shape in GRID}
-    return problem(folder, {**FREE, **sections}, shapes=GRID, times=lambda shape: times[shape])
-
-
 @pytest.mark.parametrize(("deep", "rows", "configs"), [(1, 12, 3), (2, 3, 2), (4, 12, 1), (4, 12, 3)])
 def test_the_budget_holds(tmp_path: Path, deep: int, rows: int, configs: int) -> None:
     budget = {"max_depth": deep, "max_rows": rows, "max_configs": configs, "row_price": 0, "cell_price": 0}
     regimes = {"regimes": {"one": "rows <= 4", "more": "otherwise"}}
-    heuristic = fit(_random_table(tmp_path, 1, tree=budget, **CLASSES, **regimes))
+    rng = random.Random(1)
+    times = {shape: [rng.uniform(10, 20) for _ in range(3)] for shape in GRID}
+    sections = {**FREE, **CLASSES, **regimes, "tree": budget}
+    heuristic = fit(problem(tmp_path, sections, shapes=GRID, times=lambda shape: times[shape]))
     assert [regime.name for regime in heuristic.regimes] == ["one", "more"]
     for regime in heuristic.regimes:
         assert depth(regime.tree) <= deep and len(regime.rows) <= rows

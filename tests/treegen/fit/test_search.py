@@ -42,12 +42,6 @@ def training_sets(draw: st.DrawFn) -> Training:
     )
 
 
-def reordered(case: Training, order: list[int]) -> Training:
-    """The same training set with its scenarios in another order."""
-    own = {name: getattr(case, name)[order] for name in ("loss", "group", "cluster")}
-    return replace(case, is_low=case.is_low[:, order], **own)
-
-
 def least_total(case: Training) -> float:
     """The total of the best tree within the limits, by trying them all."""
 
@@ -57,7 +51,8 @@ def least_total(case: Training) -> float:
         parts = [[row for row in inside if case.group[row] == k] for k in range(case.classes)]
         lost = sum(float(case.loss[part].sum(axis=0).min()) for part in parts if part)
         found = {1: lost + case.leaf_price}
-        for low in _low_sides(case, rows) if depth else ():
+        sides = {frozenset(row for row in rows if split[row]) for split in case.is_low}
+        for low in sides - {frozenset(), rows} if depth else ():
             for (one, a), (other, b) in product(
                 totals(low, depth - 1).items(), totals(rows - low, depth - 1).items()
             ):
@@ -66,11 +61,6 @@ def least_total(case: Training) -> float:
         return found
 
     return min(totals(frozenset(range(len(case.loss))), case.max_depth).values())
-
-
-def _low_sides(case: Training, rows: frozenset[int]) -> set[frozenset[int]]:
-    sides = {frozenset(row for row in rows if split[row]) for split in case.is_low}
-    return {low for low in sides if low and low != rows}
 
 
 def _depth(tree: RowTree) -> int:
@@ -94,19 +84,14 @@ def test_limits_hold_and_it_lies_between_greedy_growth_and_the_best_tree(case: T
 def test_it_mostly_finds_the_best_tree_where_greedy_growth_does_not() -> None:
     rng, found, greedy = random.Random(3), 0, 0
     for _ in range(60):
-        case = _random_case(rng)
+        sides = np.array([[rng.random() < 0.5 for _ in range(12)] for _ in range(5)])
+        loss = np.array([[float(rng.randint(0, 9) * STEP) for _ in range(3)] for _ in range(12)])
+        zeros = np.zeros(12, dtype=np.int64)
+        case = Training(sides, loss, zeros, 1, 2, 4, STEP, np.arange(12), 1, ANY, ANY, ANY)
         best = least_total(case)
         found += case.total(local_search(case)) == best
         greedy += case.total(_greedy(case)) == best
     assert found > max(30, greedy)
-
-
-def _random_case(rng: random.Random) -> Training:
-    sides = [[rng.random() < 0.5 for _ in range(12)] for _ in range(5)]
-    loss = [[rng.randint(0, 9) * STEP for _ in range(3)] for _ in range(12)]
-    zeros = np.zeros(12, dtype=np.int64)
-    numbers = np.array(loss, dtype=np.float64)
-    return Training(np.array(sides), numbers, zeros, 1, 2, 4, STEP, np.arange(12), 1, ANY, ANY, ANY)
 
 
 @examples(100)
@@ -114,7 +99,8 @@ def _random_case(rng: random.Random) -> Training:
 def test_the_order_of_scenarios_changes_nothing(case: Training, rng: random.Random) -> None:
     order = list(range(len(case.loss)))
     rng.shuffle(order)
-    assert local_search(reordered(case, order)) == local_search(case)
+    own = {name: getattr(case, name)[order] for name in ("loss", "group", "cluster")}
+    assert local_search(replace(case, is_low=case.is_low[:, order], **own)) == local_search(case)
 
 
 # Thresholds

@@ -97,11 +97,11 @@ def test_what_is_replaced(tmp_path: Path, refusal: Refuse) -> None:
 def test_a_table_for_each_gpu_and_version_of_triton(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refuse
 ) -> None:
-    for gpu, triton in (
-        ("NVIDIA_H100_80GB_HBM3", "3.3.0"),
-        ("..", "3.3.0"),
-        ("AMD_Instinct_MI300X", "3.4.0"),
-    ):
+    for gpu, triton in {
+        "NVIDIA_H100_80GB_HBM3": "3.3.0",
+        "..": "3.3.0",
+        "AMD_Instinct_MI300X": "3.4.0",
+    }.items():
         write_cache(tmp_path / "caches", gpu=gpu, triton=triton)
     assert main(_import(tmp_path)) == 0
     assert {path.relative_to(tmp_path / "tables").as_posix() for path in tmp_path.glob("tables/*/*")} == {
@@ -109,10 +109,8 @@ def test_a_table_for_each_gpu_and_version_of_triton(
         "my_kernel_triton_3_3_0/unknown",
         "my_kernel_triton_3_4_0/amd_mi300x",
     }
-    out = capsys.readouterr().out
-    assert (
-        f"{tmp_path}/tables/my_kernel_triton_3_4_0/amd_mi300x: 4 scenarios, 3 configs, winners only\n" in out
-    )
+    folder = f"{tmp_path}/tables/my_kernel_triton_3_4_0/amd_mi300x"
+    assert f"{folder}: 4 scenarios, 3 configs, winners only\n" in capsys.readouterr().out
     assert "other" in refusal(tmp_path, *_import(tmp_path, "--kernel", "other"))
     assert main(_import(tmp_path, "--triton", "3.4.0", "--kernel", "my_kernel")) == 0
     origin = read_table(tmp_path / "tables/my_kernel/amd_mi300x").provenance["origin"]
@@ -174,19 +172,10 @@ def test_columns_keep_their_order_when_winners_move_and_texts_that_vary_become_i
     assert found.features[:, 3].tolist() == [1, 0, 0, 0]
 
 
-GPUS = {
-    "NVIDIA_A100-SXM4-80GB": "nvidia_a100",
-    "NVIDIA_H100_NVL": "nvidia_h100",
-    "Tesla_V100_NVIDIA": "nvidia_v100",
-    "AMD_Instinct_MI250X_MI250": "amd_mi250x",
-    "NVIDIA GeForce RTX 4090": "nvidia_rtx_4090",
-    "Mystery": "mystery",
-    "!": "unknown",
-}
-
-
 def test_the_key_of_a_gpu_is_vendor_and_model() -> None:
-    assert {gpu: device_key(gpu) for gpu in GPUS} == GPUS
+    keys = {"NVIDIA_A100-SXM4-80GB": "nvidia_a100", "Tesla_V100_NVIDIA": "nvidia_v100", "!": "unknown"}
+    keys |= {"AMD_Instinct_MI250X_MI250": "amd_mi250x", "NVIDIA GeForce RTX 4090": "nvidia_rtx_4090"}
+    assert {gpu: device_key(gpu) for gpu in keys} == keys
 
 
 # Broken caches

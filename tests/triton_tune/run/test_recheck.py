@@ -27,13 +27,9 @@ THERE = surface(scenarios=48, configs=12, noise=NOISE)
 PROBLEM = THERE.problem
 
 
-def swept() -> RecordedTable:
-    visits: list[Visit] = []
-    tune(full(PROBLEM), SurfaceBench(THERE), Times(), visits.append, Silent(), budget=1e6)
-    return recorded_of(PROBLEM, visits)
-
-
-TABLE = swept()
+VISITS: list[Visit] = []
+tune(full(PROBLEM), SurfaceBench(THERE), Times(), VISITS.append, Silent(), budget=1e6)  # a full sweep
+TABLE = recorded_of(PROBLEM, VISITS)
 FASTEST = {
     s: min(row, key=row.__getitem__) for s in PROBLEM.scenarios if (row := Times(TABLE.visits).medians(s))
 }
