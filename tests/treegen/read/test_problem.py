@@ -115,11 +115,6 @@ def test_a_winner_costs_nothing_and_everything_else_one_unit(tmp_path: Path) -> 
     assert (_costs(built), built.left_out) == ({64: [FORBIDDEN, UNIT, 0]}, 1)
 
 
-def test_constraints_on_features_that_the_table_lacks_forbid_nothing(tmp_path: Path) -> None:
-    kernel = {"features": ["rows", "columns", "heads", "depth"], "constraints": ["block >= depth * 1000"]}
-    assert (problem(tmp_path, kernel, shapes=SHAPES).cost < FORBIDDEN).all()
-
-
 @pytest.mark.parametrize(("weight", "expected"), [
     ("rows", {1: 1, 64: 64}),
     ("area // 4 + heads", {1: 4, 64: 1026}),  # of a derived feature
@@ -135,10 +130,14 @@ def test_weights_go_with_their_scenarios(tmp_path: Path, weight: str | int, expe
     assert built.weight.dtype == np.int64
 
 
-def test_a_derived_feature_may_be_a_column_of_a_table_without_its_parts(tmp_path: Path) -> None:
+def test_a_table_may_lack_the_parts_of_a_derived_feature_and_what_constraints_ask_about(
+    tmp_path: Path,
+) -> None:
     kernel = {**FROM_COLUMNS, "constraints": []}
     built = problem(tmp_path, kernel, features=["rows", "heads", "other"], shapes=[(7, 3, 0), (8, 5, 0)])
     assert built.names == ("rows", "heads") and sorted(built.column("heads").tolist()) == [3, 5]
+    kernel = {**DEEP, "constraints": ["block >= depth * 1000"]}  # which forbids nothing then
+    assert (problem(tmp_path, kernel, shapes=SHAPES).cost < FORBIDDEN).all()
 
 
 TRANSLATE = {KERNEL: {"variant": "plain", "rename": {"ROWS": "rows", "BLOCK": "block"}}}

@@ -255,7 +255,7 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     for output in ("a-b", "json", "numpy", "../a"):
         assert output in refusal(tmp_path, "init", "data/a", "--output", output)
     (tmp_path / "sub").mkdir()
-    assert "sub" in refusal(tmp_path, "init", "data/a", "--spec", "sub/t.yaml")
+    assert "'../data/a'" in refusal(tmp_path, "init", "data/a", "--spec", "sub/t.yaml")
     (tmp_path / "heuristics").mkdir()
     (tmp_path / "heuristics/treegen.lock").write_text("{}")
     assert "--output" in refusal(tmp_path, "init", "data/a", "--spec", "other.yaml")

@@ -215,6 +215,7 @@ def test_check_shows_the_first_difference_and_names_missing_stale_and_superfluou
         (folder / "scale/config.py").write_bytes(edited)
         (line,) = checked()
         assert line.startswith("/scale/config.py ") and shows in line
+    (folder / "scale/config.py").write_bytes(text)
     content = spec(tables={"nvidia_a100": "tables/h100"})
     content["devices"]["nvidia_a100"] = {"vendor": "nvidia"}
     write_spec(fresh.parent, content)

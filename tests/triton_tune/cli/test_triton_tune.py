@@ -318,15 +318,6 @@ def test_choices_that_no_longer_work_are_found_without_a_run(
     assert (TABLE / "times.csv").read_text() == before
 
 
-def test_a_check_without_a_table_of_this_kernel_is_refused(run: Run) -> None:
-    assert str(TABLE) in run(*SCALED, "--recheck", code=2)[0]
-    run(*SCALED, "--empty")
-    assert "sums" in run(*SUMS, "--recheck", str(TABLE), code=2)[0]
-    run(*SCALED, "--recheck", code=2)  # it has no times
-    with pytest.raises(SystemExit):
-        run("--recheck", "--shard", "1/2")
-
-
 TWO = "configs=[_config(16), _config(32)], key"
 TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre_hook=print)], key"
 
@@ -367,6 +358,15 @@ def without_extras(*arguments: str) -> subprocess.CompletedProcess[str]:
     code += f"from triton_tune.cli.main import main; sys.exit(main({list(arguments)!r}))"
     root = Path(__file__).parents[3]
     return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+
+
+def test_a_check_without_a_table_of_this_kernel_is_refused(run: Run) -> None:
+    assert str(TABLE) in run(*SCALED, "--recheck", code=2)[0]
+    run(*SCALED, "--empty")
+    assert "sums" in run(*SUMS, "--recheck", str(TABLE), code=2)[0]
+    run(*SCALED, "--recheck", code=2)  # it has no times
+    with pytest.raises(SystemExit):
+        run("--recheck", "--shard", "1/2")
 
 
 def test_help_and_wrong_use_need_no_extra_and_a_run_says_what_it_needs() -> None:

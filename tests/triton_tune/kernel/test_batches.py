@@ -69,17 +69,16 @@ def test_of_several_outputs_the_one_that_disagrees_by_the_users_tolerance_is_nam
     assert disagreement(ONES * 1.09, ONES, 0.1) is None is not disagreement(ONES * 1.0001, ONES, 0.0)
 
 
-def test_arguments_repeat_with_their_seed_and_are_copied(scaled: tuple[AutotunedKernel, Tuning]) -> None:
+def test_arguments_repeat_with_their_seed_and_are_copied_and_unwritten_memory_is_poisoned(
+    scaled: tuple[AutotunedKernel, Tuning],
+) -> None:
+    kernel, tuning = scaled
     shape = {"size": 40, "flag": True, "dtype": torch.float32}
-    one, same, other = (make(scaled[1], shape, CPU, seed) for seed in (0, 0, 1))
+    one, same, other = (make(tuning, shape, CPU, seed) for seed in (0, 0, 1))
     assert torch.equal(one.args[0], same.args[0]) and not torch.equal(one.args[0], other.args[0])
     one.pass_to(lambda x, flag: x.zero_())
     assert torch.equal(one.args[0], same.args[0])
     assert Arguments({"x": 1}).pass_to(lambda x: x) == 1 == Arguments(1).pass_to(lambda x: x)
-
-
-def test_unwritten_memory_is_poisoned(scaled: tuple[AutotunedKernel, Tuning]) -> None:
-    kernel, tuning = scaled
     arguments = make(tuning, tuning.shapes[-1], CPU)
     partial = kernel.configs["B16_M3_W1_S1"].config
     assert result_of(kernel, tuning, arguments, partial).isnan().sum() == 16

@@ -151,7 +151,7 @@ def test_a_launch_gets_what_integers_of_parameters_stand_for(
     assert kernels[1].configs[-1] is kernel.best_config
 
 
-def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
+def test_words_are_given_their_integers_and_unknown_ones_the_fallback_and_defaults_are_read() -> None:
     kernel = tuned(package(by_words))(jitted())
     assert launch(kernel, 9, MODE="none") == 64
     assert launch(kernel, 9, MODE="twice") == 16
@@ -163,11 +163,7 @@ def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert launch(kernel, 9, MODE="thrice") == FALLBACK.BLOCK
-
-
-def test_what_a_launch_leaves_out_has_the_kernels_default() -> None:
-    kernel = tuned(package(by_words))(jitted())
-    assert launch(kernel, 9) == 64
+    assert launch(kernel, 9) == 64  # what a launch leaves out has the kernel's default
     read = tuned(package(by_words), features={"MODE": lambda args: args["MODE"]})(jitted())
     assert launch(read, 9) == 64
     with pytest.raises(TypeError, match="'N'"):
@@ -282,25 +278,21 @@ def ranked(choose: Callable[..., Config]) -> types.ModuleType:
     return made
 
 
-def test_the_autotuner_tries_the_best_configs_once_for_each_set_of_features() -> None:
-    kernel = tuned(ranked(by_length), autotune=2)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
-    blocks = timed(kernel, fastest=32)
-    assert [launch(kernel, length) for length in (5, 5, 6)] == [32, 32, 32]
-    assert blocks == [16, 32, 16, 32]
-    assert kernel.best_config.kwargs == {"BLOCK": 32} and kernel.chosen(None, None, None, 5) == SMALL
-
-
-def test_nothing_is_timed_while_a_graph_is_captured_or_a_launch_only_compiles(
+def test_the_autotuner_tries_the_best_configs_once_for_each_set_of_features_unless_nothing_may_be_timed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kernel = tuned(ranked(by_length), autotune=3)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
+    """As while a graph is captured, or in a launch that only compiles."""
+    kernel = tuned(ranked(by_length), autotune=2)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
     blocks = timed(kernel, fastest=32)
     with monkeypatch.context() as capture:
         capture.setattr(module, "capturing", lambda: True)
-        assert launch(kernel, 5) == 16 and not blocks
+        assert launch(kernel, 5) == 16
     x = torch.zeros(5)
     kernel.run(x, x, torch.zeros(1, dtype=torch.int32), 5, grid=(1,), warmup=True)
-    assert not blocks and launch(kernel, 5) == 32 and blocks == [16, 32, 64]
+    assert not blocks
+    assert [launch(kernel, length) for length in (5, 5, 6)] == [32, 32, 32]
+    assert blocks == [16, 32, 16, 32]
+    assert kernel.best_config.kwargs == {"BLOCK": 32} and kernel.chosen(None, None, None, 5) == SMALL
 
 
 def test_of_the_best_configs_those_are_tried_that_the_rule_keeps_also_without_an_autotuner(
