@@ -107,31 +107,24 @@ def test_its_features_are_those_that_a_plan_passes() -> None:
     assert set(HOOK.features) == set(KERNEL.features) <= given | {"num_seqs", "kv_element_size"}
 
 
-@pytest.mark.parametrize(("largest", "head_size", "gqa_group_size", "features"), [
-    (ANY, 256, 64, ()),
-    ({"head_size": 128, "gqa_group_size": 16, "kv_element_size": 2}, 128, 16, ()),
-    ({"head_size": 1000, "gqa_group_size": 1000, "kv_element_size": 8}, 512, 64, ()),
-    ({"head_size": -3, "gqa_group_size": 0, "kv_element_size": 1}, 1, 1, ("fp8",)),
-    ({}, 256, 64, ()),
-])  # fmt: skip
-def test_sizes_are_the_largest_that_kernels_accept(
+def test_sizes_are_the_largest_that_kernels_accept_and_equal_cases_compile_once_the_longest_first(
     monkeypatch: pytest.MonkeyPatch,
-    largest: dict[str, int | None],
-    head_size: int,
-    gqa_group_size: int,
-    features: tuple[str, ...],
 ) -> None:
+    for sizes, largest in (
+        (ANY, (256, 64)),
+        ({"head_size": 128, "gqa_group_size": 16, "kv_element_size": 2}, (128, 16)),
+        ({"head_size": 1000, "gqa_group_size": 1000, "kv_element_size": 8}, (512, 64)),
+        ({"head_size": -3, "gqa_group_size": 0, "kv_element_size": 1}, (1, 1, "fp8")),
+        ({}, (256, 64)),
+    ):
+        jobs = recorded(monkeypatch)
+        list(HOOK.compile([case(largest=sizes)], 1))
+        head_size, group, *features = largest
+        shape = CompileShape("sm_80", head_size, 16, group, torch.bfloat16, tuple(features))
+        assert jobs == [OfflineCase(Config("qblock", **TILE), shape)]
     jobs = recorded(monkeypatch)
-    list(HOOK.compile([case(largest=largest)], 1))
-    shape = CompileShape("sm_80", head_size, 16, gqa_group_size, torch.bfloat16, features)
-    assert jobs == [OfflineCase(Config("qblock", **TILE), shape)]
-
-
-def test_equal_cases_compile_once_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = recorded(monkeypatch)
-    sizes = [{**ANY, "head_size": n} for n in (64, 256, 128, None)]
-    wrong = CompileCase("sm_80", "qblock", {"block_n": 16}, ANY)
-    outcomes = list(HOOK.compile([*(case(largest=size) for size in sizes), wrong], 1))
+    cases = [case(largest={**ANY, "head_size": size}) for size in (64, 256, 128, None)]
+    outcomes = list(HOOK.compile([*cases, CompileCase("sm_80", "qblock", {"block_n": 16}, ANY)], 1))
     assert [job.shape.head_size for job in jobs] == [256, 128, 64]
     assert [one.kernels["k"].shared_memory for one in outcomes[:-1]] == [64, 256, 128, 256]
     assert "block_n" in str(outcomes[-1].error)
@@ -141,13 +134,9 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    fp8 = {**ANY, "head_size": 64, "kv_element_size": 1}
-    cases = [
-        case(largest={**ANY, "head_size": 64}),
-        case(target="gfx942", largest=fp8),
-        case(target="sm_123", largest=fp8),
-        case(block_m=24),
-    ]
+    small = {**ANY, "head_size": 64}
+    cases = [case(target=name, largest={**small, "kv_element_size": 1}) for name in ("gfx942", "sm_123")]
+    cases = [case(largest=small), *cases, case(block_m=24)]
     nvidia, amd, unknown, impossible = (checked(CompileOutcome, one) for one in HOOK.compile(cases, 2))
     assert os.environ["TRITON_INTERPRET"] == "1"
     for outcome in (nvidia, amd):

@@ -1,5 +1,6 @@
 """Damaged files of a table, and what run.yaml may not hold: an error that names the file and the line."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,19 +112,20 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
         make()
         assert error_of_reading(tmp_path).startswith(f"{path}: ")
     assert error_of_reading(tmp_path / "none").startswith(f"{tmp_path / 'none'}: ")
+    path.unlink()
+    path.touch()
+    os.truncate(path, 1 << 40)  # too large
+    assert name != RUN or error_of_reading(tmp_path).startswith(f"{path}: ")
 
 
-def test_a_byte_order_mark_of_a_spreadsheet_changes_nothing(tmp_path: Path) -> None:
+def test_a_byte_order_mark_changes_nothing_and_a_running_table_may_lack_rows_and_a_line_end(
+    tmp_path: Path,
+) -> None:
     folder = write_table(tmp_path / "t")
-    before = tuning_table.read(folder)
-    for name in (RUN, SCENARIOS, TIMES):
+    text, before = (folder / TIMES).read_text(), tuning_table.read(folder)
+    for name in FILES:
         (folder / name).write_bytes(b"\xef\xbb\xbf" + (folder / name).read_bytes())
     assert tuning_table.read(folder) == before
-
-
-def test_a_running_table_may_lack_rows_and_a_line_end(tmp_path: Path) -> None:
-    folder = write_table(tmp_path / "t")
-    text = (folder / TIMES).read_text()
     for kept, rows in ((text[:-1], 17), (text.partition("\n")[0] + "\n", 0)):
         (folder / TIMES).write_text(kept)
         assert len(tuning_table.read(folder, running=True).visits) == rows
@@ -168,22 +170,22 @@ def _yaml_error(text: str) -> TableError:
     return caught.value
 
 
-@pytest.mark.parametrize("key", [*REQUIRED, *PROVENANCE])
-def test_a_missing_key_is_named(key: str) -> None:
-    content = run()
-    del content[key]
-    error = _yaml_error(yaml_text(content))
-    assert error.line == 1 and key in error.what
+def test_a_missing_key_is_named() -> None:
+    for key in (*REQUIRED, *PROVENANCE):
+        content = run()
+        del content[key]
+        error = _yaml_error(yaml_text(content))
+        assert error.line == 1 and key in error.what
 
 
-@pytest.mark.parametrize("course", COURSE)
-def test_an_imported_table_states_its_origin_instead_of_the_course_of_a_run(course: str) -> None:
+def test_an_imported_table_states_its_origin_instead_of_the_course_of_a_run() -> None:
     content = run(origin={"tool": "another tuner", "evaluated_configs": 1_000_000})
     for key in PROVENANCE:
         del content[key]
     assert read_header(PATH, yaml_text(content)).provenance["origin"] == content["origin"]
-    text = yaml_text({**content, course: COURSE[course]})
-    assert _yaml_error(text).line == line_of(text, f"{course}:")
+    for course, value in COURSE.items():
+        text = yaml_text({**content, course: value})
+        assert _yaml_error(text).line == line_of(text, f"{course}:")
 
 
 def _config(**changes: Any) -> dict[str, Any]:
@@ -272,24 +274,12 @@ def test_yaml_beyond_plain_data_is_refused_by_its_line(text: str, line: int) -> 
     assert _yaml_error(text).line == line
 
 
-@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? ", "[{a: "])
-def test_deep_nesting_is_not_read_to_its_end(opening: str) -> None:
-    with pytest.raises(TableError):
-        parse(PATH, "a:\n  " + opening * 100_000)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "# nothing\n", "just text\n", "- a\n", "null\n", "---\n...\n", "a: \x1b\n"]
-)
-def test_what_is_no_mapping_is_refused(text: str) -> None:
-    _yaml_error(text)
-
-
-def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
-    path = write_table(tmp_path) / "run.yaml"
-    with path.open("wb") as out:
-        out.truncate((1 << 20) + 1)
-    assert error_of_reading(tmp_path).startswith(f"{path}: ")
+def test_what_is_no_mapping_or_nested_too_deeply_is_refused() -> None:
+    for text in ("", "# nothing\n", "just text\n", "- a\n", "null\n", "---\n...\n", "a: \x1b\n"):
+        _yaml_error(text)
+    for opening in ("[", "{a: ", "- ", "? ", "[{a: "):
+        with pytest.raises(TableError):
+            parse(PATH, "a:\n  " + opening * 100_000)
 
 
 def test_plain_data_keeps_its_kinds_and_lines() -> None:
