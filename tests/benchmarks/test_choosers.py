@@ -94,16 +94,15 @@ def test_the_module_the_single_best_config_and_the_wave_model_that_finds_planted
     assert charged(chosen, made)[0].max() < 1e-3 * UNIT
 
 
-def test_a_printed_classifier_is_unsure_in_the_named_leaves(made: Problem) -> None:
+def test_a_printed_classifier_is_unsure_in_the_named_leaves_and_any_shape_of_a_key_may_come_first(
+    made: Problem,
+) -> None:
     features = np.stack([made.column(name) for name in made.names], axis=1)
     model = DecisionTreeClassifier(max_depth=3).fit(features, made.cost.argmin(axis=1))
     leaves, scope = model.apply(features), dict[str, Any]()
     exec(tree_text(model, list(made.names), {int(leaves[0])}), scope)
     places = np.where(leaves == leaves[0], None, model.predict(features).astype(object))
     assert [scope["choose"](shape) for shape in shapes(made)] == places.tolist()
-
-
-def test_any_shape_of_an_autotuners_key_may_come_first(made: Problem) -> None:
     heads = made.column("heads")
     for row, cost in enumerate(autotuned(made, ["heads"])):
         firsts = made.cost.argmin(axis=1)[heads == heads[row]]

@@ -21,14 +21,11 @@ REPOSITORY = Path(__file__).parents[2]
 NAN = np.nan
 
 
-def test_untimed_choices_are_counted_and_a_config_timed_only_where_it_suits_is_not_the_single_best() -> None:
+def test_untimed_choices_are_counted_and_are_neither_the_single_best_nor_compared() -> None:
     assert tuned.cells(np.array([1.0, NAN, 4.0])).split() == ["2.000", "3.850", "4.00", "1"]
     assert tuned.cells(np.array([NAN])).split() == ["-", "-", "-", "1"]
     sparse = np.array([[10.0, 20.0, NAN], [NAN, 11.0, 10.0], [NAN, 11.0, 10.0]])
     assert tuned.single_best(sparse) == 1  # 2 * 1.1 * 1.1 = 2.42; the others 16 and 4
-
-
-def test_two_tables_are_compared_by_the_cells_of_both() -> None:
     first = np.array([[10.0, 11.0, 5.0], [10.0, 40.0, NAN], [NAN, 11.0, 10.0]])
     second = np.array([[12.0, 11.0, NAN], [10.5, 30.0, NAN], [1.0, NAN, NAN]])
     on_second, on_first, differ, scenarios = tuned.best_of_each(first, second)

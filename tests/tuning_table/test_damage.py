@@ -170,15 +170,14 @@ def _yaml_error(text: str) -> TableError:
     return caught.value
 
 
-def test_a_missing_key_is_named() -> None:
+def test_a_missing_key_is_named_and_an_imported_table_states_its_origin_instead_of_the_course_of_a_run() -> (
+    None
+):
     for key in (*REQUIRED, *PROVENANCE):
         content = run()
         del content[key]
         error = _yaml_error(yaml_text(content))
         assert error.line == 1 and key in error.what
-
-
-def test_an_imported_table_states_its_origin_instead_of_the_course_of_a_run() -> None:
     content = run(origin={"tool": "another tuner", "evaluated_configs": 1_000_000})
     for key in PROVENANCE:
         del content[key]
@@ -274,15 +273,12 @@ def test_yaml_beyond_plain_data_is_refused_by_its_line(text: str, line: int) -> 
     assert _yaml_error(text).line == line
 
 
-def test_what_is_no_mapping_or_nested_too_deeply_is_refused() -> None:
+def test_plain_data_keeps_its_kinds_and_lines_and_what_is_no_mapping_or_too_deep_is_refused() -> None:
     for text in ("", "# nothing\n", "just text\n", "- a\n", "null\n", "---\n...\n", "a: \x1b\n"):
         _yaml_error(text)
     for opening in ("[", "{a: ", "- ", "? ", "[{a: "):
         with pytest.raises(TableError):
             parse(PATH, "a:\n  " + opening * 100_000)
-
-
-def test_plain_data_keeps_its_kinds_and_lines() -> None:
     text = "\ufeffa: 1\nb: [x, 2, 0.5, true, null]\nc:\n  d: 2026-01-31 10:00:00\n  e: '7'\n"
     values, lines = parse(PATH, text)
     assert values == {"a": 1, "b": ["x", 2, 0.5, True, None], "c": {"d": "2026-01-31 10:00:00", "e": "7"}}

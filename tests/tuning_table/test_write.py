@@ -90,13 +90,18 @@ def test_failures_without_a_time_have_no_row_and_a_table_of_them_is_begun_again_
             append(table, failed)
 
 
-def test_a_table_of_winners_takes_one_time_a_row(tmp_path: Path) -> None:
+def test_a_table_of_winners_takes_one_time_a_row_and_without_pyyaml_the_error_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with start(tmp_path, cells="winners") as table:
         table.append("decode-0", {"M16": 3.0})
         for times in ({"M16": 3.0, "M32": 4.0}, {"M16": Failure("no")}):
             with pytest.raises(TableError, match="decode-0 repeat 2"):
                 table.append("decode-0", times)
     assert len(tuning_table.read(tmp_path).visits) == 1
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert "pyyaml" in refusal(tmp_path / "table")
+    assert not (tmp_path / "table").exists()
 
 
 @given(st.floats(1e-3, 9.9e11))
@@ -288,12 +293,6 @@ def test_tables_that_no_reader_would_take_are_not_created(
     with pytest.raises(TableError) as caught:
         tuning_table.create(tmp_path / "table", **arguments)
     assert named in str(caught.value) and "\n" not in str(caught.value)
-    assert not (tmp_path / "table").exists()
-
-
-def test_without_pyyaml_the_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    assert "pyyaml" in refusal(tmp_path / "table")
     assert not (tmp_path / "table").exists()
 
 

@@ -111,16 +111,15 @@ def _module(kernel: KernelSpec, tree: Split, *blocks: int) -> ModuleType:
     return run_module(kernel, device_module(kernel, "nvidia_h100", LIMITS, heuristic))
 
 
-def test_the_next_candidate_is_that_of_the_nearest_row(tmp_path: Path) -> None:
+def test_the_next_candidate_is_of_the_nearest_row_and_each_feature_of_a_long_chain_is_followed_once(
+    tmp_path: Path,
+) -> None:
     deep = Split("rows", 30, Split("rows", 20, Split("rows", 10, 0, 1), 2), 3)
     module = _module(device_and_kernel(tmp_path)[1], deep, 1, 2, 1, 4)
     candidates = {n: module.candidates(9, rows=n, columns=1, heads=1) for n in (1, 15, 25, 99)}
     blocks = {n: [config.block for config in found] for n, found in candidates.items()}
     assert blocks == {1: [1, 2, 4, 64], 15: [2, 1, 4, 64], 25: [1, 2, 4, 64], 99: [4, 1, 2, 64]}
-
-
-def test_each_feature_of_a_long_chain_is_followed_once(tmp_path: Path) -> None:
-    """The last of these features has a million million paths to the first."""
+    # The last of these features has a million million paths to the first.
     derived = {"d0": "rows", "d1": "d0 + columns", **{f"d{k}": f"d{k - 1} + d{k - 2}" for k in range(2, 60)}}
     _, kernel = device_and_kernel(tmp_path, derived=derived)
     assert _module(kernel, Split("d59", 5, 0, 1), 16, 128).choose(rows=-1, columns=0, heads=0).block == 16

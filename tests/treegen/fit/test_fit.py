@@ -39,12 +39,23 @@ def test_the_budget_holds(tmp_path: Path, deep: int, rows: int, configs: int) ->
     assert len(launched) <= configs
 
 
-def test_the_few_configs_are_those_that_lose_least_in_rows_of_many_scenarios(tmp_path: Path) -> None:
+def test_the_few_configs_are_those_that_lose_least_and_of_equal_splits_the_feature_named_first_wins(
+    tmp_path: Path,
+) -> None:
     def times(shape: Row) -> list[float]:
         return [10.0, 40.0, 13.0] if shape[1] in (1, 4, 16, 64) else [40.0, 10.0, 13.0]
 
     made = problem(tmp_path, {**FREE, "tree": {"max_configs": 1, "max_rows": 1}}, shapes=GRID, times=times)
     assert fit(made).configs == (made.configs[2],)
+    shapes: list[Row] = [(1 << k, 512 >> k, 2) for k in range(10)] * 3
+
+    def tied(shape: Row) -> list[float]:
+        return [10.0, 30.0, 20.0] if shape[0] <= 16 else [20.0, 30.0, 10.0]
+
+    for names in (["rows", "columns"], ["columns", "rows"]):
+        made = problem(tmp_path / names[0], {**FREE, "split_on": names}, shapes=shapes, times=tied)
+        tree = fit(made).regimes[0].tree
+        assert isinstance(tree, Split) and tree.feature == names[0]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -106,18 +117,6 @@ def test_a_row_and_a_cell_must_pay_their_price(tmp_path: Path, key: str) -> None
         (steps,) = fit(problem(tmp_path / str(price), sections, shapes=GRID, times=times)).regimes
         counts.append(len(steps.rows) + sum(len(row.others) for row in steps.rows))
     assert counts == [2, 1]
-
-
-def test_of_equal_splits_the_feature_named_first_wins(tmp_path: Path) -> None:
-    shapes: list[Row] = [(1 << k, 512 >> k, 2) for k in range(10)] * 3
-
-    def times(shape: Row) -> list[float]:
-        return [10.0, 30.0, 20.0] if shape[0] <= 16 else [20.0, 30.0, 10.0]
-
-    for names in (["rows", "columns"], ["columns", "rows"]):
-        made = problem(tmp_path / names[0], {**FREE, "split_on": names}, shapes=shapes, times=times)
-        tree = fit(made).regimes[0].tree
-        assert isinstance(tree, Split) and tree.feature == names[0]
 
 
 @examples(30)

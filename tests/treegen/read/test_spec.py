@@ -97,18 +97,18 @@ def test_regimes_and_classes_are_conditions_in_order_and_without_them_there_is_o
     assert kernel.hold_out_by == ("heads", "area")
 
 
-def test_what_follows_from_constants_and_limits_is_fixed(tmp_path: Path) -> None:
+def test_what_follows_from_constants_and_limits_is_fixed_and_named_conditions_join_others(
+    tmp_path: Path,
+) -> None:
     derived = {"pair": "heads * 2", "room": "shared_memory - pair", "area": "rows * pair", "z": "area + room"}
-    kernel = kernel_of(tmp_path, derived=derived, classes={"few": "room <= 4", "many": "otherwise"})
-    assert set(kernel.fixed) == {"heads", "pair", "room"}
+    derived |= {"narrow": "heads <= 4", "fine": "narrow and not heads == 3"}
+    classes, rules = {"few": "room <= 4", "many": "otherwise"}, ["block >= 32 or fine"]
+    kernel = kernel_of(tmp_path, derived=derived, classes=classes, constraints=rules)
+    assert set(kernel.fixed) == {"heads", "pair", "room", "narrow", "fine"}
     assert kernel.split_on == ("rows", "columns", "area", "z")
-
-
-def test_a_named_condition_joins_others(tmp_path: Path) -> None:
-    derived = {"narrow": "heads <= 4", "fine": "narrow and not heads == 3"}
-    kernel = kernel_of(tmp_path, derived=derived, constraints=["block >= 32 or fine"])
     for heads, fine in ((2, 1), (3, 0), (5, 0)):
-        assert kernel.with_derived({"heads": heads, "shared_memory": 1})["fine"] == fine
+        values = kernel.with_derived({"heads": heads, "shared_memory": 1, "rows": 1, "columns": 1})
+        assert values["fine"] == fine
 
 
 TWO = {"config": {"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}}}
@@ -149,15 +149,15 @@ def test_a_table_without_a_parameter_has_its_default(tmp_path: Path) -> None:
     assert [(values["parts"], values["far"]) for values in found] == [(1, 0), (2, 0), (3, 0)]
 
 
-def test_the_fallback_may_leave_out_what_has_a_default(tmp_path: Path) -> None:
+def test_the_fallback_may_leave_out_what_has_a_default_and_words_are_a_list_or_name_their_integers(
+    tmp_path: Path,
+) -> None:
     fallback = {"variant": "plain", "block": 64, "warps": 4}
     for given_, expected in (({}, (1, 0)), ({"far": 1}, (1, 1)), ({"parts": 8}, (8, 0))):
         _, kernel = device_and_kernel(tmp_path, **WITH_DEFAULTS, fallback={**fallback, **given_})
         assert kernel.fallback == made(parts=expected[0], block=64, warps=4, far=expected[1])
+    for listed in (["bf16", "fp8 e4m3"], {"fp8 e4m3": 1, "bf16": 0}):  # words are a list, or name integers
+        values = kernel_of(tmp_path, values={"heads": listed}).values
+        assert dict(values["heads"]) == {0: "bf16", 1: "fp8 e4m3"}
     without = spec(**WITH_DEFAULTS, fallback={"variant": "plain", "block": 64})
     assert "warps" in error_of(read_spec, write_spec(tmp_path, without))
-
-
-@pytest.mark.parametrize("listed", [["bf16", "fp8 e4m3"], {"fp8 e4m3": 1, "bf16": 0}])
-def test_words_are_a_list_or_name_their_integers(tmp_path: Path, listed: Any) -> None:
-    assert dict(kernel_of(tmp_path, values={"heads": listed}).values["heads"]) == {0: "bf16", 1: "fp8 e4m3"}

@@ -140,22 +140,19 @@ def test_gpus_of_different_models_are_refused(monkeypatch: pytest.MonkeyPatch) -
         device.facts_of([CPU, torch.device("meta"), CPU])
 
 
-def test_a_process_that_does_not_start_is_reported(
+def test_configs_that_were_not_compiled_are_left_out_and_a_process_that_does_not_start_is_reported(
     bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(TuningError, match=r"^cpu: "):
-        bench(idle, load=die)
-    monkeypatch.setattr(pool, "START_S", 0.1)
-    with pytest.raises(TuningError, match=r"^cpu: "):
-        bench(idle, load=lambda: time.sleep(600))
-
-
-def test_configs_that_were_not_compiled_are_left_out(bench: Callable[..., GpuBench]) -> None:
     there = bench(idle)
     tasks = [PlannedVisit("a", 1, NAMES), PlannedVisit("b", 1, NAMES[:1])]
     assert there.compile(tasks, LATER, idle) == tuple(tasks)  # nothing compiles ahead here
     there._compiler.has = lambda job: job == "c1"
     assert there.compile(tasks, LATER, idle) == (PlannedVisit("a", 1, ("c1",)),)
+    with pytest.raises(TuningError, match=r"^cpu: "):
+        bench(idle, load=die)
+    monkeypatch.setattr(pool, "START_S", 0.1)
+    with pytest.raises(TuningError, match=r"^cpu: "):
+        bench(idle, load=lambda: time.sleep(600))
 
 
 @pytest.mark.parametrize(("error", "reason"), [

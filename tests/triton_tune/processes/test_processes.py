@@ -157,7 +157,7 @@ def kernels(file: Path, count: int, deadly: int = -1) -> list[FakeKernel]:
     return [FakeKernel(str(n), str(file), -n, "die" if n == deadly else "") for n in range(count)]
 
 
-def test_one_deadly_job_costs_only_itself_and_compiling_goes_on_after_a_death_between_rounds(
+def test_one_deadly_job_costs_only_itself(
     tmp_path: Path,
 ) -> None:
     jobs = kernels(file := tmp_path / "compiled", 8, deadly=3)
@@ -169,12 +169,18 @@ def test_one_deadly_job_costs_only_itself_and_compiling_goes_on_after_a_death_be
         assert {line.split()[0] for line in file.read_text().splitlines()} == set("01234567")
         assert all(map(processes.has, jobs))  # its cell is to say that it failed
         assert processes.compile(jobs).jobs == 0
+
+
+def test_compiling_goes_on_after_a_process_died_between_two_rounds(tmp_path: Path) -> None:
+    first, second = kernels(tmp_path / "compiled", 2)
+    with closing(CompileAhead(META, 1)) as processes:
+        assert processes.compile([first]).jobs == 1
+        assert processes._pool is not None
         for process in list(processes._pool._processes.values()):
             process.kill()
             process.join()
-        (more,) = kernels(tmp_path / "later", 9)[8:]
-        done = processes.compile([more])
-        assert (done.jobs, done.broken) == (1, []) and processes.has(more)
+        done = processes.compile([second])
+        assert (done.jobs, done.broken) == (1, []) and processes.has(second)
 
 
 def test_what_was_not_compiled_in_time_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
