@@ -1,6 +1,7 @@
 """benchmarks.packages tunes kernels of other packages, and judges them on models that were not tuned."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,29 +10,9 @@ from benchmarks.packages import judge, measure, models
 from triton_tune.core.problem import Times
 from tuning_table.table import Failure, Visit
 
-TUNE = """
-import fla.modules.l2norm as package
-import torch
-from triton_tune import Tuning
-
-
-def reference(x):
-    scale = (x.float().square().sum(-1) + 1e-6).rsqrt()
-    return x * scale[:, None], scale
-
-
-TUNING = Tuning(
-    kernel=package.l2norm_fwd_kernel,
-    name="l2norm",
-    call=package.l2norm_fwd,
-    shapes=[{"T": T, "D": 48} for T in (3, 25)],
-    arguments=lambda T, D: torch.randn(T, D),
-    reference=reference,
-    features={"T": "T"},
-)
-"""
-
-
+PAGE = (Path(__file__).parents[2] / "docs/your_kernel.md").read_text()
+(TUNE,) = re.findall(r"```python\n# tune.py\n(import fla.*?)```", PAGE, re.DOTALL)
+TUNE = TUNE.replace("T in (3, 250) for D in (48, 100)", "T in (3, 25) for D in (48,)")
 UNTUNED = """
 import dataclasses
 

@@ -181,7 +181,7 @@ def new_visits(draw: st.DrawFn, known: Known, configs: list[str], scenarios: lis
     return Visit(scenario, repeat, {name: cells[name] for name in configs if name in cells} | {"M16": 2.5})
 
 
-@examples(60, shrink=False)
+@examples(30, shrink=False)
 @given(st.data())
 def test_a_table_holds_what_runs_wrote_that_had_more_configs_or_fewer_or_were_killed(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -213,10 +213,12 @@ def test_a_table_holds_what_runs_wrote_that_had_more_configs_or_fewer_or_were_ki
                 append(table, visit)
                 old, another = contents(folder), data.draw(new_visits(known, configs, scenarios))
                 known[visit.scenario, visit.repeat] = dict(visit.cells)
-                for write in (lambda: append(table, visit), lambda: table.append_all([another, visit])):  # noqa: B023
-                    with pytest.raises(TableError, match=f"{visit.scenario} repeat {visit.repeat} "):
-                        write()
+                for rows, there in (([visit], visit), ([another, visit], visit), ([another] * 2, another)):
+                    with pytest.raises(TableError, match=f"{there.scenario} repeat {there.repeat} "):
+                        table.append_all(rows)
                     assert contents(folder) == old
+                with pytest.raises(TableError, match=f"{visit.scenario} repeat {visit.repeat} "):
+                    append(table, visit)
             table.summarise({"seconds": 60.0})
         found = read_run(folder)
         assert known_of(found.visits) == known and found.header.provenance["date"] == RUN["date"]
