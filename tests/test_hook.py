@@ -107,7 +107,7 @@ def test_its_features_are_those_that_a_plan_passes() -> None:
     assert set(HOOK.features) == set(KERNEL.features) <= given | {"num_seqs", "kv_element_size"}
 
 
-def test_sizes_are_the_largest_that_kernels_accept_and_equal_cases_compile_once_the_longest_first(
+def test_sizes_are_the_largest_that_kernels_accept_and_equal_cases_compile_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for sizes, largest in (

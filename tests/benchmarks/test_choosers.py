@@ -94,9 +94,7 @@ def test_the_module_the_single_best_config_and_the_wave_model_that_finds_planted
     assert charged(chosen, made)[0].max() < 1e-3 * UNIT
 
 
-def test_a_printed_classifier_is_unsure_in_the_named_leaves_and_any_shape_of_a_key_may_come_first(
-    made: Problem,
-) -> None:
+def test_a_printed_classifier_is_unsure_in_leaves_and_any_shape_of_a_key_is_first(made: Problem) -> None:
     features = np.stack([made.column(name) for name in made.names], axis=1)
     model = DecisionTreeClassifier(max_depth=3).fit(features, made.cost.argmin(axis=1))
     leaves, scope = model.apply(features), dict[str, Any]()

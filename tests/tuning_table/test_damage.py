@@ -170,9 +170,7 @@ def _yaml_error(text: str) -> TableError:
     return caught.value
 
 
-def test_a_missing_key_is_named_and_an_imported_table_states_its_origin_instead_of_the_course_of_a_run() -> (
-    None
-):
+def test_a_missing_key_is_named_and_imported_tables_have_an_origin_instead_of_some() -> None:
     for key in (*REQUIRED, *PROVENANCE):
         content = run()
         del content[key]

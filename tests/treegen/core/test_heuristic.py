@@ -75,7 +75,7 @@ def test_every_step_has_exactly_one_row(tree: StepTree, point: dict[str, int]) -
 
 @examples(20)
 @given(kernels())
-def test_a_constraint_on_unknown_values_decides_nothing_and_without_regimes_the_fallback_is_launched(
+def test_unknown_values_decide_nothing_and_without_regimes_the_fallback_is_launched(
     kernel: KernelSpec,
 ) -> None:
     rule = Constraint("block >= heads", parse_condition("block >= heads"))

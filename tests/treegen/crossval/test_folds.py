@@ -71,7 +71,7 @@ def test_folds_of_scenarios_flatter_where_those_of_a_model_are_alike_and_groups_
     assert seen is not None and unseen is not None and seen < 1.1 < 1.3 < unseen
 
 
-def test_the_standard_error_is_the_bootstrap_s_over_groups_and_of_single_scenarios_the_textbook_s() -> None:
+def test_the_standard_error_is_the_bootstrap_s_and_of_single_scenarios_the_textbook_s() -> None:
     random = np.random.RandomState(1)
     group = np.repeat(np.arange(60), random.randint(1, 12, size=60))
     apart = 0.1 * random.exponential(size=60)[group] + 0.02 * random.exponential(size=len(group))

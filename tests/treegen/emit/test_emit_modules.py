@@ -111,9 +111,7 @@ def _module(kernel: KernelSpec, tree: Split, *blocks: int) -> ModuleType:
     return run_module(kernel, device_module(kernel, "nvidia_h100", LIMITS, heuristic))
 
 
-def test_the_next_candidate_is_of_the_nearest_row_and_each_feature_of_a_long_chain_is_followed_once(
-    tmp_path: Path,
-) -> None:
+def test_the_next_candidate_is_of_the_nearest_row_and_long_chains_are_followed_once(tmp_path: Path) -> None:
     deep = Split("rows", 30, Split("rows", 20, Split("rows", 10, 0, 1), 2), 3)
     module = _module(device_and_kernel(tmp_path)[1], deep, 1, 2, 1, 4)
     candidates = {n: module.candidates(9, rows=n, columns=1, heads=1) for n in (1, 15, 25, 99)}

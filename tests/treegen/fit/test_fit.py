@@ -39,9 +39,7 @@ def test_the_budget_holds(tmp_path: Path, deep: int, rows: int, configs: int) ->
     assert len(launched) <= configs
 
 
-def test_the_few_configs_are_those_that_lose_least_and_of_equal_splits_the_feature_named_first_wins(
-    tmp_path: Path,
-) -> None:
+def test_the_few_configs_lose_least_and_of_equal_splits_the_feature_named_first_wins(tmp_path: Path) -> None:
     def times(shape: Row) -> list[float]:
         return [10.0, 40.0, 13.0] if shape[1] in (1, 4, 16, 64) else [40.0, 10.0, 13.0]
 

@@ -149,9 +149,7 @@ def test_a_table_without_a_parameter_has_its_default(tmp_path: Path) -> None:
     assert [(values["parts"], values["far"]) for values in found] == [(1, 0), (2, 0), (3, 0)]
 
 
-def test_the_fallback_may_leave_out_what_has_a_default_and_words_are_a_list_or_name_their_integers(
-    tmp_path: Path,
-) -> None:
+def test_a_fallback_may_leave_out_defaults_and_words_are_a_list_or_name_integers(tmp_path: Path) -> None:
     fallback = {"variant": "plain", "block": 64, "warps": 4}
     for given_, expected in (({}, (1, 0)), ({"far": 1}, (1, 1)), ({"parts": 8}, (8, 0))):
         _, kernel = device_and_kernel(tmp_path, **WITH_DEFAULTS, fallback={**fallback, **given_})

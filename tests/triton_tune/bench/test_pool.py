@@ -140,7 +140,7 @@ def test_gpus_of_different_models_are_refused(monkeypatch: pytest.MonkeyPatch) -
         device.facts_of([CPU, torch.device("meta"), CPU])
 
 
-def test_configs_that_were_not_compiled_are_left_out_and_a_process_that_does_not_start_is_reported(
+def test_what_was_not_compiled_is_left_out_and_a_process_that_does_not_start_is_told(
     bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = bench(idle)

@@ -39,9 +39,7 @@ def test_sizes_are_even_in_their_logarithms_and_lie_at_below_and_above_multiples
         assert 0.15 < sum(any((size - edge) % t == 0 for t in TILES) for size in large) / len(large) < 0.6
 
 
-def test_an_eighth_of_the_combinations_is_kept_aside_as_a_group_and_more_shapes_are_the_same_and_others() -> (
-    None
-):
+def test_an_eighth_is_kept_aside_as_a_group_and_more_shapes_are_the_same_and_others() -> None:
     tuned, untuned = draw(SHAPES, 120, TILES)
     groups = [{(shape["N"], shape["K"]) for shape in shapes} for shapes in (tuned, untuned)]
     assert len(groups[0]) == 8 and len(groups[1]) == 1 and groups[0] | groups[1] == set(MATRICES)

@@ -278,10 +278,10 @@ def ranked(choose: Callable[..., Config]) -> types.ModuleType:
     return made
 
 
-def test_the_autotuner_tries_the_best_configs_once_for_each_set_of_features_unless_nothing_may_be_timed(
+def test_the_autotuner_tries_the_best_configs_once_for_each_set_of_features(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As while a graph is captured, or in a launch that only compiles."""
+    """But not while a graph is captured, nor in a launch that only compiles."""
     kernel = tuned(ranked(by_length), autotune=2)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
     blocks = timed(kernel, fastest=32)
     with monkeypatch.context() as capture:
