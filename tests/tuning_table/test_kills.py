@@ -15,6 +15,16 @@ from table_builders import RUN, VISITS, append, contents, filled, read_back, ref
 from tuning_table import TableError, files, read_run
 
 
+def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path: Path) -> None:
+    folder = filled(tmp_path, VISITS[0])
+    with (folder / "failures.csv").open("a") as out:
+        out.write("decode-0,1,M16,flaky\nprefill-0,1,M16,flaky\nprefill-0,1,,no row\n")
+    with start(folder) as table:
+        assert read_back(table.visits) == read_back(VISITS[:1])
+        append(table, VISITS[1])
+    assert read_back(read_run(folder).visits) == read_back(VISITS[:2])
+
+
 @pytest.mark.parametrize("stop", ["times.csv", "scenarios.csv", "run.yaml"])
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, torn: bool) -> None:

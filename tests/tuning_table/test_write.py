@@ -237,6 +237,7 @@ def test_a_table_holds_what_runs_wrote_that_had_more_configs_or_fewer_or_were_ki
                 assert known_of(table.visits) == known
                 append(table, visit)
             assert contents(folder)["times.csv"] == new["times.csv"]
+            assert read_run(folder).header == found.header
             known[visit.scenario, visit.repeat] = dict(visit.cells)
 
 

@@ -120,6 +120,9 @@ def test_a_table_for_each_gpu_and_version_of_triton(
 
 
 def test_a_plain_cache_file_needs_the_gpus_name(tmp_path: Path, table: Table, refusal: Refuse) -> None:
+    (tmp_path / "empty").mkdir()
+    for nothing in ("none", "empty"):
+        refusal(tmp_path, "import", "dejavu", tmp_path / nothing, "--to", tmp_path / "plain")
     (tmp_path / "cache.json").write_text(json.dumps(cache()))
     arguments = ["import", "dejavu", str(tmp_path / "cache.json"), "--to", str(tmp_path / "plain")]
     assert "--device" in refusal(tmp_path, *arguments)
@@ -224,5 +227,3 @@ def test_a_broken_cache_is_refused_by_name_and_stops_all(
     write_cache(tmp_path / "caches", gpu="AMD_Instinct_MI300X")
     path = write_cache(tmp_path / "caches", content)
     assert refusal(tmp_path, *_import(tmp_path)).startswith(f"{path}: ")
-    for nothing in ("none", "tables"):
-        refusal(tmp_path, "import", "dejavu", tmp_path / nothing, "--to", tmp_path / "tables")

@@ -164,9 +164,8 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     (kernel(constraints=[{"holds": "block >= 1"}]), "holds:"),
     (kernel(constraints=[{"variants": ["split"]}]), "- variants:"),
     (kernel(constraints=["1 < 2", {"holds": "1 < 2", "variants": ["split"]}]), "- holds:"),
-    *many(
-        "in_kernel:", lambda text: kernel(in_kernel=True, constraints=[text]), "block >= rows", "area <= 2"
-    ),
+    (kernel(in_kernel=True, constraints=["block >= rows"]), "in_kernel:"),
+    (kernel(in_kernel=True, constraints=["block >= heads or area <= 2"]), "in_kernel:"),
     (bound(on=1), "on'"),
     *((bound(variants=variants), ("variants:", 2)) for variants in (["fast"], [])),
     *((bound(holds=holds), f"holds: {holds}") for holds in (5, "block >= size")),
