@@ -13,17 +13,13 @@ from benchmarks.engines.tables import latency_lines
 from benchmarks.engines.turns import read
 
 
-def likeliest_of(backend: str) -> list[list[list[float]]]:
-    """The likeliest first tokens of two prompts, of which CUSTOM's second differs."""
-    second = [[2, -1.0], [3, -1.0]] if backend == "CUSTOM" else [[3, -1.0], [2, -1.25]]
-    return [[[1, -0.5], [4, -2.0]], second]
-
-
 def rows_of(backend: str, mode: str, factor: float) -> list[dict[str, Any]]:
     head, rows = {"kind": "latency", "backend": backend, "mode": mode}, []
+    second = [[2, -1.0], [3, -1.0]] if backend == "CUSTOM" else [[3, -1.0], [2, -1.25]]
+    likeliest = [[[1, -0.5], [4, -2.0]], second]  # first tokens of two prompts, of which one differs
     for batch, prompt, output in itertools.product((1, 2), (500, 8000), (1, 128, 512)):
         seconds = [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0]
-        tokens = {"likeliest": likeliest_of(backend)[:batch]} if output == 1 else {}
+        tokens = {"likeliest": likeliest[:batch]} if output == 1 else {}
         sizes = {"batch": batch, "prompt": prompt, "output": output}
         rows.append({**head, **sizes, "seconds": seconds, **tokens})
     return rows

@@ -33,23 +33,21 @@ GREATEST = (1 << 63) - 1
 CONFIG = Config("plain", (("block", 16), ("warps", 2)))
 
 
-def _language() -> SimpleNamespace:
+def execute(text: str) -> dict[str, Any]:
+    """What a module defines, run with a stand-in for Triton."""
+
     def cast(value: int, kind: str) -> int:
         assert kind == "int64" and -GREATEST - 1 <= value <= GREATEST
         return value
 
-    return SimpleNamespace(
+    language = SimpleNamespace(
         int64="int64",
         cast=cast,
         where=lambda condition, one, other: one if condition else other,
         minimum=lambda one, other: min(one, other),  # not of more
         maximum=lambda one, other: max(one, other),
     )
-
-
-def execute(text: str) -> dict[str, Any]:
-    """What a module defines, run with a stand-in for Triton."""
-    triton = SimpleNamespace(jit=lambda function: function, language=_language())
+    triton = SimpleNamespace(jit=lambda function: function, language=language)
     names: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": lambda *_: triton}}
     exec(compile(text, "module", "exec"), names)
     return names
