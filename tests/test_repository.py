@@ -58,13 +58,10 @@ def test_folders_and_packages_import_only_those_below_them(package: str) -> None
     assert wrong == []
 
 
-def test_generated_imports_only_the_standard_library_and_in_kernels_triton() -> None:
+def test_generated_and_tuning_table_import_the_standard_library_triton_in_kernels_and_pyyaml() -> None:
     for path, name in _imports("generated"):
         known = ("triton",) if path.parent.name == "in_kernel" else ("typing", "collections", "functools")
         assert name.split(".")[0] in ("", *known), path  # "" begins a relative import
-
-
-def test_tuning_table_imports_only_the_standard_library_and_pyyaml_within_functions() -> None:
     known = {*sys.stdlib_module_names, "tuning_table"}
     assert {name.split(".")[0] for _, name in _imports("tuning_table")} - known == {"yaml"}
     assert _loaded("import tuning_table, tuning_table.merge, tuning_table.strict_yaml", {"yaml"}) == "[]\n"
@@ -107,11 +104,6 @@ def test_links_lead_to_files_and_commands_name_modules_that_exist(page: Path) ->
         assert importlib.util.find_spec(module) is not None, module
 
 
-def test_the_readme_shows_a_function_as_it_is_generated() -> None:
-    (shown,) = re.findall(r"(?ms)^```python\n(def .*?)^```", (REPOSITORY / "README.md").read_text())
-    assert shown in (REPOSITORY / "generated/unified_attention/nvidia_h100.py").read_text()
-
-
 SCRIPTS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
 
 
@@ -122,3 +114,8 @@ def test_every_command_tells_the_one_version(command: str, capsys: pytest.Captur
         getattr(importlib.import_module(module), name)(["--version"])
     assert (end.value.code, capsys.readouterr().out) == (0, f"{command} {tuning_table.__version__}\n")
     assert attn_kernels.__version__ == tuning_table.__version__
+
+
+def test_the_readme_shows_a_function_as_it_is_generated() -> None:
+    (shown,) = re.findall(r"(?ms)^```python\n(def .*?)^```", (REPOSITORY / "README.md").read_text())
+    assert shown in (REPOSITORY / "generated/unified_attention/nvidia_h100.py").read_text()

@@ -64,6 +64,11 @@ def python(*arguments: str) -> str:
 def test_the_tutorial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", (REPOSITORY / "docs/tutorial.md").read_text())
+    commands = [line for block in blocks for line in block.splitlines()]
+    ours = [line.split()[1] for line in commands if line.startswith("treegen ")]
+    assert ours == ["build", "explain", "build", "diff"]
+    assert "python measure.py tables/cpu" in commands
     here = tmp_path / "convolve"
     shutil.copytree(CONVOLVE, here, ignore=shutil.ignore_patterns("tables", "heuristics"))
     monkeypatch.chdir(here)
@@ -88,14 +93,6 @@ def test_every_config_computes_the_same() -> None:
         x, y = random.random(n), random.random(m)
         for variant, block in (("direct", 0), ("fft", 0), ("overlap_add", 64), ("overlap_add", 4096)):
             assert np.allclose(convolve(x, y, variant, block), np.convolve(x, y))
-
-
-def test_the_tutorial_runs_what_is_tested_here() -> None:
-    blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", (REPOSITORY / "docs/tutorial.md").read_text())
-    commands = [line for block in blocks for line in block.splitlines()]
-    ours = [line.split()[1] for line in commands if line.startswith("treegen ")]
-    assert ours == ["build", "explain", "build", "diff"]
-    assert "python measure.py tables/cpu" in commands
 
 
 def test_the_decode_loop_runs_in_the_interpreter(
