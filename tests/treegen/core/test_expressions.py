@@ -28,7 +28,7 @@ def _by_python(expression: Expression, point: dict[str, int], *, fast: bool = Fa
     return int(eval(text, {"__builtins__": {}, "min": min, "max": max}, dict(point)))
 
 
-@examples(700)
+@examples(450)
 @given(both, points, st.sets(st.sampled_from(FEATURES)))
 def test_text_python_and_simpler_forms_mean_the_same(
     expression: Expression, point: dict[str, int], known: set[str]
