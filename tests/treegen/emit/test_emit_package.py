@@ -134,7 +134,7 @@ def _serves(measured: dict[str, dict[str, Any]], name: str, arch: str, vendor: s
     return max(named)[1] if named else [*alike, *families, "default"][0]
 
 
-@examples(60, shrink=False)
+@examples(25, shrink=False)
 @given(devices(), st.data())
 def test_a_gpu_is_served_by_its_model_architecture_or_vendor(
     tmp_path_factory: pytest.TempPathFactory, drawn: dict[str, dict[str, Any]], data: st.DataObject
