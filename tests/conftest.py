@@ -3,8 +3,6 @@
 pytest's importlib mode puts no folder on ``sys.path``. Triton reads TRITON_INTERPRET when it is imported.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

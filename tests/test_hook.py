@@ -1,7 +1,5 @@
 """The hook through which `treegen check` compiles these kernels."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os
@@ -63,37 +61,26 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
     assert not [*code_problems(kernel, described, SPEC.devices.values())]
 
 
-@pytest.mark.parametrize(
-    ("hook", "limit", "wrong"),
-    [
-        (HOOK, "or 1536 + head_size * (6 + kv_element_size) // 8", "or 1536 + head_size * 0 // 8"),
-        (HOOK, "holds: 128 * tile_size", "holds: tile_size"),
-        (HOOK, "tma: head_bytes % 32 == 0", "tma: head_bytes % 8 == 0"),
-        (
-            HOOK,
-            "block_size % 16 == 0 and gqa_group_size <= 128",
-            "block_size % 8 == 0 and gqa_group_size <= 128",
-        ),
-        (
-            HOOK,
-            "kv_element_size >= 2 or head_size % 128 == 0",
-            "kv_element_size >= 1 or head_size % 128 == 0",
-        ),
-        (HOOK, "idle_multiprocessors <= 16", "idle_multiprocessors <= 32"),
-        (HOOK, "gqa_group_size <= 128 and head_size", "gqa_group_size <= 129 and head_size"),
-        (MIXED_HOOK, "head_size % 16 == 0 and block_size", "head_size % 8 == 0 and block_size"),
-        (MIXED_HOOK, "num_kv_heads) <= 16", "num_kv_heads) <= 20"),
-        (MIXED_HOOK, "kv_element_size >= 2\n", "kv_element_size >= 1\n"),
-        (MIXED_HOOK, "block_size % 16 == 0 and head_size >= 64", "block_size % 16 == 0 and head_size >= 48"),
-        (MIXED_HOOK, "and gqa_group_size <= 32", "and gqa_group_size <= 128"),
-    ],
-)
+@pytest.mark.parametrize(("hook", "limit", "old", "new"), [
+    (HOOK, "or 1536 + head_size * (6 + kv_element_size) // 8", "(6 + kv_element_size)", "0"),
+    (HOOK, "holds: 128 * tile_size", "128 * ", ""),
+    (HOOK, "tma: head_bytes % 32 == 0", "32", "8"),
+    (HOOK, "block_size % 16 == 0 and gqa_group_size <= 128", "16", "8"),
+    (HOOK, "kv_element_size >= 2 or head_size % 128 == 0", "2 or", "1 or"),
+    (HOOK, "idle_multiprocessors <= 16", "16", "32"),
+    (HOOK, "gqa_group_size <= 128 and head_size", "128", "129"),
+    (MIXED_HOOK, "head_size % 16 == 0 and block_size", "16", "8"),
+    (MIXED_HOOK, "num_kv_heads) <= 16", "16", "20"),
+    (MIXED_HOOK, "kv_element_size >= 2\n", "2", "1"),
+    (MIXED_HOOK, "block_size % 16 == 0 and head_size >= 64", "64", "48"),
+    (MIXED_HOOK, "and gqa_group_size <= 32", "32", "128"),
+])  # fmt: skip
 def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(
-    hook: AttentionHook, limit: str, wrong: str, tmp_path: Path
+    hook: AttentionHook, limit: str, old: str, new: str, tmp_path: Path
 ) -> None:
     text = (REPOSITORY / "treegen.yaml").read_text()
-    assert text.count(limit) == 1
-    (tmp_path / "treegen.yaml").write_text(text.replace(limit, wrong))
+    assert text.count(limit) == 1 and limit.count(old) == 1
+    (tmp_path / "treegen.yaml").write_text(text.replace(limit, limit.replace(old, new)))
     kernel = read_spec(tmp_path / "treegen.yaml").kernels[(KERNEL if hook is HOOK else MIXED).name]
     problems = [*code_problems(kernel, checked(HookDescription, hook), [SPEC.devices["nvidia_h200"]])]
     assert problems
@@ -116,44 +103,28 @@ def test_what_needs_parts_compiles_the_kernel_that_divides(
 
 def test_its_features_are_those_that_a_plan_passes() -> None:
     """All of them are keywords of the one call, and arguments of `plan` or of the batch it is given."""
-    given = {
-        *inspect.signature(plan.plan).parameters,
-        *inspect.signature(Model).parameters,
-        "num_seqs",
-        "kv_element_size",
-    }
-    assert set(HOOK.features) == set(KERNEL.features)
-    assert set(HOOK.features) <= given
+    given = {*inspect.signature(plan.plan).parameters, *inspect.signature(Model).parameters}
+    assert set(HOOK.features) == set(KERNEL.features) <= given | {"num_seqs", "kv_element_size"}
 
 
-@pytest.mark.parametrize(
-    ("largest", "head_size", "gqa_group_size", "features"),
-    [
-        (ANY, 256, 64, ()),
-        ({"head_size": 128, "gqa_group_size": 16, "kv_element_size": 2}, 128, 16, ()),
-        ({"head_size": 1000, "gqa_group_size": 1000, "kv_element_size": 8}, 512, 64, ()),
-        ({"head_size": -3, "gqa_group_size": 0, "kv_element_size": 1}, 1, 1, ("fp8",)),
-        ({}, 256, 64, ()),
-    ],
-)
-def test_sizes_are_the_largest_that_kernels_accept(
+def test_sizes_are_the_largest_that_kernels_accept_and_equal_cases_compile_once(
     monkeypatch: pytest.MonkeyPatch,
-    largest: dict[str, int | None],
-    head_size: int,
-    gqa_group_size: int,
-    features: tuple[str, ...],
 ) -> None:
+    for sizes, largest in (
+        (ANY, (256, 64)),
+        ({"head_size": 128, "gqa_group_size": 16, "kv_element_size": 2}, (128, 16)),
+        ({"head_size": 1000, "gqa_group_size": 1000, "kv_element_size": 8}, (512, 64)),
+        ({"head_size": -3, "gqa_group_size": 0, "kv_element_size": 1}, (1, 1, "fp8")),
+        ({}, (256, 64)),
+    ):
+        jobs = recorded(monkeypatch)
+        list(HOOK.compile([case(largest=sizes)], 1))
+        head_size, group, *features = largest
+        shape = CompileShape("sm_80", head_size, 16, group, torch.bfloat16, tuple(features))
+        assert jobs == [OfflineCase(Config("qblock", **TILE), shape)]
     jobs = recorded(monkeypatch)
-    list(HOOK.compile([case(largest=largest)], 1))
-    shape = CompileShape("sm_80", head_size, 16, gqa_group_size, torch.bfloat16, features)
-    assert jobs == [OfflineCase(Config("qblock", **TILE), shape)]
-
-
-def test_equal_cases_compile_once_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = recorded(monkeypatch)
-    sizes = [{**ANY, "head_size": n} for n in (64, 256, 128, None)]
-    wrong = CompileCase("sm_80", "qblock", {"block_n": 16}, ANY)
-    outcomes = list(HOOK.compile([*(case(largest=size) for size in sizes), wrong], 1))
+    cases = [case(largest={**ANY, "head_size": size}) for size in (64, 256, 128, None)]
+    outcomes = list(HOOK.compile([*cases, CompileCase("sm_80", "qblock", {"block_n": 16}, ANY)], 1))
     assert [job.shape.head_size for job in jobs] == [256, 128, 64]
     assert [one.kernels["k"].shared_memory for one in outcomes[:-1]] == [64, 256, 128, 256]
     assert "block_n" in str(outcomes[-1].error)
@@ -163,13 +134,9 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    fp8 = {**ANY, "head_size": 64, "kv_element_size": 1}
-    cases = [
-        case(largest={**ANY, "head_size": 64}),
-        case(target="gfx942", largest=fp8),
-        case(target="sm_123", largest=fp8),
-        case(block_m=24),
-    ]
+    small = {**ANY, "head_size": 64}
+    cases = [case(target=name, largest={**small, "kv_element_size": 1}) for name in ("gfx942", "sm_123")]
+    cases = [case(largest=small), *cases, case(block_m=24)]
     nvidia, amd, unknown, impossible = (checked(CompileOutcome, one) for one in HOOK.compile(cases, 2))
     assert os.environ["TRITON_INTERPRET"] == "1"
     for outcome in (nvidia, amd):
@@ -183,17 +150,14 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
     assert "block_m" in str(impossible.error)
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "compiled", "with_fp8"),
-    [
-        ("pod_M128_T64_W4_S3", (256, 64), (128, 32), None),
-        ("pod_M128_T64_W4_S3", (100, 6), (96, 6), None),
-        ("pod_M128_T64_W4_S3", (48, 6), None, None),
-        ("stream_k_M16_T64_W4_S2_D1", (256, 64), (256, 16), (256, 16)),
-        ("stream_k_M16_T128_W4_S2_D1", (256, 7), (240, 7), (256, 7)),
-        ("qblock_M128_T128_W8_S2_D1", (256, 64), (176, 64), (192, 64)),
-    ],
-)
+@pytest.mark.parametrize(("name", "given", "compiled", "with_fp8"), [
+    ("pod_M128_T64_W4_S3", (256, 64), (128, 32), None),
+    ("pod_M128_T64_W4_S3", (100, 6), (96, 6), None),
+    ("pod_M128_T64_W4_S3", (48, 6), None, None),
+    ("stream_k_M16_T64_W4_S2_D1", (256, 64), (256, 16), (256, 16)),
+    ("stream_k_M16_T128_W4_S2_D1", (256, 7), (240, 7), (256, 7)),
+    ("qblock_M128_T128_W8_S2_D1", (256, 64), (176, 64), (192, 64)),
+])  # fmt: skip
 def test_the_hopper_kernel_compiles_at_the_largest_sizes_that_it_takes(
     name: str,
     given: tuple[int, int],

@@ -1,7 +1,5 @@
 """The page "Your kernel in ten minutes", followed word for word in Triton's interpreter."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

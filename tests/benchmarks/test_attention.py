@@ -1,6 +1,4 @@
-"""benchmarks.attention: its batches, verdicts, ratios and means, and that it runs."""
-
-from __future__ import annotations
+"""benchmarks.attention: its batches, verdicts, ratios and means, its picture, and that it runs."""
 
 import dataclasses
 import json
@@ -11,6 +9,7 @@ from contextlib import nullcontext
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions, decode
 from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise
-from benchmarks.attention import compare
+from benchmarks.attention import compare, plot
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import Record, Records, measure_batch, ours_failed, time_ratio
 from benchmarks.common.implementations import (
@@ -39,19 +38,16 @@ SMALL = HeadLayout(4, 2, 16)
 MIXED = Batch("b", "mixed", (1, 0, 8, 9, 1, 20), (30, 5, 8, 40, 17, 20), SMALL, dtype=torch.float16)
 
 
-@pytest.mark.parametrize("name", list(BATCH_SETS))
-def test_sets_hold_each_batch_once_and_are_the_same_at_every_call(name: str) -> None:
-    batches = select(name)
-    assert batches and batches == select(name)
-    assert len({str(batch) for batch in batches}) == len(batches)
-    assert all(batch.block_size == 24 for batch in select(name, block_size=24))
-
-
-def test_steps_are_decodes_before_prompts_and_fit_a_gpu() -> None:
-    batches = select("steps")
-    assert len(batches) == 29
-    assert all(batch.parts.decodes.num_seqs and batch.parts.prompts.num_seqs for batch in batches)
-    assert all(batch.kv_bytes <= 4 << 30 for batch in batches)
+def test_sets_hold_each_batch_once_and_are_the_same_at_every_call() -> None:
+    for name in BATCH_SETS:
+        batches = select(name)
+        assert batches and batches == select(name)
+        assert len({str(batch) for batch in batches}) == len(batches)
+        assert all(batch.block_size == 24 for batch in select(name, block_size=24))
+    steps = select("steps")  # decodes before prompts, which fit a GPU
+    assert len(steps) == 29
+    assert all(batch.parts.decodes.num_seqs and batch.parts.prompts.num_seqs for batch in steps)
+    assert all(batch.kv_bytes <= 4 << 30 for batch in steps)
 
 
 def record(name: str, us: float | None, ok: bool = True, batch: Batch | None = None) -> Record:
@@ -63,15 +59,11 @@ def records(batch: Batch | None = None, **us: float | None) -> Records:
     return {name.replace("_", " "): record(name, time, batch=batch) for name, time in us.items()}
 
 
-def test_ratios_leave_wrong_results_out() -> None:
+def test_ratios_and_geometric_means_by_kind_and_heads_leave_wrong_results_out() -> None:
     first = {**records(ours=10.0, fa3=20.0), "vllm": record("vllm", 5.0, ok=False)}
     second = records(ours=10.0, fa3=5.0, vllm=None)
-    assert time_ratio(first, "ours", "fa3") == 0.5
-    assert time_ratio(first, "ours", "vllm") is None
+    assert (time_ratio(first, "ours", "fa3"), time_ratio(first, "ours", "vllm")) == (0.5, None)
     assert compare.mean_table([first, second], ["vllm", "fa3"])[-1].split() == ["all", "-", "1.000", "(2)"]
-
-
-def test_geometric_means_by_kind_and_heads() -> None:
     other = HeadLayout(28, 4)
     batches = [
         records(decode(1, 64), ours=10.0, fa3=40.0),
@@ -79,14 +71,9 @@ def test_geometric_means_by_kind_and_heads() -> None:
         records(prefill(1, 64).at(other), ours=10.0, fa3=20.0),
     ]
     assert compare.mean_table(batches, [], ["fa3"])[-1].split() == ["all", "2.000", "(3)"]
-    cells = [line.split() for line in compare.mean_table(batches, ["fa3"])[3:]]
-    assert cells == [
-        ["kind", "decode", "0.500", "(2)"],
-        ["kind", "prefill", "0.500", "(1)"],
-        ["heads", "32/8/128", "0.250", "(1)"],
-        ["heads", "28/4/128", "0.707", "(2)"],
-        ["all", "0.500", "(3)"],
-    ]
+    cells = [" ".join(line.split()) for line in compare.mean_table(batches, ["fa3"])[3:]]
+    assert cells[:2] == ["kind decode 0.500 (2)", "kind prefill 0.500 (1)"]
+    assert cells[2:] == ["heads 32/8/128 0.250 (1)", "heads 28/4/128 0.707 (2)", "all 0.500 (3)"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,3 +182,54 @@ def test_wrong_use_is_one_line(wrong: list[str], capsys: pytest.CaptureFixture[s
     assert stopped.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert wrong[1] in line
+
+
+# The picture
+
+BATCHES = [
+    records(decode(1, 64), ours=10.0, fa3=20.0, vllm=40.0),
+    records(prefill(1, 64), ours=10.0, fa3=10.0, vllm=80.0),
+    # A batch counts only if all computed it, and computed it right.
+    records(decode(2, 64), ours=10.0, fa3=90.0),
+    {**records(decode(3, 64), ours=10.0, fa3=90.0), "vllm": record("vllm", 10.0, ok=False)},
+]
+
+
+def write_run(folder: Path, batches: list[Records], device: str = "NVIDIA H100") -> Path:
+    folder.mkdir()
+    (folder / "compare.json").write_text(compare.document({"environment": {"device": device}}, batches))
+    return folder
+
+
+def test_times_are_relative_to_flash_attention_3_by_kind_and_over_all(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", BATCHES)
+    found = plot.ratios(json.loads((run / "compare.json").read_text()))
+    assert {name: found["decode", name] for name in ("ours", "fa3", "vllm")} == {
+        "ours": [0.5],
+        "fa3": [1.0],
+        "vllm": [2.0],
+    }
+    assert {name: found["", name] for name in ("ours", "fa3")} == {"ours": [0.5, 1.0], "fa3": [1.0, 1.0]}
+    assert found["", "vllm"] == [2.0, 8.0] and found["prefill", "vllm"] == [8.0] and len(found) == 9
+
+
+def test_a_picture_names_both_gpus_and_is_the_same_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    runs = [write_run(tmp_path / gpu, BATCHES, f"NVIDIA {gpu}") for gpu in ("H100", "H200")]
+    first, second = tmp_path / "docs" / "first.svg", tmp_path / "second.svg"
+    for picture in (first, second):
+        assert plot.main([*map(str, runs), "--out", str(picture)]) == 0
+    texts = list(ElementTree.fromstring(first.read_text()).itertext())
+    assert {"NVIDIA H100", "NVIDIA H200", "0.71"} <= set(texts)  # 0.71: the mean over both kinds
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_run_that_cannot_be_drawn_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    no_rival = write_run(tmp_path / "no_rival", BATCHES[2:])
+    for run in (no_rival, tmp_path / "missing"):
+        with pytest.raises(SystemExit) as stopped:
+            plot.main([str(run), "--out", str(tmp_path / "picture.svg")])
+        assert stopped.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert str(run) in line
+    assert not (tmp_path / "picture.svg").exists()

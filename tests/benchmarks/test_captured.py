@@ -26,23 +26,16 @@ def test_batches_need_the_graph_that_is_replayed_for_them(kind, server):
         batch, maxima = drawn.batch, drawn.maxima
         assert maxima in graphs
         assert fits(maxima, batch)
-        smaller = [
-            graph
-            for graph in graphs
-            if graph.max_seq_len == maxima.max_seq_len
-            and (graph.num_seqs, graph.num_query_tokens) < (maxima.num_seqs, maxima.num_query_tokens)
-        ]
-        assert not any(fits(graph, batch) for graph in smaller)
+        as_long = [graph for graph in graphs if graph.max_seq_len == maxima.max_seq_len]
+        sizes = (maxima.num_seqs, maxima.num_query_tokens)
+        assert not any(fits(g, batch) for g in as_long if (g.num_seqs, g.num_query_tokens) < sizes)
         assert sum(batch.context_lens) <= server.max_tokens
 
 
-@pytest.mark.parametrize(
-    "arguments, spoilt",
-    [
-        (["--sets", "decode", "--seed", "3", "--batches", "1"], OURS),
-        (["--sets", "mixed", "--parts", "--batches", "1"], PARTS),
-    ],
-)
+@pytest.mark.parametrize("arguments, spoilt", [
+    (["--sets", "decode", "--seed", "3", "--batches", "1"], OURS),
+    (["--sets", "mixed", "--parts", "--batches", "1"], PARTS),
+])  # fmt: skip
 def test_replays_are_checked(arguments, spoilt, monkeypatch, capsys):
     assert captured.main(["--smoke", *arguments]) == 0
     printed = capsys.readouterr().out

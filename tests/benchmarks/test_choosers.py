@@ -1,7 +1,5 @@
 """benchmarks.choosers: ways of choosing against computations by hand, and what a barred choice costs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path
@@ -86,27 +84,23 @@ def test_neighbours_are_near_in_standardised_logarithms(tmp_path: Path, case: Ca
     assert sure > 5
 
 
-def test_the_wave_model_finds_planted_waves(made: Problem, case: Case) -> None:
+def test_the_module_the_single_best_config_and_the_wave_model_that_finds_planted_waves(
+    made: Problem, case: Case
+) -> None:
+    assert (columns(WAYS["treegen"](made, case), made) == Score.of(made, fit(made)).columns).all()
+    every = [cost_of(made, column)[0].sum() for column in range(len(made.configs))]
+    assert set(columns(WAYS["one config"](made, case), made)) == {int(np.argmin(every))}
     chosen = columns(WAYS["wave model (WaveTune)"](made, case), made)
     assert charged(chosen, made)[0].max() < 1e-3 * UNIT
 
 
-def test_the_module_and_the_single_best_config(made: Problem, case: Case) -> None:
-    assert (columns(WAYS["treegen"](made, case), made) == Score.of(made, fit(made)).columns).all()
-    every = [cost_of(made, column)[0].sum() for column in range(len(made.configs))]
-    assert set(columns(WAYS["one config"](made, case), made)) == {int(np.argmin(every))}
-
-
-def test_a_printed_classifier_is_unsure_in_the_named_leaves(made: Problem) -> None:
+def test_a_printed_classifier_is_unsure_in_leaves_and_any_shape_of_a_key_is_first(made: Problem) -> None:
     features = np.stack([made.column(name) for name in made.names], axis=1)
     model = DecisionTreeClassifier(max_depth=3).fit(features, made.cost.argmin(axis=1))
     leaves, scope = model.apply(features), dict[str, Any]()
     exec(tree_text(model, list(made.names), {int(leaves[0])}), scope)
     places = np.where(leaves == leaves[0], None, model.predict(features).astype(object))
     assert [scope["choose"](shape) for shape in shapes(made)] == places.tolist()
-
-
-def test_any_shape_of_an_autotuners_key_may_come_first(made: Problem) -> None:
     heads = made.column("heads")
     for row, cost in enumerate(autotuned(made, ["heads"])):
         firsts = made.cost.argmin(axis=1)[heads == heads[row]]

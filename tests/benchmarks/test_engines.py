@@ -13,17 +13,13 @@ from benchmarks.engines.tables import latency_lines
 from benchmarks.engines.turns import read
 
 
-def likeliest_of(backend: str) -> list[list[list[float]]]:
-    """The likeliest first tokens of two prompts, of which CUSTOM's second differs."""
-    second = [[2, -1.0], [3, -1.0]] if backend == "CUSTOM" else [[3, -1.0], [2, -1.25]]
-    return [[[1, -0.5], [4, -2.0]], second]
-
-
 def rows_of(backend: str, mode: str, factor: float) -> list[dict[str, Any]]:
     head, rows = {"kind": "latency", "backend": backend, "mode": mode}, []
+    second = [[2, -1.0], [3, -1.0]] if backend == "CUSTOM" else [[3, -1.0], [2, -1.25]]
+    likeliest = [[[1, -0.5], [4, -2.0]], second]  # first tokens of two prompts, of which one differs
     for batch, prompt, output in itertools.product((1, 2), (500, 8000), (1, 128, 512)):
         seconds = [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0]
-        tokens = {"likeliest": likeliest_of(backend)[:batch]} if output == 1 else {}
+        tokens = {"likeliest": likeliest[:batch]} if output == 1 else {}
         sizes = {"batch": batch, "prompt": prompt, "output": output}
         rows.append({**head, **sizes, "seconds": seconds, **tokens})
     return rows
@@ -92,16 +88,18 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return f"{words} --engine-arg window=7".split()
 
 
+def latencies(folder: Path) -> list[tuple[int, str, int]]:
+    rows = [row for row in read(folder / "out") if row["kind"] == "latency"]
+    return [(row["output"], row["backend"], len(row["seconds"])) for row in rows]
+
+
 def test_each_engine_runs_in_its_process(tmp_path: Path, capsys, command: list[str]) -> None:
     backends = ["--backends", "CUSTOM,BROKEN,HANGS", "--modes", "graphs", "--process-seconds", "5"]
     assert latency.main([*command, *backends]) == 1
     printed = capsys.readouterr().out
-    assert "CUSTOM_graphs: exit 0" in printed and "ValueError: no such backend" in printed
-    assert "HANGS_graphs: exit none" in printed
-    rows = [row for row in read(tmp_path / "out") if row["kind"] == "latency"]
-    assert [(row["backend"], row["output"], len(row["seconds"])) for row in rows] == [
-        ("CUSTOM", output, repeats) for repeats in (1, 6) for output in (1, 2)
-    ]
+    for text in ("CUSTOM_graphs: exit 0", "ValueError: no such backend", "HANGS_graphs: exit none"):
+        assert text in printed
+    assert latencies(tmp_path) == [(output, "CUSTOM", repeats) for repeats in (1, 6) for output in (1, 2)]
     assert (tmp_path / "out" / "latency.md").exists()
     assert latency.main([*command, "--backends", "CUSTOM", "--seconds-budget", "0"]) == 1
 
@@ -110,29 +108,24 @@ def test_engines_that_share_a_gpu_take_turns(tmp_path: Path, capsys, command: li
     backends = ["--backends", "ONE,BROKEN,CUSTOM,FAILS", "--modes", "graphs", "--together", "--kv-gib", "2"]
     assert latency.main([*command, *backends]) == 1
     printed = capsys.readouterr().out
-    assert "ONE_graphs: exit 0" in printed and "BROKEN_graphs: exit 1" in printed
-    assert "the GPU is gone" in printed
-    rows = [row for row in read(tmp_path / "out") if row["kind"] == "latency"]
-    assert [(row["output"], row["backend"], len(row["seconds"])) for row in rows] == [
-        (output, backend, repeats) for repeats in (1, 6) for output in (1, 2) for backend in ("ONE", "CUSTOM")
-    ]
+    for text in ("ONE_graphs: exit 0", "BROKEN_graphs: exit 1", "the GPU is gone"):
+        assert text in printed
+    cells = itertools.product((1, 6), (1, 2), ("ONE", "CUSTOM"))
+    assert latencies(tmp_path) == [(output, backend, repeats) for repeats, output, backend in cells]
     calls = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert all(before["end"] <= after["start"] for before, after in itertools.pairwise(calls))
     assert {call["backend"] for call in calls} == {"ONE", "CUSTOM", "FAILS"}
 
 
-@pytest.mark.parametrize(
-    ("case", "margins", "problems", "right"),
-    [
-        ("llama", [0.0, check_vllm.MARGIN], [], True),
-        ("llama", [0.0, check_vllm.MARGIN + 0.01], [], False),
-        ("llama", [float("nan")], [], False),
-        ("fp8", [check_vllm.FP8_MARGIN], [], True),
-        ("fp8", [check_vllm.FP8_MARGIN + 0.01], [], False),
-        ("faults", [], [], False),
-        ("faults", [0.0], ["nothing was preempted"], False),
-    ],
-)
+@pytest.mark.parametrize(("case", "margins", "problems", "right"), [
+    ("llama", [0.0, check_vllm.MARGIN], [], True),
+    ("llama", [0.0, check_vllm.MARGIN + 0.01], [], False),
+    ("llama", [float("nan")], [], False),
+    ("fp8", [check_vllm.FP8_MARGIN], [], True),
+    ("fp8", [check_vllm.FP8_MARGIN + 0.01], [], False),
+    ("faults", [], [], False),
+    ("faults", [0.0], ["nothing was preempted"], False),
+])  # fmt: skip
 def test_verdict_on_tokens(case: str, margins: list[float], problems: list[str], right: bool) -> None:
     line, fine = check_vllm.verdict(case, {"margins": [margins], "notes": [], "problems": problems})
     assert fine is right

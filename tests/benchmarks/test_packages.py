@@ -1,8 +1,7 @@
 """benchmarks.packages tunes kernels of other packages, and judges them on models that were not tuned."""
 
-from __future__ import annotations
-
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,29 +10,9 @@ from benchmarks.packages import judge, measure, models
 from triton_tune.core.problem import Times
 from tuning_table.table import Failure, Visit
 
-TUNE = """
-import fla.modules.l2norm as package
-import torch
-from triton_tune import Tuning
-
-
-def reference(x):
-    scale = (x.float().square().sum(-1) + 1e-6).rsqrt()
-    return x * scale[:, None], scale
-
-
-TUNING = Tuning(
-    kernel=package.l2norm_fwd_kernel,
-    name="l2norm",
-    call=package.l2norm_fwd,
-    shapes=[{"T": T, "D": 48} for T in (3, 25)],
-    arguments=lambda T, D: torch.randn(T, D),
-    reference=reference,
-    features={"T": "T"},
-)
-"""
-
-
+PAGE = (Path(__file__).parents[2] / "docs/your_kernel.md").read_text()
+(TUNE,) = re.findall(r"```python\n# tune.py\n(import fla.*?)```", PAGE, re.DOTALL)
+TUNE = TUNE.replace("T in (3, 250) for D in (48, 100)", "T in (3, 25) for D in (48,)")
 UNTUNED = """
 import dataclasses
 
@@ -44,14 +23,13 @@ del TUNING
 """
 
 
-@pytest.mark.parametrize("kernel", measure.KERNELS)
-def test_no_judged_model_is_tuned(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_judged_model_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "TINY", False)
-    shapes = models.tuned(kernel)["shapes"]
-    (names,) = (names for names in shapes if isinstance(names, tuple))
-    judged = models.judged(kernel)
-    assert len(judged) > 30
-    assert not {tuple(shape[name] for name in names) for shape in judged} & set(shapes[names])
+    for kernel in measure.KERNELS:
+        shapes, judged = models.tuned(kernel)["shapes"], models.judged(kernel)
+        (names,) = (names for names in shapes if isinstance(names, tuple))
+        assert len(judged) > 30
+        assert not {tuple(shape[name] for name in names) for shape in judged} & set(shapes[names])
 
 
 def test_a_kernel_is_tuned_and_judged_without_a_gpu(

@@ -1,29 +1,31 @@
-"""What `benchmarks.trees.tuned` computes from times, and that the pages state what it prints."""
+"""What `benchmarks.trees` and `benchmarks.fit` compute from times, and that the pages state figures."""
 
+import itertools
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from treegen_builders import SIDES, write_project
 
 from attn_kernels.tuning.scenarios.serving import SETS
+from benchmarks.fit import budgets, candidates
 from benchmarks.trees import tuned
+from treegen.build import read_problems
+from treegen.crossval.folds import cross_validate
+from treegen.fit.fit import fit
+from treegen.read.spec import read_spec
+from tuning_table import read_run
 
 REPOSITORY = Path(__file__).parents[2]
 NAN = np.nan
-SPARSE = np.array([[10.0, 20.0, NAN], [NAN, 11.0, 10.0], [NAN, 11.0, 10.0]])
 
 
-def test_figures_count_untimed_choices_and_leave_them_out() -> None:
+def test_untimed_choices_are_counted_and_are_neither_the_single_best_nor_compared() -> None:
     assert tuned.cells(np.array([1.0, NAN, 4.0])).split() == ["2.000", "3.850", "4.00", "1"]
     assert tuned.cells(np.array([NAN])).split() == ["-", "-", "-", "1"]
-
-
-def test_a_config_timed_only_where_it_suits_is_not_the_single_best() -> None:
-    assert tuned.single_best(SPARSE) == 1  # 2 * 1.1 * 1.1 = 2.42; the others 16 and 4
-
-
-def test_two_tables_are_compared_by_the_cells_of_both() -> None:
+    sparse = np.array([[10.0, 20.0, NAN], [NAN, 11.0, 10.0], [NAN, 11.0, 10.0]])
+    assert tuned.single_best(sparse) == 1  # 2 * 1.1 * 1.1 = 2.42; the others 16 and 4
     first = np.array([[10.0, 11.0, 5.0], [10.0, 40.0, NAN], [NAN, 11.0, 10.0]])
     second = np.array([[12.0, 11.0, NAN], [10.5, 30.0, NAN], [1.0, NAN, NAN]])
     on_second, on_first, differ, scenarios = tuned.best_of_each(first, second)
@@ -56,3 +58,42 @@ def test_the_pages_state_the_figures_of_the_committed_modules(
     assert stated and best_on_other == [*stated.groups()]
     ids = (scenario.name for name in SETS for scenario in SETS[name](0))
     assert {id.split("-")[1].split("_")[0] for id in ids} == set(tuned.KINDS)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    return write_project(tmp_path, shapes=list(itertools.product(SIDES, SIDES, (2, 4))))
+
+
+def test_a_run_ends_at_its_share_and_every_scenario_that_counts_compares_configs(
+    spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    budgets.main([str(spec), "--seeds", "1"])
+    _, line = capsys.readouterr().out.splitlines()
+    single, *figures = [float(word) for word in line.split() if word.replace(".", "").isdigit()]
+    assert len(figures) == len(budgets.SHARES) and min(single, *figures) >= 1 and figures[-1] <= single
+    (problem,) = read_problems(read_spec(spec))
+    recorded = read_run(problem.table.folder)
+    cells = len(recorded.scenarios) * len(recorded.header.configs)
+    for share in (0.2, 0.5):
+        table = budgets.early(recorded, list(recorded.scenarios), share, 0)
+        timed: dict[str, list[str]] = {}
+        for visit in table.visits:
+            timed.setdefault(visit.scenario, []).extend(visit.cells)
+        assert sum(map(len, timed.values())) <= share * cells + len(recorded.header.configs)
+        assert timed and all(len(set(found)) > 1 for found in timed.values())
+
+
+def test_more_candidates_are_never_slower_and_one_is_what_the_fit_chooses(
+    spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    candidates.main([str(spec)])
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines] == ["scenarios", "groups"]
+    for line in lines:
+        figures = [float(figure) for figure in line.split()[3:]]
+        assert figures == sorted(figures, reverse=True) and figures[-1] >= 1
+    (problem,) = read_problems(read_spec(spec))
+    found = cross_validate(problem, fit)
+    assert found is not None
+    assert float(lines[0].split()[3]) == pytest.approx(found.folds.quality.slowdown, abs=1e-3)

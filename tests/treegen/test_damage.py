@@ -3,8 +3,6 @@
 `DAMAGE_EXAMPLES=300 python -m pytest tests/treegen/test_damage.py` tries 300 inputs of each kind.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import copy
@@ -127,15 +125,10 @@ def damaged_bytes(draw: st.DrawFn, text: bytes) -> bytes:
     """The text with a part removed, doubled, moved or replaced, or in another encoding."""
     one, two = sorted(draw(st.tuples(*[st.integers(0, len(text))] * 2)))
     encoding = draw(st.sampled_from(["utf-16", "utf-8-sig", "cp037"]))
-    return draw(
-        st.sampled_from(
-            [
-                *(text[:one], text[one:], text[:one] + text[two:], text[:two] + text[one:]),
-                *(text[:one] + snippet + text[one:] for snippet in draw(st.permutations(SNIPPETS))[:3]),
-                *(text.replace(b"\n", b"\r\n"), text.decode(errors="replace").encode(encoding, "replace")),
-            ]
-        )
-    )
+    damaged = [text[:one], text[one:], text[:one] + text[two:], text[:two] + text[one:]]
+    damaged += [text[:one] + snippet + text[one:] for snippet in draw(st.permutations(SNIPPETS))[:3]]
+    damaged += [text.replace(b"\n", b"\r\n"), text.decode(errors="replace").encode(encoding, "replace")]
+    return draw(st.sampled_from(damaged))
 
 
 @st.composite

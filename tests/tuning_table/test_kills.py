@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,36 +13,6 @@ import pytest
 from table_builders import RUN, VISITS, append, contents, filled, read_back, refusal, start
 
 from tuning_table import TableError, files, read_run
-
-
-def test_a_kill_within_a_row_costs_that_row_only(tmp_path: Path) -> None:
-    whole = filled(tmp_path / "whole")
-    rows = (whole / "times.csv").read_bytes()
-    last = rows.rindex(b"\n", 0, -1) + 1
-    for kept in range(last, len(rows), 3):
-        folder = tmp_path / str(kept)
-        shutil.copytree(whole, folder)
-        (folder / "times.csv").write_bytes(rows[:kept])
-        assert read_back(read_run(folder).visits) == read_back(VISITS[:2])
-        assert (folder / "times.csv").read_bytes() == rows[:kept]
-        with start(folder) as table:
-            append(table, VISITS[2])
-        assert (folder / "times.csv").read_bytes() == rows
-        assert read_back(read_run(folder).visits) == read_back(read_run(whole).visits)
-
-
-def test_a_kill_within_the_reasons_costs_that_row_only(tmp_path: Path) -> None:
-    whole = contents(filled(tmp_path / "whole", VISITS[0]))
-    reasons, head = whole["failures.csv"], whole["times.csv"].splitlines(keepends=True)[0]
-    for kept in range(0, len(reasons), 7):
-        folder = tmp_path / str(kept)
-        shutil.copytree(tmp_path / "whole", folder)
-        (folder / "times.csv").write_bytes(head)
-        (folder / "failures.csv").write_bytes(reasons[:kept])
-        with start(folder) as table:
-            assert table.visits == ()
-            append(table, VISITS[0])
-        assert contents(folder) == whole
 
 
 def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""Tables that are written can be read back, a run goes on where it stopped, and the rest is refused."""
+"""Tables that are written can be read back, a run goes on where it stopped, and tables become one."""
 
+import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from table_builders import RUN, VISITS, append, config, contents, filled, read_back, refusal, start
+from treegen_strategies import examples
 
 import tuning_table
 from tuning_table import Failure, TableError, read_run
-from tuning_table.table import Visit
+from tuning_table.merge import merge
+from tuning_table.table import Cell, Visit
 from tuning_table.writer import time_text
 
 REPOSITORY = Path(__file__).parents[2]
 M16, M32, M64 = RUN["configs"]
+ROW = Visit("decode-0", 1, {"M16": 5.0})
 SUMMARY = {
     "seconds": 12.5,
     "rows": 3,
@@ -66,31 +71,9 @@ def test_the_summary_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(contents(tmp_path)) == ["failures.csv", "run.yaml", "scenarios.csv", "times.csv"]
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    folder = filled(tmp_path / "table", *VISITS[:2])
-    header = read_run(folder).header
-    with start(folder, date="2027-07-07") as table:
-        assert read_back(table.visits) == read_back(VISITS[:2])
-        with pytest.raises(TableError, match="decode-0 repeat 1 is there"):
-            append(table, VISITS[1])
-        table.append("decode-0", VISITS[2].cells)  # the second repeat, as nothing else is said
-    recorded = read_run(folder)
-    assert recorded.header == header and header.provenance["date"] == RUN["date"]
-    last = Visit("decode-0", 2, {"M16": 5.1, "M64": Failure('wrong: "nan" at [0, 1]')})
-    assert read_back(recorded.visits) == read_back((*VISITS[:2], last))
-
-
-def test_rows_written_together_are_written_or_refused_together(tmp_path: Path) -> None:
-    with start(tmp_path) as table:
-        before = contents(tmp_path)
-        with pytest.raises(TableError, match="decode-0 repeat 1 is there"):
-            table.append_all([VISITS[1], VISITS[0], VISITS[1]])
-        assert contents(tmp_path) == before
-        table.append_all(VISITS)
-    assert contents(tmp_path)["times.csv"] == contents(filled(tmp_path / "one"))["times.csv"]
-
-
-def test_a_table_without_a_time_is_begun_again_by_any_run(tmp_path: Path) -> None:
+def test_failures_without_a_time_have_no_row_and_a_table_of_them_is_begun_again_by_any_run(
+    tmp_path: Path,
+) -> None:
     other = {"source_hash": "1" * 64, "configs": (config("M8"),), "features": ("num_seqs",)}
     scenarios = {"decode-1": (1,)}
     filled(tmp_path / "table", Visit("mixed-0", 1, {"M16": Failure("wrong")}))
@@ -98,25 +81,27 @@ def test_a_table_without_a_time_is_begun_again_by_any_run(tmp_path: Path) -> Non
         with start(folder, **other, scenarios=scenarios) as table:
             assert table.visits == ()
     assert contents(tmp_path / "table") == contents(tmp_path / "fresh")
-
-
-def test_visits_without_any_time_have_no_row_but_are_remembered(tmp_path: Path) -> None:
     failed = Visit("mixed-0", 1, {"M16": Failure("a, b"), "M64": Failure("")})
-    folder = filled(tmp_path / "table", failed, VISITS[0])
+    folder = filled(tmp_path / "failed", failed, VISITS[0])
     assert (folder / "times.csv").read_text().count("\n") == 2
     with start(folder) as table:
-        assert read_back(table.visits) == read_back((VISITS[0], failed))
+        assert read_back(table.visits) == read_back((VISITS[0], failed))  # they are remembered
         with pytest.raises(TableError, match="mixed-0"):
             append(table, failed)
 
 
-def test_a_table_of_winners_takes_one_time_a_row(tmp_path: Path) -> None:
+def test_a_table_of_winners_takes_one_time_a_row_and_without_pyyaml_the_error_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with start(tmp_path, cells="winners") as table:
         table.append("decode-0", {"M16": 3.0})
         for times in ({"M16": 3.0, "M32": 4.0}, {"M16": Failure("no")}):
             with pytest.raises(TableError, match="decode-0 repeat 2"):
                 table.append("decode-0", times)
     assert len(tuning_table.read(tmp_path).visits) == 1
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert "pyyaml" in refusal(tmp_path / "table")
+    assert not (tmp_path / "table").exists()
 
 
 @given(st.floats(1e-3, 9.9e11))
@@ -138,18 +123,15 @@ def test_the_example_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found.visits
 
 
-@pytest.mark.parametrize(
-    ("visit", "named"),
-    [
-        (Visit("other", 1, {"M16": 1.0}), "other"),
-        (Visit("decode-0", 0, {"M16": 1.0}), "repeat 0"),
-        (Visit("decode-0", 1_000_000, {"M16": 1.0}), "repeat 1000000"),
-        (Visit("decode-0", 1, {"M128": 1.0}), "M128"),
-        (Visit("decode-0", 1, {}), "decode-0"),
-        *((Visit("decode-0", 1, {"M16": t, "M32": Failure("x")}), f"{t} us") for t in (0.0, 9e-4, 1e12)),
-        *((Visit("decode-0", 1, {"M16": float(t)}), f"{float(t)} us") for t in ("inf", "nan", "-1")),
-    ],
-)
+@pytest.mark.parametrize(("visit", "named"), [
+    (Visit("other", 1, {"M16": 1.0}), "other"),
+    (Visit("decode-0", 0, {"M16": 1.0}), "repeat 0"),
+    (Visit("decode-0", 1_000_000, {"M16": 1.0}), "repeat 1000000"),
+    (Visit("decode-0", 1, {"M128": 1.0}), "M128"),
+    (Visit("decode-0", 1, {}), "decode-0"),
+    *((Visit("decode-0", 1, {"M16": t, "M32": Failure("x")}), f"{t} us") for t in (0.0, 9e-4, 1e12)),
+    *((Visit("decode-0", 1, {"M16": float(t)}), f"{float(t)} us") for t in ("inf", "nan", "-1")),
+])  # fmt: skip
 def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: Visit, named: str) -> None:
     with start(tmp_path) as table:
         before = contents(tmp_path)
@@ -158,21 +140,18 @@ def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: V
         assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"device": {**RUN["device"], "name": "x"}}, "device.name"),
-        ({"device": {"name": RUN["device"]["name"]}}, "device.arch"),
-        ({"kernel": "other"}, "kernel"),
-        ({"timing": "events"}, "timing"),
-        ({"seed": 1}, "seed"),
-        ({"scenario_set": "serving (digest ff)"}, "scenario_set"),
-        ({"features": ("num_seqs", "x")}, "features[1]"),
-        ({"configs": (M16, M32, config("M128", block_m=128))}, "M64"),
-        ({"configs": (config("M16", num_warps=8), M32, M64)}, "num_warps"),
-        ({"configs": tuple({**known, "num_stages": 2} for known in (M16, M32, M64))}, "num_stages"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"device": {**RUN["device"], "name": "x"}}, "device.name"),
+    ({"device": {"name": RUN["device"]["name"]}}, "device.arch"),
+    ({"kernel": "other"}, "kernel"),
+    ({"timing": "events"}, "timing"),
+    ({"seed": 1}, "seed"),
+    ({"scenario_set": "serving (digest ff)"}, "scenario_set"),
+    ({"features": ("num_seqs", "x")}, "features[1]"),
+    ({"configs": (M16, M32, config("M128", block_m=128))}, "M64"),
+    ({"configs": (config("M16", num_warps=8), M32, M64)}, "num_warps"),
+    ({"configs": tuple({**known, "num_stages": 2} for known in (M16, M32, M64))}, "num_stages"),
+])  # fmt: skip
 def test_another_run_is_refused_and_the_difference_named(
     tmp_path: Path, change: dict[str, Any], named: str
 ) -> None:
@@ -183,63 +162,101 @@ def test_another_run_is_refused_and_the_difference_named(
     assert line.startswith(f"{tmp_path}: ") and f" {named} " in line
 
 
-M128 = config("M128", block_m=128)
+CONFIGS = {name: config(name, block_m=int(name[1:])) for name in ("M16", "M32", "M64", "M128")}
+SCENARIOS = {"decode-0": (1, 2048), "prefill-0": (512, 512), "mixed-0": (7, -1), "new-0": (3, 4)}
+CELLS = st.sampled_from([0.5, 5.1234, 706.34, 1e6]) | st.sampled_from(["no", 'a, "b"', ""]).map(Failure)
+Known = dict[tuple[str, int], dict[str, Cell]]
 
 
-@pytest.mark.parametrize("configs", [
-    (M16, M32, M64, M128), (M64, M128, M32, M16), (M64, M32, M16), (M16,), (M32, M64), (M32,),
-])  # fmt: skip
-def test_a_run_goes_on_with_more_configs_or_fewer_and_keeps_the_times_of_those_it_has(
-    tmp_path: Path, configs: tuple[Any, ...]
+def known_of(visits: Sequence[Visit]) -> Known:
+    return {(visit.scenario, visit.repeat): dict(visit.cells) for visit in visits}
+
+
+@st.composite
+def new_visits(draw: st.DrawFn, known: Known, configs: list[str], scenarios: list[str]) -> Visit:
+    """One that the table lacks; of its cells, that of M16 is a time."""
+    scenario = draw(st.sampled_from(scenarios))
+    repeat = 1 + max((repeat for s, repeat in known if s == scenario), default=0)
+    cells = draw(st.dictionaries(st.sampled_from(configs), CELLS))
+    return Visit(scenario, repeat, {name: cells[name] for name in configs if name in cells} | {"M16": 2.5})
+
+
+@examples(30, shrink=False)
+@given(st.data())
+def test_a_table_holds_what_runs_wrote_that_had_more_configs_or_fewer_or_were_killed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    names = [known["id"] for known in configs]
-    filled(tmp_path)
-    with start(tmp_path) as table:
-        table.summarise({"seconds": 60.0, "finished": True})
-    with (tmp_path / "times.csv").open("a") as out:
-        out.write("prefi")  # a row that was cut off
-    known = {(v.scenario, v.repeat): v.cells for v in read_run(tmp_path).visits}
-    kept = {row: {c: cell for c, cell in cells.items() if c in names} for row, cells in known.items()}
-    with start(tmp_path, configs=configs, date="2027") as table:
-        assert refusal(tmp_path, configs=configs).startswith(f"{tmp_path}: ")
-        visits = {(v.scenario, v.repeat): v.cells for v in table.visits}
-        assert visits == {row: cells for row, cells in kept.items() if cells}
-        table.append("mixed-0", dict.fromkeys(names, 2.0))
-    header = read_run(tmp_path).header
-    assert [known.id for known in header.configs] == names and header.seconds == 0.0
-    assert header.provenance["date"] == RUN["date"]
-    assert len(read_run(tmp_path).visits) == len(visits) + 1
-    with start(tmp_path) as table:  # and back
-        assert len(table.header.configs) == 3
+    folder = tmp_path_factory.mktemp("table")
+    configs, scenarios, repeated = ["M16"], ["decode-0"], st.lists(st.just(None), max_size=3)
+    with start(folder, configs=[CONFIGS["M16"]], scenarios={"decode-0": SCENARIOS["decode-0"]}) as table:
+        append(table, ROW)
+        table.summarise({"seconds": 60.0})
+    known = known_of([ROW])
+    for _ in range(data.draw(st.integers(1, 4))):
+        previous, before = configs, {*configs}
+        more = data.draw(st.sets(st.sampled_from([*CONFIGS])), "configs that come or go")
+        kept = before | more if data.draw(st.booleans(), "they come") else {"M16", *before} - (more - {"M16"})
+        configs = data.draw(st.permutations(sorted(kept)))
+        scenarios = [*scenarios, *[*SCENARIOS][len(scenarios) :][: data.draw(st.integers(0, 1))]]
+        run = {
+            "configs": [CONFIGS[name] for name in configs],
+            "scenarios": {name: SCENARIOS[name] for name in scenarios[::-1]},
+        }
+        known = {row: {c: cell for c, cell in cells.items() if c in kept} for row, cells in known.items()}
+        with start(folder, **run, date="2027") as table:
+            assert refusal(folder, **run).startswith(f"{folder}: ")  # two write at a time
+            assert known_of(table.visits) == known
+            assert [one.id for one in table.header.configs] == configs
+            assert table.header.seconds == (60.0 if configs == previous else 0.0)
+            for _ in data.draw(repeated):
+                visit = data.draw(new_visits(known, configs, scenarios))
+                append(table, visit)
+                old, another = contents(folder), data.draw(new_visits(known, configs, scenarios))
+                known[visit.scenario, visit.repeat] = dict(visit.cells)
+                for rows, there in (([visit], visit), ([another, visit], visit), ([another] * 2, another)):
+                    with pytest.raises(TableError, match=f"{there.scenario} repeat {there.repeat} "):
+                        table.append_all(rows)
+                    assert contents(folder) == old
+                with pytest.raises(TableError, match=f"{visit.scenario} repeat {visit.repeat} "):
+                    append(table, visit)
+            table.summarise({"seconds": 60.0})
+        found = read_run(folder)
+        assert known_of(found.visits) == known and found.header.provenance["date"] == RUN["date"]
+        if data.draw(st.booleans(), "killed"):
+            old, visit = contents(folder), data.draw(new_visits(known, configs, scenarios))
+            with start(folder, **run) as table:
+                append(table, visit)
+            new, cut = contents(folder), data.draw(st.integers(0, 200), "bytes that were written")
+            for name in sorted({"failures.csv", "times.csv"} & new.keys()):  # reasons are written first
+                size = len(old.get(name) or b"")
+                added = len(new[name] or b"") - size - (name == "times.csv")
+                os.truncate(folder / name, size + min(cut, added))
+                cut = max(0, cut - added)
+            assert known_of(read_run(folder).visits) == known
+            with start(folder, **run) as table:
+                assert known_of(table.visits) == known
+                append(table, visit)
+            assert contents(folder)["times.csv"] == new["times.csv"]
+            assert read_run(folder).header == found.header
+            known[visit.scenario, visit.repeat] = dict(visit.cells)
 
 
 def test_a_run_goes_on_where_it_knows_other_constants(tmp_path: Path) -> None:
-    filled(tmp_path)
-    with start(tmp_path) as table:
+    with start(filled(tmp_path)) as table:
         table.summarise({"seconds": 60.0})
     with start(tmp_path, constants=["max_seq_len"]) as table:
         assert table.header.constants == ("max_seq_len",) and table.header.seconds == 60.0
         assert len(table.visits) == len(VISITS)
     assert "constants" in refusal(tmp_path, constants=["seq_len"])
-
-
-def test_a_run_may_list_more_scenarios_but_not_others(tmp_path: Path) -> None:
-    filled(tmp_path)
     line = refusal(tmp_path, scenarios={**RUN["scenarios"], "mixed-0": (8, -1)})
     assert line.startswith(f"{tmp_path}/scenarios.csv:4: ")
-    with start(tmp_path, scenarios={"new": (3, 4), **RUN["scenarios"]}) as table:
-        table.append("new", {"M16": 1.0})
-    assert {visit.scenario for visit in read_run(tmp_path).visits} == {"decode-0", "prefill-0", "new"}
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "named"),
-    [
-        ("failures.csv", "M32,", "", "failures.csv:2: "),
-        ("failures.csv", "decode-0,2", "decode-0,02", "failures.csv:3: "),
-        ("run.yaml", "torch: '2.11'", "torch: 2.11", " torch "),
-    ],
-)
+@pytest.mark.parametrize(("name", "old", "new", "named"), [
+    ("failures.csv", "M32,", "", "failures.csv:2: "),
+    ("failures.csv", "decode-0,2", "decode-0,02", "failures.csv:3: "),
+    ("run.yaml", "torch: '2.11'", "torch: 2.11", " torch "),
+])  # fmt: skip
 def test_damage_is_refused(tmp_path: Path, name: str, old: str, new: str, named: str) -> None:
     path = filled(tmp_path) / name
     text = path.read_text()
@@ -260,21 +277,18 @@ def test_rows_of_which_a_file_is_missing_and_other_files_are_not_overwritten(
             start(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"features": ()}, "run.yaml: features: "),
-        ({"configs": (config("M 16"),)}, "run.yaml: configs[0].id: "),
-        ({"colour": "red"}, "run.yaml: colour: "),
-        ({"timing": {"unit": object()}}, "run.yaml: "),
-        ({"scenarios": {}}, "scenarios.csv: "),
-        ({"scenarios": {"a b": (1, 1)}}, "scenarios.csv:2: "),
-        ({"scenarios": {"a": (1, 1 << 63)}}, "scenarios.csv:2: max_seq_len "),
-        ({"scenarios": {"a": (1, 1.5)}}, "scenarios.csv:2: max_seq_len "),
-        ({"scenarios": {"a": (1, "bf16")}}, "max_seq_len "),
-        ({"source_hash": "", "date": ...}, "date"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"features": ()}, "run.yaml: features: "),
+    ({"configs": (config("M 16"),)}, "run.yaml: configs[0].id: "),
+    ({"colour": "red"}, "run.yaml: colour: "),
+    ({"timing": {"unit": object()}}, "run.yaml: "),
+    ({"scenarios": {}}, "scenarios.csv: "),
+    ({"scenarios": {"a b": (1, 1)}}, "scenarios.csv:2: "),
+    ({"scenarios": {"a": (1, 1 << 63)}}, "scenarios.csv:2: max_seq_len "),
+    ({"scenarios": {"a": (1, 1.5)}}, "scenarios.csv:2: max_seq_len "),
+    ({"scenarios": {"a": (1, "bf16")}}, "max_seq_len "),
+    ({"source_hash": "", "date": ...}, "date"),
+])  # fmt: skip
 def test_tables_that_no_reader_would_take_are_not_created(
     tmp_path: Path, change: dict[str, Any], named: str
 ) -> None:
@@ -285,7 +299,106 @@ def test_tables_that_no_reader_would_take_are_not_created(
     assert not (tmp_path / "table").exists()
 
 
-def test_without_pyyaml_the_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    assert "pyyaml" in refusal(tmp_path / "table")
-    assert not (tmp_path / "table").exists()
+# Merging
+
+
+def table(folder: Path, visits: Sequence[Visit], **changes: object) -> Path:
+    with start(folder, **changes) as writer:
+        for visit in visits:
+            append(writer, visit)
+    return folder
+
+
+def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", VISITS[:1])
+    two = table(tmp_path / "2", VISITS[1:], date="2026-01-03")
+    with start(one) as writer:
+        writer.summarise({"seconds": 10.0})
+    done = merge([one, two], tmp_path / "all")
+    assert (done.rows, done.repeated) == (3, 0)
+    found = read_run(tmp_path / "all")
+    assert read_back(found.visits) == read_back(read_run(one).visits + read_run(two).visits)
+    assert found.header.provenance["date"] == "2026-01-03" and found.header.seconds == 10.0
+    given = ("kernel", "device", "timing", "features", "configs", "scenarios")
+    imported = {**{key: RUN[key] for key in given}, "origin": {"tool": "CSV"}}  # without a summary
+    with tuning_table.create(tmp_path / "3", **imported) as writer:
+        append(writer, VISITS[0])
+    assert merge([tmp_path / "3"], tmp_path / "csv").rows == 1
+    assert read_run(tmp_path / "csv").header.provenance["origin"] == {"tool": "CSV"}
+
+
+def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", VISITS)
+    copy = table(tmp_path / "2", VISITS[::-1])
+    done = merge([one, copy], tmp_path / "all")
+    assert (done.rows, done.repeated) == (3, 3)
+    with start(tmp_path / "all") as writer:  # a run that went on in the merged table
+        writer.summarise({"seconds": 90.0, "finished": True})
+    before = contents(tmp_path / "all")
+    again = merge([copy, tmp_path / "all", one], tmp_path / "all")
+    assert (again.rows, again.repeated) == (0, 9)
+    assert contents(tmp_path / "all") == before
+    one = table(tmp_path / "3", [ROW, Visit("decode-0", 2, ROW.cells)])  # equal repeats of one table
+    done = merge([one, table(tmp_path / "4", [Visit("decode-0", 1, {"M16": 5.1})])], tmp_path / "repeats")
+    assert (done.rows, done.repeated) == (3, 0)
+    cells = [(row.repeat, row.cells["M16"]) for row in read_run(tmp_path / "repeats").visits]
+    assert cells == [(1, 5.0), (2, 5.0), (3, 5.1)]
+
+
+@pytest.mark.parametrize(("change", "named"), [
+    ({"device": {"name": "NVIDIA H200"}}, "device.name"),
+    ({"driver": "560"}, "driver"),
+    ({"torch": "3"}, "torch"),
+    ({"triton": "4"}, "triton"),
+    ({"source_hash": "1"}, "source_hash"),
+    ({"timing": "by hand"}, "timing"),
+    ({"configs": (config("M16"), config("M32", block_m=64), config("M64"))}, "config M32 with block_m"),
+    ({"scenarios": {"decode-0": (1, 2048), "prefill-0": (1, 512)}}, "scenario prefill-0"),
+])  # fmt: skip
+def test_other_tables_are_refused_and_the_difference_named(
+    tmp_path: Path, change: dict[str, object], named: str
+) -> None:
+    one = filled(tmp_path / "1")
+    with start(tmp_path / "2", **change) as writer:
+        writer.append("decode-0", {"M16": 1.0})
+    with pytest.raises(TableError) as caught:
+        merge([one, tmp_path / "2"], tmp_path / "all")
+    assert str(caught.value).startswith(f"{tmp_path / '2'}: ") and f"{one} has {named} " in str(caught.value)
+    assert "\n" not in str(caught.value) and not (tmp_path / "all").exists()
+
+
+def test_other_scenario_sets_of_one_stack_become_one(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", VISITS[:1])
+    new = {"scenario_set": "mine", "seed": 1, "scenarios": {"new": (3, 4)}}
+    two = table(tmp_path / "2", [Visit("new", 1, {"M16": 3.0})], **new)
+    assert merge([one, two], tmp_path / "all").rows == 2
+    found = read_run(tmp_path / "all")
+    assert found.scenarios == {**RUN["scenarios"], "new": (3, 4)}
+    assert found.header.provenance["scenario_set"] == "serving (digest 12ab); mine"
+    assert "seed" not in found.header.provenance
+
+
+def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", [Visit("decode-0", 1, {"M16": 1.0, "M32": 2.0})])
+    configs = (config("M8", block_m=8), config("M16"))
+    two = table(tmp_path / "2", [Visit("decode-0", 1, {"M8": 3.0})], configs=configs)
+    assert merge([one, two], tmp_path / "all").rows == 2
+    found = read_run(tmp_path / "all")
+    assert [config.id for config in found.header.configs] == ["M16", "M32", "M64", "M8"]
+    assert [dict(row.cells) for row in found.visits] == [{"M16": 1.0, "M32": 2.0}, {"M8": 3.0}]
+
+
+def test_every_table_is_compared_with_every_other_and_winners_are_refused(tmp_path: Path) -> None:
+    one = table(tmp_path / "1", [ROW])
+    two, three = (
+        table(tmp_path / name, [ROW], configs=(config("M16"), config("M8", block_m=block_m)))
+        for name, block_m in (("2", 8), ("3", 9))
+    )
+    winners = table(tmp_path / "winners", [ROW], cells="winners")
+    for folders, match in (
+        ([one, two, three], f"^{three}: .*{two} has config M8 with block_m 8"),
+        ([winners], "winners"),
+    ):
+        with pytest.raises(TableError, match=match):
+            merge(folders, tmp_path / "all")
+        assert not (tmp_path / "all").exists()

@@ -1,7 +1,5 @@
 """What a heuristic launches, against a slow reading of its rows and of the spec's conditions by Python."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given
@@ -9,20 +7,13 @@ from hypothesis import strategies as st
 from treegen_strategies import CONFIGS, LIMITS, any_integer, examples, heuristics, kernels, shapes, trees
 
 from treegen.core.expr import Expression, parse_condition, to_python
-from treegen.core.heuristic import Heuristic, Split, StepTree, choose, depth, fits, paths, split_features
+from treegen.core.heuristic import Heuristic, StepTree, choose, depth, fits, paths, split_features
 from treegen.core.launches import as_columns, launches
 from treegen.core.spec import Constraint, KernelSpec
 
 
 def _value(expression: Expression, values: dict[str, int]) -> int:
     return int(eval(to_python(expression), {"__builtins__": {}, "min": min, "max": max}, dict(values)))
-
-
-def _all_values(kernel: KernelSpec, point: dict[str, int]) -> dict[str, int]:
-    values = {**LIMITS, **point}
-    for name, expression in kernel.derived.items():
-        values[name] = _value(expression, values)
-    return values
 
 
 def _ways(tree: StepTree, values: dict[str, int]) -> list[int]:
@@ -37,7 +28,9 @@ def test_the_first_candidate_of_the_row_that_meets_all_constraints(
 ) -> None:
     heuristic = data.draw(heuristics(kernel))
     for point in data.draw(st.lists(shapes(), min_size=2, max_size=4)):
-        values = _all_values(kernel, point)
+        values = {**LIMITS, **point}
+        for name, expression in kernel.derived.items():
+            values[name] = _value(expression, values)
         regimes = [r.name for r in kernel.regimes if r.when is None or _value(r.when, values)]
         classes = [c.name for c in kernel.classes if c.when is None or _value(c.when, values)]
         (regime,) = (r for r in heuristic.regimes if r.name == regimes[0])
@@ -71,13 +64,6 @@ def test_many_shapes_at_once_launch_what_each_launches_alone(
         assert (regime, found.row[place], model_class.name) == (one.regime, one.row, one.model_class)
 
 
-@examples(20)
-@given(kernels(), st.integers(0, 9))
-def test_without_regimes_the_fallback_is_launched(kernel: KernelSpec, size: int) -> None:
-    point = dict.fromkeys(kernel.features, size)
-    assert choose(Heuristic(()), kernel, LIMITS, point).config == kernel.fallback
-
-
 @examples(100)
 @given(trees(), st.fixed_dictionaries(dict.fromkeys(("rows", "columns", "heads"), any_integer)))
 def test_every_step_has_exactly_one_row(tree: StepTree, point: dict[str, int]) -> None:
@@ -87,20 +73,12 @@ def test_every_step_has_exactly_one_row(tree: StepTree, point: dict[str, int]) -
     assert set(split_features(tree)) == asked
 
 
-def test_paths_are_answers_low_side_first_and_the_threshold_is_low() -> None:
-    tree = Split("rows", 10, Split("rows", 4, 0, 1), Split("heads", -1, 2, 3))
-    assert list(paths(tree)) == [
-        (0, ("rows <= 10", "rows <= 4")),
-        (1, ("rows <= 10", "rows > 4")),
-        (2, ("rows > 10", "heads <= -1")),
-        (3, ("rows > 10", "heads > -1")),
-    ]
-    assert split_features(tree) == ("rows", "heads")
-
-
 @examples(20)
 @given(kernels())
-def test_a_constraint_on_unknown_values_decides_nothing(kernel: KernelSpec) -> None:
+def test_unknown_values_decide_nothing_and_without_regimes_the_fallback_is_launched(
+    kernel: KernelSpec,
+) -> None:
     rule = Constraint("block >= heads", parse_condition("block >= heads"))
-    kernel = replace(kernel, constraints=(rule,))
-    assert fits(CONFIGS[0], kernel, {}) and not fits(CONFIGS[0], kernel, {"heads": 200})
+    ruled = replace(kernel, constraints=(rule,))
+    assert fits(CONFIGS[0], ruled, {}) and not fits(CONFIGS[0], ruled, {"heads": 200})
+    assert choose(Heuristic(()), kernel, LIMITS, dict.fromkeys(kernel.features, 3)).config == kernel.fallback

@@ -1,7 +1,5 @@
 """Which scenarios and groups are held out, the figures of rows, and what other methods learn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +30,7 @@ from treegen.crossval.folds import (
 )
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import FOREST, OURS, PEERS, SINGLE, classifier, forest, learn
-from treegen.crossval.score import Ints, costs_of
+from treegen.crossval.score import costs_of
 from treegen.fit.costs import copies
 from treegen.fit.fit import fit
 from treegen.read.problem import read_table
@@ -73,32 +71,19 @@ def test_folds_of_scenarios_flatter_where_those_of_a_model_are_alike_and_groups_
     assert seen is not None and unseen is not None and seen < 1.1 < 1.3 < unseen
 
 
-def _bootstrap(cost: Ints, group: Ints, draws: int) -> float:
-    """The standard deviation of the mean over whole groups drawn with replacement."""
-    random, parts = np.random.RandomState(0), [cost[group == g] for g in np.unique(group)]
-    means = [
-        np.concatenate([parts[place] for place in random.randint(len(parts), size=len(parts))]).mean()
-        for _ in range(draws)
-    ]
-    return float(np.std(means)) / UNIT
-
-
-def test_the_standard_error_is_the_bootstrap_s_over_groups() -> None:
+def test_the_standard_error_is_the_bootstrap_s_and_of_single_scenarios_the_textbook_s() -> None:
     random = np.random.RandomState(1)
     group = np.repeat(np.arange(60), random.randint(1, 12, size=60))
-    cost = np.rint(
-        UNIT * (0.1 * random.exponential(size=60)[group] + 0.02 * random.exponential(size=len(group)))
-    )
-    for of in (group, np.arange(len(group))):
-        assert standard_error(cost.astype(np.int64), of) == pytest.approx(_bootstrap(cost, of, 2000), rel=0.1)
-
-
-def test_the_standard_error_of_single_scenarios_is_the_textbook_s() -> None:
-    cost = np.random.RandomState(2).randint(0, UNIT, size=40)
-    expected = np.std(cost, ddof=1) / math.sqrt(40) / UNIT
-    assert standard_error(cost, np.arange(40)) == pytest.approx(expected)
-    doubled = np.concatenate([cost, cost])  # copies add no evidence
-    assert standard_error(doubled, np.arange(80) % 40) == pytest.approx(expected)
+    apart = 0.1 * random.exponential(size=60)[group] + 0.02 * random.exponential(size=len(group))
+    cost = np.rint(UNIT * apart).astype(np.int64)
+    parts = [cost[group == number] for number in range(60)]
+    drawn = (np.concatenate([parts[p] for p in random.randint(60, size=60)]).mean() for _ in range(2000))
+    assert standard_error(cost, group) == pytest.approx(np.std([*drawn]) / UNIT, rel=0.1)
+    expected = np.std(cost, ddof=1) / math.sqrt(len(cost)) / UNIT
+    single = np.arange(len(cost))
+    assert standard_error(cost, single) == pytest.approx(expected)
+    copies = np.concatenate([cost, cost]), np.concatenate([single, single])
+    assert standard_error(*copies) == pytest.approx(expected)  # which add no evidence
 
 
 def test_winners_have_the_error_of_a_share(tmp_path: Path) -> None:
@@ -134,12 +119,9 @@ def test_a_planted_threshold_costs_only_its_neighbours_and_failed_choices_are_co
     assert (found.untimed, failed.untimed) == (0, pytest.approx(1 - failed.agreement))
     both = _evaluated(tmp_path / "one", (10.0, 20.0), (10.0, 20.0))  # which has one best config
     assert (both.folds.quality.slowdown, both.classifier.slowdown, both.folds.error) == (1, 1, 0)
-
-
-@pytest.mark.parametrize("shapes", [LINE[:9], [(1, 8, 2)] * 12], ids=["nine scenarios", "copies of one"])
-def test_a_table_that_is_too_small_has_no_figures(tmp_path: Path, shapes: list[Row]) -> None:
-    made = problem(tmp_path, shapes=shapes, configs=(NARROW, MEDIUM, WIDE))
-    assert cross_validate(made, fit) is None
+    for small in (LINE[:9], [(1, 8, 2)] * 12):  # nine scenarios, and copies of one, have no figures
+        made = problem(tmp_path / "small", shapes=small, configs=(NARROW, MEDIUM, WIDE))
+        assert cross_validate(made, fit) is None
 
 
 def test_results_of_several_processes_keep_their_order(tmp_path: Path) -> None:
@@ -176,15 +158,6 @@ def test_what_the_features_tell_apart_is_learned_by_their_names(
     assert len(set(method(made, ROOMY).columns(made))) == 1
 
 
-@pytest.mark.parametrize("leaves", [1, 2, 3])
-def test_the_classifier_has_as_many_leaves_as_it_may(tmp_path: Path, leaves: int) -> None:
-    """With one, it is the config of least total cost."""
-    made = problem(tmp_path, shapes=SHAPES, times=_bands)
-    rule = classifier(made, leaves)
-    assert rule.leaves == leaves and len(set(rule.columns(made))) == leaves
-    assert leaves > 1 or set(rule.columns(made)) == {made.cost.sum(axis=0).argmin()}
-
-
 def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path: Path) -> None:
     """Two rows, of which a class of models launches one with another config."""
     made = problem(
@@ -197,3 +170,7 @@ def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path: Path) -> None
     assert list(rules) == [OURS, *PEERS]
     assert rules[OURS].leaves == rules["classifier"].leaves == 3
     assert rules[FOREST].leaves is None and rules[SINGLE].leaves == 1
+    for leaves in (1, 2, 3):
+        rule = classifier(made, leaves)
+        assert rule.leaves == leaves and len(set(rule.columns(made))) == leaves
+        assert leaves > 1 or set(rule.columns(made)) == {made.cost.sum(axis=0).argmin()}

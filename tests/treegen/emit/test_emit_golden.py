@@ -5,8 +5,6 @@
 writes the new files after an intended change of the output. Read the difference in git before committing it.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,12 +4,10 @@ Most of it is computed here by Python, with a stand-in for Triton whose integers
 refuses those beyond 64 bits; the last test runs Triton's interpreter.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
-import importlib.util
 import itertools
+import runpy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,23 +33,21 @@ GREATEST = (1 << 63) - 1
 CONFIG = Config("plain", (("block", 16), ("warps", 2)))
 
 
-def _language() -> SimpleNamespace:
+def execute(text: str) -> dict[str, Any]:
+    """What a module defines, run with a stand-in for Triton."""
+
     def cast(value: int, kind: str) -> int:
         assert kind == "int64" and -GREATEST - 1 <= value <= GREATEST
         return value
 
-    return SimpleNamespace(
+    language = SimpleNamespace(
         int64="int64",
         cast=cast,
         where=lambda condition, one, other: one if condition else other,
         minimum=lambda one, other: min(one, other),  # not of more
         maximum=lambda one, other: max(one, other),
     )
-
-
-def execute(text: str) -> dict[str, Any]:
-    """What a module defines, run with a stand-in for Triton."""
-    triton = SimpleNamespace(jit=lambda function: function, language=_language())
+    triton = SimpleNamespace(jit=lambda function: function, language=language)
     names: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": lambda *_: triton}}
     exec(compile(text, "module", "exec"), names)
     return names
@@ -106,38 +102,24 @@ def _kernel(folder: Path, **derived: str) -> KernelSpec:
     return device_and_kernel(folder, derived=derived, constraints=[])[1]
 
 
-def test_the_module_of_a_device_without_a_table_has_one_row(tmp_path: Path) -> None:
-    names = execute(in_kernel_module(_kernel(tmp_path), "default", {}, Heuristic(())))
-    assert names["row"](rows=1, columns=2, heads=3) == 0
-
-
-@pytest.mark.parametrize(
-    ("definition", "careful"), [("rows * columns // max(1, heads)", False), ("(rows - columns) // 5", True)]
-)
-def test_only_what_may_be_negative_is_divided_with_care(
-    tmp_path: Path, definition: str, careful: bool
-) -> None:
-    text = in_kernel_module(_kernel(tmp_path, area=definition), "nvidia_h100", LIMITS, _asking("area"))
-    assert ("_floor_division" in text) == careful
-
-
-def test_nothing_is_computed_from_constants_alone(tmp_path: Path) -> None:
-    """Triton would compute it in 32 bits."""
+def test_what_is_divided_with_care_and_computed_from_constants(tmp_path: Path) -> None:
+    """Care is for what may be negative. Triton would compute what constants alone make in 32 bits."""
+    for definition, careful in (("rows * columns // max(1, heads)", False), ("(rows - columns) // 5", True)):
+        text = in_kernel_module(_kernel(tmp_path, area=definition), "nvidia_h100", LIMITS, _asking("area"))
+        assert ("_floor_division" in text) == careful
     kernel = _kernel(tmp_path, memory="shared_memory * 4", scaled="max(memory, 3) * 100000 + rows")
     text = in_kernel_module(kernel, "h", {"shared_memory": 232448}, _asking("scaled"))
     assert "    scaled = 92_979_200_000 + rows\n" in text and "memory" not in text
+    names = execute(in_kernel_module(_kernel(tmp_path), "default", {}, Heuristic(())))
+    assert names["row"](rows=1, columns=2, heads=3) == 0  # of a device without a table
 
 
-def test_numbers_beyond_64_bits_are_refused(tmp_path: Path) -> None:
+def test_numbers_beyond_64_bits_and_conditions_that_count_as_numbers_are_refused(tmp_path: Path) -> None:
     huge = {"area": Call("+", (Name("rows"), Number(1 << 63)))}
-    with pytest.raises(Unprintable):
-        in_kernel_module(replace(_kernel(tmp_path), derived=huge), "h", {}, _asking("area"))
-
-
-def test_a_condition_that_counts_as_a_number_is_refused(tmp_path: Path) -> None:
-    kernel = _kernel(tmp_path, area="rows * (columns <= 3) + 2")
-    with pytest.raises(Unprintable):
-        in_kernel_module(kernel, "h", {}, _asking("area"))
+    counted = _kernel(tmp_path, area="rows * (columns <= 3) + 2")
+    for kernel in (replace(counted, derived=huge), counted):
+        with pytest.raises(Unprintable):
+            in_kernel_module(kernel, "h", {}, _asking("area"))
 
 
 # In Triton's interpreter
@@ -172,32 +154,16 @@ ROWS = 4  # of each regime
 numbers = itertools.count()
 
 
-def _row_function(folder: Path, text: str) -> Any:
-    path = folder / f"in_kernel_{next(numbers)}.py"
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.row
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> KernelSpec:
-    return _kernel(tmp_path)
-
-
 @examples(60, shrink=False)
 @given(EXPRESSIONS, st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=4, max_size=4), st.data())
 def test_any_expression_and_trees(
-    plain: KernelSpec,
     tmp_path: Path,
     expression: expr.Expression,
     points: list[tuple[int, int, int]],
     data: st.DataObject,
 ) -> None:
     expression = expr.substitute(expression, {})
-    kernel = replace(plain, derived={"value": expression})
+    kernel = replace(_kernel(tmp_path), derived={"value": expression})
     shapes = [dict(zip(FEATURES, point, strict=True)) for point in points]
     shapes = [shape for shape in shapes if _fits(kernel, shape)]
     assume(shapes)
@@ -216,7 +182,9 @@ def test_any_expression_and_trees(
         text = in_kernel_module(kernel, "device", LIMITS, heuristic)
     except Unprintable:
         assume(False)
-    function = _row_function(tmp_path, text)
+    path = tmp_path / f"in_kernel_{next(numbers)}.py"
+    path.write_text(text)
+    function = runpy.run_path(str(path))["row"]
     expected = [place(heuristic, kernel, shape) for shape in shapes]
     points = [tuple(shape.values()) for shape in shapes]
     for dtype in (torch.int32, torch.int64):

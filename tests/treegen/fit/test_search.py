@@ -1,18 +1,18 @@
-"""The search for the tree of a regime, between greedy growth and the best tree of all."""
-
-from __future__ import annotations
+"""The thresholds that a tree may ask about, and the search for the tree of a regime."""
 
 import random
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from treegen_strategies import examples
 
 from treegen.fit.evidence import Evidence
 from treegen.fit.search import Leaf, RowTree, Training, count_leaves, grow, local_search
+from treegen.fit.splits import candidate_splits, low_sides, round_between
 
 ANY = Evidence(0.0)
 STEP = 1000  # cost steps: evidence counts in these
@@ -20,12 +20,12 @@ LOSSES = (st.integers(0, 9) | st.integers(0, 1)).map(lambda n: n * STEP) | st.sa
 
 
 @st.composite
-def training_sets(draw: st.DrawFn, classes: int = 2) -> Training:
+def training_sets(draw: st.DrawFn) -> Training:
     """Splits may repeat or have an empty side, scenarios may be on the same sides, losses may tie."""
     count, configs = draw(st.integers(1, 10)), draw(st.integers(1, 4))
     sides = st.lists(st.booleans(), min_size=count, max_size=count)
     row = st.lists(LOSSES, min_size=configs, max_size=configs)
-    classes = draw(st.integers(1, classes))
+    classes = draw(st.integers(1, 2))
     return Training(
         is_low=np.array(draw(st.lists(sides, min_size=1, max_size=4)), dtype=np.bool_),
         loss=np.array(draw(st.lists(row, min_size=count, max_size=count)), dtype=np.float64),
@@ -42,12 +42,6 @@ def training_sets(draw: st.DrawFn, classes: int = 2) -> Training:
     )
 
 
-def reordered(case: Training, order: list[int]) -> Training:
-    """The same training set with its scenarios in another order."""
-    own = {name: getattr(case, name)[order] for name in ("loss", "group", "cluster")}
-    return replace(case, is_low=case.is_low[:, order], **own)
-
-
 def least_total(case: Training) -> float:
     """The total of the best tree within the limits, by trying them all."""
 
@@ -57,7 +51,8 @@ def least_total(case: Training) -> float:
         parts = [[row for row in inside if case.group[row] == k] for k in range(case.classes)]
         lost = sum(float(case.loss[part].sum(axis=0).min()) for part in parts if part)
         found = {1: lost + case.leaf_price}
-        for low in _low_sides(case, rows) if depth else ():
+        sides = {frozenset(row for row in rows if split[row]) for split in case.is_low}
+        for low in sides - {frozenset(), rows} if depth else ():
             for (one, a), (other, b) in product(
                 totals(low, depth - 1).items(), totals(rows - low, depth - 1).items()
             ):
@@ -68,11 +63,6 @@ def least_total(case: Training) -> float:
     return min(totals(frozenset(range(len(case.loss))), case.max_depth).values())
 
 
-def _low_sides(case: Training, rows: frozenset[int]) -> set[frozenset[int]]:
-    sides = {frozenset(row for row in rows if split[row]) for split in case.is_low}
-    return {low for low in sides if low and low != rows}
-
-
 def _depth(tree: RowTree) -> int:
     return 0 if isinstance(tree, Leaf) else 1 + max(_depth(tree.low), _depth(tree.high))
 
@@ -81,37 +71,27 @@ def _greedy(case: Training) -> RowTree:
     return grow(case, case.best_cells(case.everywhere))
 
 
-@examples(200)
-@given(training_sets(classes=1))
-def test_it_lies_between_greedy_growth_and_the_best_tree(case: Training) -> None:
-    total = case.total(local_search(case))
-    assert least_total(case) <= total <= case.total(_greedy(case))
+@examples(350)
+@given(training_sets())
+def test_limits_hold_and_it_lies_between_greedy_growth_and_the_best_tree(case: Training) -> None:
+    tree = local_search(case)
+    assert _depth(tree) <= case.max_depth and count_leaves(tree) <= case.max_leaves
+    assert case.total(tree) >= least_total(case)
+    if case.classes == 1:
+        assert case.total(tree) <= case.total(_greedy(case))
 
 
 def test_it_mostly_finds_the_best_tree_where_greedy_growth_does_not() -> None:
     rng, found, greedy = random.Random(3), 0, 0
     for _ in range(60):
-        case = _random_case(rng)
+        sides = np.array([[rng.random() < 0.5 for _ in range(12)] for _ in range(5)])
+        loss = np.array([[float(rng.randint(0, 9) * STEP) for _ in range(3)] for _ in range(12)])
+        zeros = np.zeros(12, dtype=np.int64)
+        case = Training(sides, loss, zeros, 1, 2, 4, STEP, np.arange(12), 1, ANY, ANY, ANY)
         best = least_total(case)
         found += case.total(local_search(case)) == best
         greedy += case.total(_greedy(case)) == best
     assert found > max(30, greedy)
-
-
-def _random_case(rng: random.Random) -> Training:
-    sides = [[rng.random() < 0.5 for _ in range(12)] for _ in range(5)]
-    loss = [[rng.randint(0, 9) * STEP for _ in range(3)] for _ in range(12)]
-    zeros = np.zeros(12, dtype=np.int64)
-    numbers = np.array(loss, dtype=np.float64)
-    return Training(np.array(sides), numbers, zeros, 1, 2, 4, STEP, np.arange(12), 1, ANY, ANY, ANY)
-
-
-@examples(150)
-@given(training_sets())
-def test_limits_hold_and_no_tree_is_better_than_the_best(case: Training) -> None:
-    tree = local_search(case)
-    assert _depth(tree) <= case.max_depth and count_leaves(tree) <= case.max_leaves
-    assert case.total(tree) >= least_total(case)
 
 
 @examples(100)
@@ -119,4 +99,74 @@ def test_limits_hold_and_no_tree_is_better_than_the_best(case: Training) -> None
 def test_the_order_of_scenarios_changes_nothing(case: Training, rng: random.Random) -> None:
     order = list(range(len(case.loss)))
     rng.shuffle(order)
-    assert local_search(reordered(case, order)) == local_search(case)
+    own = {name: getattr(case, name)[order] for name in ("loss", "group", "cluster")}
+    assert local_search(replace(case, is_low=case.is_low[:, order], **own)) == local_search(case)
+
+
+# Thresholds
+
+VALUES = st.integers(0, 40) | st.integers(0, 5000) | st.integers(-60, 60) | st.integers(0, 1 << 62)
+TABLES = st.integers(1, 3).flatmap(
+    lambda width: st.lists(st.lists(VALUES, min_size=width, max_size=width), min_size=1, max_size=8)
+)
+
+
+def _on_grid(low: int, high: int) -> bool:
+    """Whether some t with low <= t < high is on the grid: up to 15, 2^k or 3 * 2^k, or the opposite."""
+    sizes = {*range(16), *(m << k for k in range(63) for m in (1, 3))}
+    return any(low <= t < high for size in sizes for t in (size, -size))
+
+
+@examples(200)
+@given(TABLES, st.randoms(use_true_random=False))
+def test_rows_are_divided_exactly_where_the_grid_lies_between_them(
+    rows: list[list[int]], rng: random.Random
+) -> None:
+    """All columns have few values; with many more, only the grid divides them."""
+    features = np.array(rows, dtype=np.int64)
+    many = np.arange(40)[:, None] + np.int64(1 << 40)  # none of these is on the grid but the first
+    crowded = np.vstack([features, np.broadcast_to(many, (40, features.shape[1]))])
+    few, grid = (low_sides(candidate_splits(known), features) for known in (features, crowded))
+    for one in range(len(rows)):
+        for other in range(len(rows)):
+            assert (few[:, one] != few[:, other]).any() == (rows[one] != rows[other])
+            apart = any(_on_grid(*sorted(pair)) for pair in zip(rows[one], rows[other], strict=True))
+            assert (grid[:, one] != grid[:, other]).any() == apart
+    assert len({side.tobytes() for side in few}) == len(few)  # no two splits divide alike
+    assert all(0 < int(side.sum()) < len(rows) for side in few)
+    shuffled = [*rows, *rows[:2]]
+    rng.shuffle(shuffled)  # neither order nor copies count
+    assert candidate_splits(np.array(shuffled, dtype=np.int64)) == candidate_splits(features)
+
+
+def _odd_part(value: int) -> int:
+    return value // (value & -value)
+
+
+NEAR_POWERS = st.builds(lambda power, offset: (1 << power) + offset, st.integers(40, 62), st.integers(-3, 3))
+GAPS = st.integers(1, 10**5) | st.sampled_from([1, 2, 3, 5, 1000, 10**9, 2**62])
+
+
+@examples(600)
+@given(st.integers(-50, 10**5) | NEAR_POWERS, GAPS)
+def test_a_threshold_separates_its_neighbours(below: int, gap: int) -> None:
+    """Also where the values are beyond the precision of floats."""
+    assert below <= round_between(below, below + gap) < below + gap
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "threshold"),
+    [(0, 1, 0), (1, 2, 1), (4, 6, 5), (64, 128, 96), (100, 300, 192), (1000, 1002, 1001)],
+)
+def test_round_numbers_between_neighbours(below: int, above: int, threshold: int) -> None:
+    assert round_between(below, above) == threshold
+
+
+@examples(200)
+@given(st.integers(1, 10**4), st.integers(2, 10**4))
+def test_no_rounder_number_lies_close_to_the_middle(below: int, gap: int) -> None:
+    above = below + gap
+    threshold = round_between(below, above)
+    low, high = below * (above / below) ** 0.26, below * (above / below) ** 0.74
+    assume(low <= threshold <= high)
+    assert all(_odd_part(t) >= _odd_part(threshold) for t in range(int(low) + 1, int(high) + 1) if t < high)

@@ -1,7 +1,5 @@
 """treegen import dejavu: a cache becomes a table of winners that treegen can read, or one line is printed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -99,11 +97,11 @@ def test_what_is_replaced(tmp_path: Path, refusal: Refuse) -> None:
 def test_a_table_for_each_gpu_and_version_of_triton(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refuse
 ) -> None:
-    for gpu, triton in (
-        ("NVIDIA_H100_80GB_HBM3", "3.3.0"),
-        ("..", "3.3.0"),
-        ("AMD_Instinct_MI300X", "3.4.0"),
-    ):
+    for gpu, triton in {
+        "NVIDIA_H100_80GB_HBM3": "3.3.0",
+        "..": "3.3.0",
+        "AMD_Instinct_MI300X": "3.4.0",
+    }.items():
         write_cache(tmp_path / "caches", gpu=gpu, triton=triton)
     assert main(_import(tmp_path)) == 0
     assert {path.relative_to(tmp_path / "tables").as_posix() for path in tmp_path.glob("tables/*/*")} == {
@@ -111,10 +109,8 @@ def test_a_table_for_each_gpu_and_version_of_triton(
         "my_kernel_triton_3_3_0/unknown",
         "my_kernel_triton_3_4_0/amd_mi300x",
     }
-    out = capsys.readouterr().out
-    assert (
-        f"{tmp_path}/tables/my_kernel_triton_3_4_0/amd_mi300x: 4 scenarios, 3 configs, winners only\n" in out
-    )
+    folder = f"{tmp_path}/tables/my_kernel_triton_3_4_0/amd_mi300x"
+    assert f"{folder}: 4 scenarios, 3 configs, winners only\n" in capsys.readouterr().out
     assert "other" in refusal(tmp_path, *_import(tmp_path, "--kernel", "other"))
     assert main(_import(tmp_path, "--triton", "3.4.0", "--kernel", "my_kernel")) == 0
     origin = read_table(tmp_path / "tables/my_kernel/amd_mi300x").provenance["origin"]
@@ -124,6 +120,9 @@ def test_a_table_for_each_gpu_and_version_of_triton(
 
 
 def test_a_plain_cache_file_needs_the_gpus_name(tmp_path: Path, table: Table, refusal: Refuse) -> None:
+    (tmp_path / "empty").mkdir()
+    for nothing in ("none", "empty"):
+        refusal(tmp_path, "import", "dejavu", tmp_path / nothing, "--to", tmp_path / "plain")
     (tmp_path / "cache.json").write_text(json.dumps(cache()))
     arguments = ["import", "dejavu", str(tmp_path / "cache.json"), "--to", str(tmp_path / "plain")]
     assert "--device" in refusal(tmp_path, *arguments)
@@ -146,12 +145,6 @@ def _scenario(key: str) -> dict[str, Any]:
     return cache(cache=rows, timings={name: [1.0] for name in rows})
 
 
-def test_texts_that_vary_become_integers_with_words(tmp_path: Path) -> None:
-    found = _imported(tmp_path, _scenario(FIRST.replace("bf16", "fp16")))
-    assert found.words["DTYPE"] == {0: "bf16", 1: "fp16"}
-    assert found.features[:, 3].tolist() == [1, 0, 0, 0]
-
-
 LONG = ", ".join(f"a_rather_long_parameter_{i}: {{}}" for i in range(6))
 
 
@@ -171,25 +164,21 @@ def test_names_and_parameters_of_configs(
     assert {name: word for name, word in found.words.items() if name in values[0]} == words
 
 
-def test_columns_keep_their_order_when_winners_move(tmp_path: Path, table: Table) -> None:
+def test_columns_keep_their_order_when_winners_move_and_texts_that_vary_become_integers(
+    tmp_path: Path, table: Table
+) -> None:
     swapped = dict(zip(SCENARIOS, reversed([config for config, _ in SCENARIOS.values()]), strict=True))
     other = _imported(tmp_path / "other", cache(cache=swapped))
     assert [config.id for config in other.configs] == [config.id for config in table.configs]
-
-
-GPUS = {
-    "NVIDIA_A100-SXM4-80GB": "nvidia_a100",
-    "NVIDIA_H100_NVL": "nvidia_h100",
-    "Tesla_V100_NVIDIA": "nvidia_v100",
-    "AMD_Instinct_MI250X_MI250": "amd_mi250x",
-    "NVIDIA GeForce RTX 4090": "nvidia_rtx_4090",
-    "Mystery": "mystery",
-    "!": "unknown",
-}
+    found = _imported(tmp_path / "words", _scenario(FIRST.replace("bf16", "fp16")))
+    assert found.words["DTYPE"] == {0: "bf16", 1: "fp16"}
+    assert found.features[:, 3].tolist() == [1, 0, 0, 0]
 
 
 def test_the_key_of_a_gpu_is_vendor_and_model() -> None:
-    assert {gpu: device_key(gpu) for gpu in GPUS} == GPUS
+    keys = {"NVIDIA_A100-SXM4-80GB": "nvidia_a100", "Tesla_V100_NVIDIA": "nvidia_v100", "!": "unknown"}
+    keys |= {"AMD_Instinct_MI250X_MI250": "amd_mi250x", "NVIDIA GeForce RTX 4090": "nvidia_rtx_4090"}
+    assert {gpu: device_key(gpu) for gpu in keys} == keys
 
 
 # Broken caches
@@ -238,8 +227,3 @@ def test_a_broken_cache_is_refused_by_name_and_stops_all(
     write_cache(tmp_path / "caches", gpu="AMD_Instinct_MI300X")
     path = write_cache(tmp_path / "caches", content)
     assert refusal(tmp_path, *_import(tmp_path)).startswith(f"{path}: ")
-
-
-@pytest.mark.parametrize("source", ["none", ""])
-def test_a_source_without_a_cache_is_refused(tmp_path: Path, refusal: Refuse, source: str) -> None:
-    refusal(tmp_path, "import", "dejavu", tmp_path / source, "--to", tmp_path / "tables")

@@ -1,18 +1,25 @@
-"""treegen import of a long CSV, vLLM, SGLang and aiter (files: tuned_files.py)."""
-
-from __future__ import annotations
+"""treegen import of a long CSV, of aiter and of files that Triton itself writes; whatever is damaged."""
 
 import json
 import math
+import os
+import random
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tuned_files import AITER, COLUMNS, CSV, GEMM, GPU, MOE
+import torch
+from treegen_builders import REPOSITORY, contents
+from tuned_files import AITER, COLUMNS, CSV, ENTRY, GPU, MOE, NAMED
 
 from treegen.cli.main import main
 from treegen.core.table import Cells, Table, median_times
 from treegen.read.problem import read_table
+from triton_tune.launch.features import word_of
 
 Refuse = Callable[..., str]
 
@@ -26,9 +33,6 @@ def _rows(table: Table) -> list[tuple[list[int], list[float | None]]]:
     return list(zip(table.features.tolist(), times, strict=True))
 
 
-# A long CSV
-
-
 def test_a_long_csv(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text(CSV)
     _import(tmp_path, "csv", tmp_path / "all.csv", *COLUMNS)
@@ -40,33 +44,31 @@ def test_a_long_csv(tmp_path: Path) -> None:
     assert table.row_repeat.tolist() == [1, 2, 1]
 
 
-def test_a_csv_with_a_variant_a_unit_and_some_parameters(tmp_path: Path) -> None:
-    (tmp_path / "all.csv").write_text("M,variant,B,note,t\n1,split,4,x,2000\n1,plain,4,y,1000\n")
-    options = ["--features", "M", "--time", "t", "--unit", "ns", "--parameters", "B", "--kernel", "k"]
-    _import(tmp_path, "csv", tmp_path / "all.csv", *options, "--device", GPU)
+SMALL = [
+    (
+        "M,variant,B,note,t\n1,split,4,x,2000\n1,plain,4,y,1000\n",
+        "--features M --time t --unit ns --parameters B",
+        [("plain", "plain", {"B": 4}), ("split", "split", {"B": 4})],
+        [1, 2],
+    ),
+    (  # texts make variants
+        "n,algorithm,order,t_us\n1,Radix-Sort,asc,2\n1,max,asc,1\n1,max,desc,3\n",
+        "--features n --time t_us",
+        [(name, name, {}) for name in ("max_asc", "max_desc", "radix_sort_asc")],
+        [1, 3, 2],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "configs", "times"), SMALL)
+def test_variants_units_and_parameters_of_a_csv(
+    tmp_path: Path, text: str, options: str, configs: list[object], times: list[float]
+) -> None:
+    (tmp_path / "all.csv").write_text(text)
+    _import(tmp_path, "csv", tmp_path / "all.csv", *options.split(), "--kernel", "k", "--device", GPU)
     table = read_table(tmp_path / "k/nvidia_h100")
-    assert [(c.id, c.variant) for c in table.configs] == [("plain", "plain"), ("split", "split")]
-    assert _rows(table) == [([1], [1, 2])]
-
-
-def test_texts_of_a_csv_make_variants(tmp_path: Path) -> None:
-    rows = "1,Radix-Sort,asc,2\n1,max,asc,1\n1,max,desc,3\n"
-    (tmp_path / "all.csv").write_text(f"n,algorithm,order,t_us\n{rows}")
-    options = ["--features", "n", "--time", "t_us", "--kernel", "k", "--device", GPU]
-    _import(tmp_path, "csv", tmp_path / "all.csv", *options)
-    table = read_table(tmp_path / "k/nvidia_h100")
-    assert [(c.id, c.variant, c.parameters) for c in table.configs] == [
-        (name, name, {}) for name in ("max_asc", "max_desc", "radix_sort_asc")
-    ]
-    assert _rows(table) == [([1], [1, 3, 2])]
-
-
-@pytest.mark.parametrize("words", ["a-b a_b", "A a", "1a b", "ä b"])
-def test_texts_that_cannot_be_variants(tmp_path: Path, refusal: Refuse, words: str) -> None:
-    rows = "".join(f"1,{word},1\n" for word in words.split())
-    (tmp_path / "all.csv").write_text(f"n,algorithm,t_us\n{rows}")
-    options = ["--features", "n", "--time", "t_us", "--kernel", "k", "--device", GPU]
-    assert "variant" in refusal(tmp_path, "import", "csv", tmp_path / "all.csv", *options)
+    assert [(c.id, c.variant, c.parameters) for c in table.configs] == configs
+    assert _rows(table) == [([1], times)]
 
 
 @pytest.mark.parametrize(("text", "options"), [
@@ -83,46 +85,15 @@ def test_texts_that_cannot_be_variants(tmp_path: Path, refusal: Refuse, words: s
     (CSV.replace(",0.020", ""), COLUMNS),
     (CSV.partition("\n")[0], COLUMNS),
     ("", COLUMNS),
+    *(  # words that cannot be variants
+        (f"n,algorithm,t_us\n1,{one},1\n1,{other},1\n",
+            ["--features", "n", "--time", "t_us", "--kernel", "k", "--device", GPU])
+        for one, other in (("a-b", "a_b"), ("A", "a"), ("1a", "b"), ("ä", "b"))
+    ),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_csv(tmp_path: Path, refusal: Refuse, text: str, options: list[str]) -> None:
     (tmp_path / "all.csv").write_text(text)
     refusal(tmp_path, "import", "csv", tmp_path / "all.csv", "--to", tmp_path, *options)
-
-
-# vLLM and SGLang: their configs for 1, 64 and 4096 tokens
-
-
-def test_fused_moe_configs_of_vllm(tmp_path: Path) -> None:
-    names = {"E=128,N=1024,device_name=NVIDIA_H200.json": MOE}
-    names["E=8,N=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8.json"] = {"64": MOE["1"]}
-    names["E=8,N=7168,device_name=NVIDIA_H100_80GB_HBM3.json"] = {"64": MOE["64"]}
-    for name, content in names.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    _import(tmp_path / "to", "vllm", tmp_path)
-    assert read_table(tmp_path / "to/fused_moe/nvidia_h100").features.tolist() == [[64, 8, 7168, 0, 0]]
-    table = read_table(tmp_path / "to/fused_moe/nvidia_h200")
-    assert (table.cells, table.feature_names) == (Cells.WINNERS, ("M", "E", "N", "dtype", "block_shape"))
-    assert table.words == {"dtype": {0: "fp8_w8a8", 1: "unquantised"}, "block_shape": {0: "none"}}
-    assert table.provenance["lookup"] == {"M": "nearest"}
-    nothing = None
-    assert _rows(table) == [
-        ([1, 128, 1024, 1, 0], [1, nothing, nothing]),
-        ([64, 128, 1024, 1, 0], [nothing, 1, nothing]),
-        ([4096, 128, 1024, 1, 0], [nothing, nothing, 1]),
-        ([64, 8, 7168, 0, 0], [1, nothing, nothing]),
-    ]
-    assert "without their times" in table.provenance["timing"]
-    assert table.provenance["origin"]["tool"] == "vLLM"
-
-
-def test_block_scaled_gemm_configs_of_sglang(tmp_path: Path) -> None:
-    name = "N=1536,K=7168,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128, 128].json"
-    (tmp_path / name).write_text(json.dumps(GEMM))
-    _import(tmp_path / "to", "sglang", tmp_path)
-    table = read_table(tmp_path / "to/block_scaled_gemm/amd_mi300x")
-    assert table.device_name == "AMD Instinct MI300X"
-    assert table.words == {"dtype": {0: "fp8_w8a8"}, "block_shape": {0: "128x128"}}
-    assert _rows(table)[2] == ([4096, 1536, 7168, 0, 0], [None, 1])
 
 
 # aiter
@@ -160,17 +131,160 @@ def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path, refusal: Re
     assert len(read_table(tmp_path / "one/fmoe_v1_5/amd_mi325x").row_repeat) == 2
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "M,N,K\n1,2,3\n",
-        "M,N,K,kernelId,us\n1,2,3,4,5\n",
-        "cu_num,M,kernelId,us\n80,2,4,inf\n80,1,4,-1\n",
-        "cu_num,M,kernelId,us\n../80,2,4,5\n",
-        AITER.replace("20.5611", "fast"),
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "M,N,K\n1,2,3\n",
+    "M,N,K,kernelId,us\n1,2,3,4,5\n",
+    "cu_num,M,kernelId,us\n80,2,4,inf\n80,1,4,-1\n",
+    "cu_num,M,kernelId,us\n../80,2,4,5\n",
+    AITER.replace("20.5611", "fast"),
+])  # fmt: skip
 def test_what_is_wrong_with_aiters_file(tmp_path: Path, refusal: Refuse, text: str) -> None:
     path = tmp_path / "a8w8_tuned_gemm.csv"
     path.write_text(text)
     refusal(tmp_path, "import", "aiter", path)
+
+
+# Whatever the damage: a table, or one line and nothing written.
+
+MOE_NAME = "E=128,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
+FILES: dict[str, tuple[str, str, list[str]]] = {
+    "triton": ("scale.autotune.json", f'{{"key": [8, true], "configs_timings": [{ENTRY}]}}', NAMED),
+    "csv": ("all.csv", CSV, COLUMNS),
+    "vllm": (MOE_NAME, json.dumps(MOE), []),
+    "aiter": ("a8w8_tuned_gemm.csv", AITER, []),
+}
+VALUES = ["", "null", "true", "-1", "1e999", "9" * 400, "9" * 5000, "[" * 900 + "]" * 900, "{}", "[]"]
+VALUES += ["NaN", "Infinity", '{"a": [1, {"b": [null]}]}', '"\\ud800"', '"a\\nb"', "0.5", "\x00", "\u2028"]
+VALUES.append("'")
+
+
+def _damaged(text: str, draw: random.Random) -> str:
+    """The text with a number, a word or a stretch of it replaced, doubled or removed."""
+    parts = [match.span() for match in re.finditer(r'[0-9.]+|"[^"]*"|[a-z_]+|[\[\]{},:\n]', text)]
+    for _ in range(draw.choice((1, 1, 2, 4))):
+        start, end = draw.choice(parts)
+        new = draw.choice([*VALUES, text[start:end] * 2, text[slice(*draw.choice(parts))]])
+        text = text[:start] + new + text[end:]
+    return text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    file, text, options = FILES[name]
+    draw = random.Random(name)
+    refused = 0
+    for place in range(150):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        (folder / file).write_bytes(_damaged(text, draw).encode("utf-8", "surrogatepass"))
+        before = contents(folder)
+        arguments = ["import", name, str(folder / file), "--to", str(folder / "to"), *options]
+        capsys.readouterr()
+        status = main(arguments)
+        errors = capsys.readouterr().err
+        if status == 0:
+            assert errors == ""
+            for run in (folder / "to").rglob("run.yaml"):
+                read_table(run.parent)
+        else:
+            refused += 1
+            assert status == 2 and errors.count("\n") == 1 and errors[:-1].isprintable(), errors
+            assert contents(folder) == before
+    assert 0 < refused < 150
+
+
+# Files that the installed version of Triton writes
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Triton cache folder."""
+    pytest.importorskip("triton")
+    folder = tmp_path_factory.mktemp("triton")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    subprocess.run(
+        [sys.executable, REPOSITORY / "tests/helpers/write_triton_cache.py"],
+        env={**environment, "TRITON_CACHE_DIR": str(folder)},
+        check=True,
+    )
+    return folder
+
+
+def _tritons(source: Path, to: Path, *options: str) -> Table:
+    _import(to, "triton", source, *options)
+    return read_table(to / "scale/nvidia_h100")
+
+
+def test_all_times_of_a_cache_that_triton_wrote(written: Path, tmp_path: Path) -> None:
+    table = _tritons(written, tmp_path, *NAMED)
+    assert (table.kernel, table.device_name, table.cells) == ("scale", GPU, Cells.MEASURED)
+    assert table.feature_names == ("n", "causal", "argument_dtype_0")
+    assert table.words == {"argument_dtype_0": {0: "float16", 1: "float32"}}
+    by_n = dict(zip(table.features[:, 0].tolist(), median_times(table).tolist(), strict=True))
+    assert by_n == {1000: [4, 6, math.inf], 1 << 20: [90, 30, 50]}
+    assert sorted(map(tuple, table.features.tolist())) == [(1000, 0, 1), (1 << 20, 1, 0)]
+    assert [dict(config.parameters) for config in table.configs][1] == {
+        "BLOCK": 1024,
+        "num_warps": 4,
+        "num_ctas": 1,
+        "num_stages": 3,
+    }
+    assert not {"maxnreg", "ir_override"} & set(table.configs[0].parameters)
+
+
+def _write(folder: Path, key: Any, entries: str, name: str = "scale.autotune.json") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f'{{"key": {json.dumps(key)}, "configs_timings": {entries}}}')
+    return path
+
+
+def test_words_are_those_that_tuned_looks_for_under_the_names_that_it_reads(tmp_path: Path) -> None:
+    for n, x in enumerate((torch.bfloat16, torch.float32, torch.float32)):  # the same key twice
+        _write(tmp_path / str(n), [8, str(x), str(torch.float16), str(x)], f"[{ENTRY}]")
+    table = _tritons(tmp_path, tmp_path / "to", "--device", GPU, "--features", "n,x_ptr_dtype")
+    for name in ("x_ptr_dtype", "argument_dtype_1"):
+        assert table.words[name] == {0: "bfloat16", 1: "float32"}
+    assert word_of(torch.bfloat16) == table.words["x_ptr_dtype"][0]
+    assert (len(table.scenarios), table.row_repeat.tolist()) == (2, [1, 1, 2])
+
+
+def test_a_name_that_no_package_can_have_is_made_plain(tmp_path: Path, refusal: Refuse) -> None:
+    _write(tmp_path / "a", [8], f"[{ENTRY}]", "_Scale.autotune.json")
+    options = ("--device", GPU, "--features", "n")
+    for kernel in ([], ["--kernel", "_Scale"], ["--kernel", "scale"]):
+        assert _tritons(tmp_path, tmp_path / "to", *options, *kernel).kernel == "scale"
+    path = _write(tmp_path / "b", [9], f"[{ENTRY}]")
+    line = refusal(tmp_path, "import", "triton", tmp_path, "--to", tmp_path / "to", *options)
+    assert line.startswith(f"{path}: ")
+    table = _tritons(tmp_path, tmp_path / "to", *options, "--kernel", "_Scale")
+    assert table.features.tolist() == [[8]]
+    spec = tmp_path / "treegen.yaml"
+    assert main(["init", str(tmp_path / "to/scale/nvidia_h100"), "--spec", str(spec)]) == 0
+
+
+@pytest.mark.parametrize(("key", "entries", "options"), [
+    ([8], f"[{ENTRY}]", ["--features", "n"]),
+    ([8], f"[{ENTRY}]", ["--device", GPU]),
+    ([8], f"[{ENTRY}]", ["--device", GPU, "--features", "n,m"]),
+    ([[8]], f"[{ENTRY}]", NAMED),
+    ([8, 1], "[]", NAMED),
+    *(([8, 1], f"[[{config}]]", NAMED) for config in (
+        '{"num_warps": 4}, [1.0]',
+        *(f'{{"kwargs": {{"B": 1}}}}, [{time}]' for time in ('"fast"', "NaN", "Infinity", "0.0")),
+    )),
+])  # fmt: skip
+def test_what_is_wrong_is_said_of_tritons_file(
+    tmp_path: Path, refusal: Refuse, key: Any, entries: str, options: list[str]
+) -> None:
+    path = _write(tmp_path / "cache", key, entries)
+    line = refusal(tmp_path, "import", "triton", tmp_path / "cache", "--to", tmp_path / "to", *options)
+    assert line.startswith(f"{path}: ")
+
+
+def test_other_files_and_folders(tmp_path: Path, refusal: Refuse) -> None:
+    path = _write(tmp_path, [8], f"[{ENTRY}]", "cache.json")
+    for wrong in (path, tmp_path):
+        line = refusal(tmp_path, "import", "triton", wrong, *NAMED)
+        assert line.startswith(f"{wrong}: ") and ".autotune.json" in line
+    assert "--unit" in refusal(tmp_path, "import", "triton", tmp_path, "--unit", "ms")

@@ -1,8 +1,7 @@
-"""A table seen through the spec: translated words, derived features, and what every config costs."""
-
-from __future__ import annotations
+"""What a spec says; a table becomes arrays, and through the spec every config has a cost."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,63 @@ from treegen_builders import (
     DEVICE,
     KERNEL,
     NARROW,
+    REPOSITORY,
     WIDE,
+    Cell,
+    Row,
+    device_and_kernel,
     error_of,
     problem,
     spec,
     write_spec,
+    write_table,
     write_winners,
 )
 
+from treegen.core.expr import parse_condition
+from treegen.core.files import device_key
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
+from treegen.core.spec import Budget, Config, KernelSpec, ModelClass, Regime
+from treegen.core.table import Cells, median_times
+from treegen.read import words
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
 
 SHAPES = [(1, 8, 2), (64, 64, 2)]
+THREE = [(1, 1, 2), (8, 8, 2), (64, 64, 2)]
+OF_KINDS: list[Row] = [(rows, columns, kind) for rows in (1, 8, 64) for columns in (1, 8) for kind in (0, 1)]
 FROM_COLUMNS: dict[str, Any] = {
     "features": ["rows", "columns"],
     "constants": [],
     "derived": {"heads": "columns // 4"},
 }
+
+
+def test_a_table_becomes_arrays_without_scenarios_that_a_stopped_run_did_not_reach(tmp_path: Path) -> None:
+    rows = [["s003", 1, 40, 25, 20], ["s001", 1, 10, 15, 30], ["s001", 2, 10, 15, 30]]
+    table = read_table(write_table(tmp_path / "t", shapes=THREE, rows=rows))
+    known = (table.kernel, table.device_name, table.cells)
+    assert known == ("scale", "NVIDIA H100 80GB HBM3", Cells.MEASURED)
+    assert table.feature_names == ("rows", "columns", "heads")
+    assert table.scenarios == ("s001", "s003")
+    assert table.features.tolist() == [[1, 1, 2], [64, 64, 2]]
+    assert [{"id": c.id, "variant": c.variant, **c.parameters} for c in table.configs] == [*CONFIGS]
+    assert table.times.tolist() == [[40, 25, 20], [10, 15, 30], [10, 15, 30]]
+    assert table.row_repeat.tolist() == [1, 1, 2]
+    assert median_times(table).tolist() == [[10, 15, 30], [40, 25, 20]]
+    assert table.provenance["date"] == "2026-01-31"
+
+
+@pytest.mark.parametrize(("repeats", "median"), [
+    ([[9, 1], [1, 2], [5, 30]], [5, 2]),
+    ([[9, 1], [1, 2], [5, 30], [3, 4]], [4, 3]),
+    ([["", 1], [7, ""], ["", 4], ["", 10]], [7, 4]),  # what was not measured is left out
+    ([[1, 2], ["inf", 2], [1, 2]], [math.inf, 2]),  # what failed once failed
+])  # fmt: skip
+def test_the_median_of_repeats(tmp_path: Path, repeats: list[list[Cell]], median: list[float]) -> None:
+    rows = [["s001", number, *row] for number, row in enumerate(repeats, 1)]
+    table = write_table(tmp_path / "t", shapes=THREE[:1], rows=rows, configs=(NARROW, WIDE))
+    assert median_times(read_table(table)).tolist() == [median]
 
 
 def _winners(folder: Path, kernel: dict[str, Any] | None = None, **table: Any) -> Problem:
@@ -44,25 +82,26 @@ def _costs(built: Problem) -> dict[int, list[int]]:
     return dict(zip(built.column("rows").tolist(), built.cost.tolist(), strict=True))
 
 
-def test_cost_is_log_slowdown(tmp_path: Path) -> None:
+def test_cost_is_the_log_of_the_slowdown_over_the_best_of_what_may_be_chosen(tmp_path: Path) -> None:
     expected = {1: [0, math.log(1.5), math.log(3)], 64: [math.log(2), math.log(1.25), 0]}
     assert _costs(problem(tmp_path, shapes=SHAPES)) == {
         rows: [round(cost * UNIT) for cost in costs] for rows, costs in expected.items()
     }
-
-
-def test_the_best_time_is_the_best_of_what_may_be_chosen(tmp_path: Path) -> None:
     built = problem(tmp_path, shapes=[(1, 8, 20)])  # block 16 is below 20 heads
     assert built.cost.tolist() == [[FORBIDDEN, 0, round(math.log(2) * UNIT)]]
 
 
-def test_a_scenario_without_a_comparison_does_not_count(tmp_path: Path) -> None:
+def test_a_scenario_without_a_comparison_or_in_which_nothing_may_be_launched_does_not_count(
+    tmp_path: Path,
+) -> None:
     """One time alone, a time beside a failure, and two times."""
     cells = {1: [10, "", ""], 2: [10, "inf", ""], 4: [10, 20, ""]}
     shapes = [(rows, 8, 2) for rows in cells]
     built = problem(tmp_path, shapes=shapes, times=lambda shape: cells[shape[0]])
     assert sorted(built.column("rows").tolist()) == [2, 4]
     assert (built.left_out, built.uncompared) == (1, 1)
+    built = problem(tmp_path, shapes=[(1, 8, 2), (64, 64, 500)])
+    assert (built.left_out, built.column("rows").tolist()) == (1, [1])
 
 
 @pytest.mark.parametrize(("cell", "cost"), [("inf", FORBIDDEN), ("", UNTIMED)])
@@ -81,27 +120,14 @@ def test_a_winner_costs_nothing_and_everything_else_one_unit(tmp_path: Path) -> 
     assert (_costs(built), built.left_out) == ({64: [FORBIDDEN, UNIT, 0]}, 1)
 
 
-def test_a_scenario_in_which_nothing_may_be_launched_is_left_out(tmp_path: Path) -> None:
-    built = problem(tmp_path, shapes=[(1, 8, 2), (64, 64, 500)])
-    assert (built.left_out, built.column("rows").tolist()) == (1, [1])
-
-
-def test_constraints_on_features_that_the_table_lacks_forbid_nothing(tmp_path: Path) -> None:
-    kernel = {"features": ["rows", "columns", "heads", "depth"], "constraints": ["block >= depth * 1000"]}
-    assert (problem(tmp_path, kernel, shapes=SHAPES).cost < FORBIDDEN).all()
-
-
-@pytest.mark.parametrize(
-    ("weight", "expected"),
-    [
-        ("rows", {1: 1, 64: 64}),
-        ("area // 4 + heads", {1: 4, 64: 1026}),  # of a derived feature
-        ("spare // 8", {1: 29056, 64: 29055}),  # of one that depends on a limit and on another one
-        ("max(1, shared_memory // 232448 * columns)", {1: 8, 64: 64}),  # of a limit
-        ("rows * 16384", {1: 16384, 64: 1 << 20}),
-        (5, {1: 5, 64: 5}),
-    ],
-)
+@pytest.mark.parametrize(("weight", "expected"), [
+    ("rows", {1: 1, 64: 64}),
+    ("area // 4 + heads", {1: 4, 64: 1026}),  # of a derived feature
+    ("spare // 8", {1: 29056, 64: 29055}),  # of one that depends on a limit and on another one
+    ("max(1, shared_memory // 232448 * columns)", {1: 8, 64: 64}),  # of a limit
+    ("rows * 16384", {1: 16384, 64: 1 << 20}),
+    (5, {1: 5, 64: 5}),
+])  # fmt: skip
 def test_weights_go_with_their_scenarios(tmp_path: Path, weight: str | int, expected: dict[int, int]) -> None:
     derived = {"area": "rows * columns", "share": "area // 512", "spare": "shared_memory - share"}
     built = problem(tmp_path, {"derived": derived, "objective": {"weight": weight}}, shapes=SHAPES[::-1])
@@ -109,27 +135,18 @@ def test_weights_go_with_their_scenarios(tmp_path: Path, weight: str | int, expe
     assert built.weight.dtype == np.int64
 
 
-def test_a_derived_feature_may_be_a_column_of_a_table_without_its_parts(tmp_path: Path) -> None:
+def test_a_table_may_lack_the_parts_of_a_derived_feature_and_what_constraints_ask_about(
+    tmp_path: Path,
+) -> None:
     kernel = {**FROM_COLUMNS, "constraints": []}
     built = problem(tmp_path, kernel, features=["rows", "heads", "other"], shapes=[(7, 3, 0), (8, 5, 0)])
     assert built.names == ("rows", "heads") and sorted(built.column("heads").tolist()) == [3, 5]
+    kernel = {**DEEP, "constraints": ["block >= depth * 1000"]}  # which forbids nothing then
+    assert (problem(tmp_path, kernel, shapes=SHAPES).cost < FORBIDDEN).all()
 
 
 TRANSLATE = {KERNEL: {"variant": "plain", "rename": {"ROWS": "rows", "BLOCK": "block"}}}
 FOREIGN = [{"id": c["id"], "BLOCK": c["block"], "warps": c["warps"], "stages": 1} for c in CONFIGS]
-
-
-def test_a_foreign_table_is_translated(tmp_path: Path) -> None:
-    names = ["ROWS", "columns", "heads"]
-    kernel = {"translate": TRANSLATE}
-    built = problem(tmp_path, kernel, shapes=SHAPES, features=names, configs=FOREIGN)
-    assert sorted(built.column("rows").tolist()) == [1, 64]
-    assert [c.variant for c in built.configs] == ["plain"] * 3
-    assert [dict(c.parameters) for c in built.configs] == [
-        {name: config[name] for name in ("block", "warps")} for config in CONFIGS
-    ]
-
-
 FOREIGN_TABLE = {"shapes": SHAPES, "features": ["ROWS", "columns", "heads"], "configs": FOREIGN}
 DEEP: dict[str, Any] = {"features": ["rows", "columns", "heads", "depth"]}  # no table holds `depth`
 
@@ -138,9 +155,27 @@ def _with_constants(**constants: int) -> dict[str, Any]:
     return {**DEEP, "translate": {KERNEL: {**TRANSLATE[KERNEL], "constants": constants}}}
 
 
-def test_a_foreign_table_may_leave_a_constant_feature_out(tmp_path: Path) -> None:
+def test_a_foreign_table_is_translated_and_may_leave_a_constant_feature_out(tmp_path: Path) -> None:
     built = problem(tmp_path, _with_constants(depth=7), **FOREIGN_TABLE)
     assert built.column("depth").tolist() == [7] * len(built.cost)
+    assert sorted(built.column("rows").tolist()) == [1, 64]
+    assert [c.variant for c in built.configs] == ["plain"] * 3
+    assert [dict(c.parameters) for c in built.configs] == [
+        {name: config[name] for name in ("block", "warps")} for config in CONFIGS
+    ]
+
+
+def test_a_tables_words_become_the_specs_integers(tmp_path: Path) -> None:
+    sections = {"values": {"heads": {"bf16": 7, "fp16": 3}, "warps": {"flat": 5, "deep": 6}}}
+    words = {"heads": ["fp16", "bf16"], "warps": ["flat", "deep"]}
+    configs = ({**NARROW, "warps": 1}, {**WIDE, "warps": 0})
+    table = {"shapes": OF_KINDS, "configs": configs, "times": lambda row: [1.0, 2.0], "values": words}
+    found = problem(tmp_path, {**sections, "constraints": []}, **table)
+    assert sorted(set(found.column("heads").tolist())) == [3, 7]
+    by_scenario = dict(zip(found.scenarios, found.column("heads").tolist(), strict=True))
+    assert (by_scenario["s001"], by_scenario["s002"]) == (3, 7)
+    pairs = [tuple(config.parameters) for config in found.configs]
+    assert pairs == [(("block", 16), ("warps", 6)), (("block", 128), ("warps", 5))]
 
 
 def _configs(**changes: Any) -> dict[str, Any]:
@@ -171,6 +206,14 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"translate": TRANSLATE}, {}),
     ({"invariants": ["heads <= 2", "rows < 8"]}, {"shapes": [(7, 1, 2), (8, 1, 2)]}),
     (RENAMED, {}),
+    *(  # a word of the table that the spec lacks
+        ({"values": values}, {"shapes": OF_KINDS, "values": {"heads": words}})
+        for values, words in (
+            ({}, ["bf16", "fp16"]),
+            ({"heads": ["bf16"]}, ["bf16", "fp16"]),
+            ({"heads": ["bf16", "fp16"]}, ["bf16"]),
+        )
+    ),
     *(({"objective": {"weight": weight}}, {}) for weight in ("rows - 1", "2 - rows", "rows * 16385", 0)),
 ]
 
@@ -181,3 +224,155 @@ def test_a_table_that_contradicts_the_spec_is_refused_by_name(
 ) -> None:
     message = error_of(lambda: problem(tmp_path, kernel, **{"shapes": SHAPES, **table}))
     assert message.startswith(f"{tmp_path / 'tables/h100'}: ")
+
+
+JUDGES = ("untuned", "other_models")
+TABLES = sorted({path.parent for path in (REPOSITORY / "tuning_data").rglob("run.yaml")})
+
+
+@pytest.mark.parametrize("folder", TABLES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
+def test_every_committed_table_can_be_read(folder: Path) -> None:
+    table = read_table(folder)
+    key = device_key(table.device_name)
+    assert table.kernel == folder.parent.name
+    assert folder.name in (key, *(f"{name}_{key}" for name in JUDGES))
+
+
+# What a spec says
+
+
+def kernel_of(folder: Path, **kernel: Any) -> KernelSpec:
+    return read_spec(write_spec(folder, spec(**kernel))).kernels[KERNEL]
+
+
+def test_the_page_about_the_spec_lists_its_words() -> None:
+    """Each table of docs/spec.md below its heading, against what the reader knows."""
+    page = (REPOSITORY / "docs/spec.md").read_text()
+    config = {f"config.{word}" for word in words.CONFIG}
+    known = {
+        "The whole file": {"format", "output", "devices.<key>", "kernels.<name>"},
+        "A device": {*words.DEVICE},
+        "A kernel": {*words.KERNEL} - {"config", "translate"} | {*config, "translate.<kernel>"},
+        "Tree": {*words.TREE},
+    }
+    for heading, expected in known.items():
+        (section,) = re.findall(rf"^#+ {heading}\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
+        first_cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+        assert {word for cell in first_cells for word in re.findall("`(.*?)`", cell)} == expected, heading
+
+
+def test_the_ends_of_ranges_are_accepted(tmp_path: Path) -> None:
+    content = spec(
+        tree={"max_depth": 4, "max_rows": 12, "max_configs": 64, "row_price": 1, "cell_price": 0},
+        fallback={"variant": "plain", "block": 2**31 - 1, "warps": 0},
+        features=["rows", "columns", "heads", "a" * 64],
+        derived={"area": "rows" + " + rows" * 42 + "  "},
+    )
+    content["devices"][DEVICE]["limits"] = {"memory": 2**62, "less": -(2**62)}
+    read = read_spec(write_spec(tmp_path, content))
+    assert read.devices[DEVICE].limits["memory"] == -read.devices[DEVICE].limits["less"] == 2**62
+    kernel = read.kernels[KERNEL]
+    assert kernel.budget == Budget(4, 12, 64, row_price=1, cell_price=0)
+    assert kernel_of(tmp_path, tree={"max_rows": 8}).budget == Budget(max_rows=8)  # all are optional
+    assert kernel.fallback.parameters == (("block", 2**31 - 1), ("warps", 0))
+    assert kernel.features[-1] == "a" * 64
+    for divisor in ("3", "max(1, columns)", "max(columns, 1)", "next_power_of_2(columns)"):
+        assert "area" in kernel_of(tmp_path, derived={"area": f"rows // {divisor}"}).derived
+
+
+def test_paths_start_at_the_specs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {**spec(), "output": "my-package/trees"}
+    path = write_spec(tmp_path / "project", content)
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    read = read_spec(path)
+    assert read.output == tmp_path / "project/my-package/trees"
+    assert read.kernels[KERNEL].tables[DEVICE] == tmp_path / "project/tables/h100"
+
+
+def test_regimes_and_classes_are_conditions_in_order_and_without_them_there_is_one_of_each(
+    tmp_path: Path,
+) -> None:
+    kernel = kernel_of(tmp_path, classes={})
+    assert kernel.regimes == (Regime("steps", None, ("rows", "columns", "area")),)
+    assert kernel.classes == (ModelClass("all", None),)
+    assert kernel.hold_out_by == kernel.constants == ("heads",) and kernel.steps == ("rows", "columns")
+    few = {"when": "area < 9", "split_on": ["rows"], "max_rows": 4}
+    kernel = kernel_of(
+        tmp_path,
+        split_on=["area", "rows"],
+        regimes={"one": "rows <= 1", "few": few, "rest": "otherwise"},
+        classes={"odd": "heads % 2 == 1 and heads > 2", "other": "otherwise"},
+        hold_out_by=["heads", "area"],
+    )
+    assert kernel.regimes == (
+        Regime("one", parse_condition("rows <= 1"), ("area", "rows")),
+        Regime("few", parse_condition("area < 9"), ("rows",), 4),
+        Regime("rest", None, ("area", "rows")),
+    )
+    assert kernel.classes[0] == ModelClass("odd", parse_condition("heads % 2 == 1 and heads > 2"))
+    assert kernel.hold_out_by == ("heads", "area")
+
+
+def test_what_follows_from_constants_and_limits_is_fixed_and_named_conditions_join_others(
+    tmp_path: Path,
+) -> None:
+    derived = {"pair": "heads * 2", "room": "shared_memory - pair", "area": "rows * pair", "z": "area + room"}
+    derived |= {"narrow": "heads <= 4", "fine": "narrow and not heads == 3"}
+    classes, rules = {"few": "room <= 4", "many": "otherwise"}, ["block >= 32 or fine"]
+    kernel = kernel_of(tmp_path, derived=derived, classes=classes, constraints=rules)
+    assert set(kernel.fixed) == {"heads", "pair", "room", "narrow", "fine"}
+    assert kernel.split_on == ("rows", "columns", "area", "z")
+    for heads, fine in ((2, 1), (3, 0), (5, 0)):
+        values = kernel.with_derived({"heads": heads, "shared_memory": 1, "rows": 1, "columns": 1})
+        assert values["fine"] == fine
+
+
+TWO = {"config": {"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}}}
+BOUND = {"holds": "block >= heads", "variants": ["split"]}
+
+
+def test_a_constraint_of_a_variant_forbids_that_variant_only(tmp_path: Path) -> None:
+    configs = [
+        {**config, "id": v + config["id"], "variant": v} for v in ("plain", "split") for config in CONFIGS
+    ]
+    table = {"shapes": [(1, 8, 40)], "configs": configs, "times": lambda shape: range(1, 7)}
+    built = problem(tmp_path, {**TWO, "constraints": [BOUND]}, **table)
+    forbidden = [c for i, c in enumerate(built.configs) if built.cost[0, i] == FORBIDDEN]
+    assert forbidden == [Config("split", (("block", 16), ("warps", 2)))]
+
+
+PARAMETERS: dict[str, Any] = {
+    "parts": {"letter": "N", "default": 1},
+    "block": "B",
+    "warps": "W",
+    "far": {"letter": "F", "default": 0},
+}
+WITH_DEFAULTS = {"config": {"variants": ["plain", "split"], "parameters": PARAMETERS}}
+TWO_SHAPES = [(1, 8, 2), (64, 64, 2)]
+
+
+def made(variant: str = "plain", parts: int = 1, block: int = 16, warps: int = 2, far: int = 0) -> Config:
+    return Config(variant, (("parts", parts), ("block", block), ("warps", warps), ("far", far)))
+
+
+def test_a_table_without_a_parameter_has_its_default(tmp_path: Path) -> None:
+    built = problem(tmp_path / "a", WITH_DEFAULTS, shapes=TWO_SHAPES)
+    expected = [made(block=c["block"], warps=c["warps"]).parameters for c in CONFIGS]
+    assert [c.parameters for c in built.configs] == expected
+    configs = [{**config, "parts": 1 + i} for i, config in enumerate(CONFIGS)]
+    built = problem(tmp_path / "b", WITH_DEFAULTS, shapes=TWO_SHAPES, configs=configs)
+    found = [dict(config.parameters) for config in built.configs]
+    assert [(values["parts"], values["far"]) for values in found] == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_a_fallback_may_leave_out_defaults_and_words_are_a_list_or_name_integers(tmp_path: Path) -> None:
+    fallback = {"variant": "plain", "block": 64, "warps": 4}
+    for given_, expected in (({}, (1, 0)), ({"far": 1}, (1, 1)), ({"parts": 8}, (8, 0))):
+        _, kernel = device_and_kernel(tmp_path, **WITH_DEFAULTS, fallback={**fallback, **given_})
+        assert kernel.fallback == made(parts=expected[0], block=64, warps=4, far=expected[1])
+    for listed in (["bf16", "fp8 e4m3"], {"fp8 e4m3": 1, "bf16": 0}):  # words are a list, or name integers
+        values = kernel_of(tmp_path, values={"heads": listed}).values
+        assert dict(values["heads"]) == {0: "bf16", 1: "fp8 e4m3"}
+    without = spec(**WITH_DEFAULTS, fallback={"variant": "plain", "block": 64})
+    assert "warps" in error_of(read_spec, write_spec(tmp_path, without))

@@ -1,7 +1,5 @@
 """What a spec may not say. Every refusal is one InputError that names the file and the line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +42,18 @@ def third_parameter(entry: Any) -> Change:
 
 def bound(**changes: Any) -> Change:
     return kernel(constraints=[{"holds": "block >= heads", "variants": ["split"], **changes}])
+
+
+def regime(when: str) -> Change:
+    return kernel(regimes={"decode": {"when": when}, "rest": {"when": "otherwise"}})
+
+
+def model_class(when: str) -> Change:
+    return kernel(classes={"few": when, "many": "otherwise"})
+
+
+def words(listed: Any) -> Change:
+    return kernel(values={"heads": listed})
 
 
 def device_b(entry: Any) -> Change:
@@ -101,6 +111,11 @@ def each(section: str, **values: list[Any]) -> Iterator[tuple[Change, str]]:
             yield put(section, **{word: value}), f"{word}:" if section == "root" else f" {word}:"
 
 
+def many(needle: str, change: Callable[[Any], Change], *values: Any) -> Iterator[tuple[Change, str]]:
+    """A change for each value; the line of the mistake holds the needle, in which {} is the value."""
+    return ((change(value), needle.format(value)) for value in values)
+
+
 WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     *each("root", format=[2], devices=[["h100"]], kernels=[{}, "scale"]),
     *each("device", vendor=[1], arch=[90], names=["H100", ["a", "a"]]),
@@ -129,38 +144,28 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     *((kernel(derived={"area": text}), "area:") for text in (5, "area + 1", "rows and columns", "not rows")),
     (kernel(derived={"ok": "rows <= 2", "area": "ok and columns"}), "area:"),
     (put("config", variants=["plain"], parameters={}), "variants:"),
-    *(
-        (parameters(**{name: letters}), f"{name}: {letters}")
-        for name, letters in {"rows": "R", "area": "A", "shared_memory": "S", "variant": "V"}.items()
-    ),
+    *many("{}: X", lambda name: parameters(**{name: "X"}), "rows", "area", "shared_memory", "variant"),
     (parameters(block="B", warps="B"), "warps: B"),
     *((parameters(block=letters), f"block: {letters}") for letters in ("b", "B1", "BLOCK")),
     *((parameters(block=letters), "block:") for letters in ("", "Β")),  # noqa: RUF001 - a Greek letter
     *((third_parameter(entry), "parts:") for entry in (["N", 1], {"letter": "B", "default": 1})),
     *((third_parameter({"letter": letter, "default": 1}), f"letter: {letter}") for letter in ("n", 5)),
-    *(
-        (third_parameter({"letter": "N", "default": default}), f"default: {shown}")
-        for default, shown in ((-1, -1), (2**31, 21), (None, "null"))
-    ),
+    *many("default:", lambda n: third_parameter({"letter": "N", "default": n}), -1, 2**31, None),
     (third_parameter({"default": 1}), "default: 1"),
     (third_parameter({"letter": "N"}), "letter: N"),
     (third_parameter({"letter": "N", "default": 1, "most": 2}), "most: 2"),
     (kernel(constraints=[5]), "- 5"),
     (kernel(constraints=[["block >= heads"]]), "- - block >= heads"),
     (kernel(constraints=["1 < 2", "1 < 2"]), ("- 1 < 2", 2)),
-    *(
-        (kernel(constraints=[text]), (f"- {text}", 1))
-        for text in ("block > size", "block", "block and warps", "area or block >= 2", "1 < block < 9")
-    ),
+    *many("- {}", lambda text: kernel(constraints=[text]), "block > size", "block", "1 < block < 9"),
+    *many("- {}", lambda text: kernel(constraints=[text]), "block and warps", "area or block >= 2"),
     (kernel(constraints=["not (block + 1)"]), "block + 1"),
     (kernel(constraints=["1 < 2", "block >= heads.real"]), "heads.real"),
     (kernel(constraints=[{"holds": "block >= 1"}]), "holds:"),
     (kernel(constraints=[{"variants": ["split"]}]), "- variants:"),
     (kernel(constraints=["1 < 2", {"holds": "1 < 2", "variants": ["split"]}]), "- holds:"),
-    *(
-        (kernel(in_kernel=True, constraints=[text]), "in_kernel:")
-        for text in ("block >= rows", "block >= heads or area <= 2")
-    ),
+    (kernel(in_kernel=True, constraints=["block >= rows"]), "in_kernel:"),
+    (kernel(in_kernel=True, constraints=["block >= heads or area <= 2"]), "in_kernel:"),
     (bound(on=1), "on'"),
     *((bound(variants=variants), ("variants:", 2)) for variants in (["fast"], [])),
     *((bound(holds=holds), f"holds: {holds}") for holds in (5, "block >= size")),
@@ -176,26 +181,19 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
     (put("translate", constants={"block": 3}), "block: 3"),
     (put("translate", constants={"rows": LONG}), "rows: 4"),
     (kernel(regimes={"a|b": "rows <= 1"}), "a|b"),
-    *(
-        (kernel(regimes={"decode": {"when": text}, "rest": {"when": "otherwise"}}), f"when: {text}")
-        for text in ("heads <= 1", "block <= 1", "rows", "rows <= size", "double <= 2", "otherwise")
-    ),
+    *many("when: {}", regime, "heads <= 1", "block <= 1", "rows", "rows <= size", "double <= 2", "otherwise"),
     (kernel(regimes={"decode": "rows <= 1", "rest": "columns <= 1"}), "rest:"),
     (kernel(regimes={"decode": {"when": "otherwise", "split": []}}), "split:"),
     (kernel(regimes={"decode": {"when": "otherwise", "split_on": ["heads"]}}), "split_on:"),
     (kernel(regimes={"decode": {"split_on": ["rows"]}}), "split_on:"),
-    *(
-        (kernel(classes={"few": text, "many": "otherwise"}), "few:")
-        for text in ("rows <= 1", "area <= 1", "block <= 1", "heads", "heads <= 2 <= 3", "otherwise")
+    *many(
+        "few:", model_class, "rows <= 1", "area <= 1", "block <= 1", "heads", "heads <= 2 <= 3", "otherwise"
     ),
     (kernel(classes={"few": "heads <= 4"}), "few:"),
     (kernel(classes={"few": "heads <= 4", "many": "heads > 4"}), "many:"),
     (kernel(classes={"a|b": "otherwise"}), "a|b"),
     (kernel(values={"colour": ["red"]}), "colour"),
-    *(
-        (kernel(values={"heads": value}), ("heads:", 1))
-        for value in ("bf16", [], {"a": 1, "b": 1}, ["a", "a"], ["<b>"], ["a\n# b"], [16])
-    ),
+    *many("heads:", words, "bf16", [], {"a": 1, "b": 1}, ["a", "a"], ["<b>"], ["a\n# b"], [16]),
     (kernel(values={"heads": {"a": "b"}}), "a: b"),
     (kernel(hook="os:system"), "os:system"),
 ]
@@ -272,56 +270,36 @@ def test_variants_whose_constants_would_share_a_name(tmp_path: Path, variants: l
     assert message.startswith(f"{path}:{line_of(path.read_text(), 'variants:')}: ") and variants[1] in message
 
 
-def naming(key: str, folder: str) -> Spec:
-    """A spec whose output or table folder is `folder`."""
-    return {**spec(), "output": folder} if key == "output" else spec(tables={DEVICE: folder})
+FOLDERS = {
+    "output table": ["..", "../other", "a/../..", ".", "a/..", "/", "/etc", "/tmp/x", "", "link/t", "loop"],
+    "table output": ["a\0b", "\ud800"],  # no file system can name these
+    "output": [".git", ".git/out", "class", "a-b", "out/2", "treegen.yaml", "a/../class", "json", "a/numpy"],
+}
+FOLDER_CASES = [(key, n) for keys, names in FOLDERS.items() for key in keys.split() for n in names]
 
 
-@pytest.mark.parametrize("key", ["output", "table"])
-@pytest.mark.parametrize(
-    "folder", ["..", "../other", "a/../..", ".", "a/..", "/", "/etc", "/tmp/x", "", "link/t", "loop"]
-)
-def test_a_folder_outside_the_specs_folder(tmp_path: Path, key: str, folder: str) -> None:
-    path = write_spec(tmp_path / "project", naming(key, folder))
+@pytest.mark.parametrize(("key", "folder"), FOLDER_CASES)
+def test_a_folder_outside_the_specs_or_an_output_that_python_cannot_import(
+    tmp_path: Path, key: str, folder: str
+) -> None:
+    content = spec() | {"output": folder} if key == "output" else spec(tables={DEVICE: folder})
+    path = write_spec(tmp_path / "project", content)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "project/link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "project/loop").symlink_to(tmp_path / "project/loop")
     message = error_of(read_spec, path)
-    assert message.startswith(f"{path}:") and key in message
-
-
-@pytest.mark.parametrize("key", ["output: generated", f"{DEVICE}: tables/h100"])
-@pytest.mark.parametrize("text", ['"\\uD800"', '"a\\0b"'], ids=["lone surrogate", "NUL"])
-def test_a_folder_that_no_file_system_can_name(tmp_path: Path, key: str, text: str) -> None:
-    path = write_spec(tmp_path)
-    path.write_text(path.read_text().replace(key, f"{key.split(':')[0]}: {text}"))
-    assert error_of(read_spec, path).startswith(f"{path}:")
-
-
-@pytest.mark.parametrize(
-    "folder", [".git", ".git/out", "class", "a-b", "out/2", "treegen.yaml", "a/../class", "json", "a/numpy"]
-)
-def test_an_output_that_python_cannot_import(tmp_path: Path, folder: str) -> None:
-    path = write_spec(tmp_path, naming("output", folder))
-    assert error_of(read_spec, path).startswith(f"{path}:2: output: ")
+    assert message.startswith(f"{path}:2: " if key == "output" else f"{path}:")
+    assert key in message or folder in FOLDERS["table output"]
 
 
 def test_no_spec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert error_of(find_spec, None).startswith("treegen.yaml: ")
     assert error_of(read_spec, tmp_path / "none.yaml").startswith(f"{tmp_path / 'none.yaml'}: ")
+    (tmp_path / "bytes.yaml").write_bytes(b"a: \xff\n")
+    assert error_of(read_spec, tmp_path / "bytes.yaml").startswith(f"{tmp_path / 'bytes.yaml'}:1: ")
     write_spec(tmp_path)
     assert find_spec(None) == Path("treegen.yaml")
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [(b"a:\n  b: 1\n  b: 1\n", ":3: "), (b"", ": "), (b"a: \xff\n", ":1: "), (b"a: " + bytes(1 << 20), ": ")],
-)
-def test_what_is_no_yaml_or_too_large(tmp_path: Path, text: bytes, place: str) -> None:
-    """tests/tuning_table/test_run_yaml.py has the cases of strict YAML."""
-    (path := tmp_path / "f.yaml").write_bytes(text)
-    assert error_of(read_spec, path).startswith(f"{path}{place}")
 
 
 INDEPENDENT = """
@@ -363,14 +341,11 @@ LATER += """
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        (INDEPENDENT, [2, 3, 4, 7, 8, 9, 10]),
-        (ONE_KERNEL, [10, 12, 14, 14, 16, 16, 17]),
-        (LATER, [15, 15, 19, 19, 20, 21]),
-    ],
-)
+@pytest.mark.parametrize(("text", "lines"), [
+    (INDEPENDENT, [2, 3, 4, 7, 8, 9, 10]),
+    (ONE_KERNEL, [10, 12, 14, 14, 16, 16, 17]),
+    (LATER, [15, 15, 19, 19, 20, 21]),
+])  # fmt: skip
 def test_all_mistakes_are_told_at_once_a_line_each(tmp_path: Path, text: str, lines: list[int]) -> None:
     (tmp_path / "treegen.yaml").write_text(text)
     told = error_of(read_spec, tmp_path / "treegen.yaml").splitlines()

@@ -1,7 +1,5 @@
 """`treegen check` of small projects that are damaged in one place."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

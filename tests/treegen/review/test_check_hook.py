@@ -1,7 +1,5 @@
 """Hooks in a process of their own: whatever a hook does, `treegen check` reports it in one line."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -83,30 +81,27 @@ def changed(code: str) -> str:
     return HOOK.replace("HOOK = Hook()", textwrap.indent(code, "    ") + "\nHOOK = Hook()")
 
 
-@pytest.mark.parametrize(
-    ("code", "what"),
-    [
-        ("raise ValueError('no\\nway')", "ValueError: no$"),
-        ("import scale_code.part", "ModuleNotFoundError"),
-        ("HOOK = 7", "AttributeError"),
-        ("raise SystemExit(4)", "SystemExit: 4"),
-        ("import os; os.write(2, b'LLVM ERROR: no\\n'); os._exit(5)", "LLVM ERROR: no$"),
-        (changed("features = 'rows'"), "TypeError"),
-        (changed("parameters = {'block': 'many'}"), "TypeError"),
-        *(
-            (changed(f"def compile(self, cases, jobs):\n    {code}"), what)
-            for code, what in {
-                "raise KeyError('gone')": "KeyError: 'gone'",
-                "import os; os.kill(os.getpid(), 11)": "ended",
-                "return []": "TypeError",
-                "return [Outcome(cases[0])] * 2": "TypeError",
-                "return [None]": "AttributeError",
-                "o = Outcome(cases[0]); o.error = 3; return [o]": "TypeError",
-                "o = Outcome(cases[0]); o.kernels['scale'].spills = 1.5; return [o]": "TypeError",
-            }.items()
-        ),
-    ],
-)
+@pytest.mark.parametrize(("code", "what"), [
+    ("raise ValueError('no\\nway')", "ValueError: no$"),
+    ("import scale_code.part", "ModuleNotFoundError"),
+    ("HOOK = 7", "AttributeError"),
+    ("raise SystemExit(4)", "SystemExit: 4"),
+    ("import os; os.write(2, b'LLVM ERROR: no\\n'); os._exit(5)", "LLVM ERROR: no$"),
+    (changed("features = 'rows'"), "TypeError"),
+    (changed("parameters = {'block': 'many'}"), "TypeError"),
+    *(
+        (changed(f"def compile(self, cases, jobs):\n    {code}"), what)
+        for code, what in {
+            "raise KeyError('gone')": "KeyError: 'gone'",
+            "import os; os.kill(os.getpid(), 11)": "ended",
+            "return []": "TypeError",
+            "return [Outcome(cases[0])] * 2": "TypeError",
+            "return [None]": "AttributeError",
+            "o = Outcome(cases[0]); o.error = 3; return [o]": "TypeError",
+            "o = Outcome(cases[0]); o.kernels['scale'].spills = 1.5; return [o]": "TypeError",
+        }.items()
+    ),
+])  # fmt: skip
 def test_failures_of_loading_and_of_compiling(offer: Offer, code: str, what: str) -> None:
     offer(code)
     with HookProcess("scale_hook") as hook, pytest.raises(HookFailure, match=what):

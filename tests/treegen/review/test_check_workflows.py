@@ -1,7 +1,5 @@
 """Workflows and pre-commit hooks: a pull request's code never gets a token that can write."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

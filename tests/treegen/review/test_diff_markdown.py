@@ -5,8 +5,6 @@ After an intended change of the output, write the new files:
 Read the difference in git before committing it.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import math

@@ -1,7 +1,5 @@
 """The operands OLD and NEW: a git revision compares like the folder that it was committed from."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

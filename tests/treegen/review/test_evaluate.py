@@ -1,7 +1,5 @@
 """`treegen eval`: who is compared, on which scenarios, what it prints and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Which shape `treegen explain` takes a user to mean, and whether it was tuned."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`treegen report`: what the page says, that it loads nothing and escapes everything, and refusals."""
 
-from __future__ import annotations
-
 import html
 import re
 import shutil

@@ -1,7 +1,8 @@
 """`treegen init`: a first spec from tables, and tables that are added to one."""
 
-from __future__ import annotations
-
+import contextlib
+import csv
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import event, example, given
+from hypothesis import strategies as st
 from table_builders import config, start
+from treegen_strategies import examples
 
 from treegen.cli.main import main
 from treegen.core.expr import to_text
 from treegen.core.files import device_key
+from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
 from treegen.start.gpu import Gpu, device_section
 from tuning_table import Failure
@@ -41,6 +46,13 @@ def table(folder: Path, *, rows: bool = True, **changes: Any) -> Path:
             best = Failure("disagrees") if scenario == "s3" else 1.0
             writer.append(scenario, {"c16": 3.0, "c32": 2.0, "c64": best})
     return folder
+
+
+def kernel_of(*arguments: str) -> KernelSpec:
+    """The only kernel of the spec that `treegen init ARGUMENTS` writes."""
+    assert main(["init", *arguments]) == 0
+    (kernel,) = read_spec(Path("treegen.yaml")).kernels.values()
+    return kernel
 
 
 @pytest.fixture(autouse=True)
@@ -81,8 +93,7 @@ def test_a_table_without_rows_and_one_with_variants(
     configs = (config("a"), {**config("b"), "variant": "split"})
     with start(tmp_path / "data/b", configs=configs) as writer:
         writer.append("decode-0", {"a": 2.0, "b": 1.0})
-    assert main(["init", str(tmp_path / "data/b")]) == 0
-    kernel = read_spec(Path("treegen.yaml")).kernels["attention"]
+    kernel = kernel_of("data/b")
     assert kernel.variants == ("qblock", "split") and kernel.fallback.variant == "split"
 
 
@@ -93,8 +104,7 @@ def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(
     configs = tuple({"id": f"c{size}", "BK": size, "block_v": 32} for size in (16, 32, 64))
     features, values = ("K", "H", "dtype", "K2", "V"), {"dtype": ["float16"]}
     table(tmp_path / "data/a", features=features, values=values, scenarios=scenarios, configs=configs)
-    assert main(["init", "data/a"]) == 0
-    kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
+    kernel = kernel_of("data/a")
     assert kernel.features == ("K", "V") and not kernel.values
     assert {name: to_text(formula) for name, formula in kernel.derived.items()} == {
         "tiles_K": "ceil_div(K, 32)",
@@ -116,8 +126,7 @@ def test_words_that_stand_for_each_other_are_one_feature_of_build_as_well(
     values = {"USE_GATE": boolean, "OTHER": [*boolean], "gate_dtype": ["float32", "none"]}
     features = ("K", "USE_GATE", "gate_dtype", "OTHER")
     table(tmp_path / "data/a", features=features, values=values, scenarios=scenarios)
-    assert main(["init", "data/a"]) == 0
-    kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
+    kernel = kernel_of("data/a")
     assert kernel.features == ("K", "USE_GATE", "OTHER")  # a gate that is there has an element type
     assert "gate_dtype follows from USE_GATE" in Path("treegen.yaml").read_text()
     assert main(["build"]) == 0 and "gate_dtype" not in capsys.readouterr().out
@@ -135,22 +144,21 @@ def test_whole_models_are_held_out_by_what_the_run_says_they_fix(
     tmp_path: Path, constants: list[str], held: tuple[str, ...]
 ) -> None:
     table(tmp_path / "data/a", constants=constants)
-    assert main(["init", "data/a"]) == 0
-    kernel = read_spec(Path("treegen.yaml")).kernels["matmul"]
+    kernel = kernel_of("data/a")
     assert kernel.hold_out_by == held and kernel.features == ("M", "N", "dtype")
     assert main(["build"]) == 0
 
 
-def bytes_of(config: dict[str, int]) -> int:
-    """What a pipelined product of bf16 matrices keeps in shared memory."""
-    return 2 * (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * config["num_stages"]
+BYTES = "2 * (BLOCK_M + BLOCK_N) * BLOCK_K * num_stages"  # a pipelined product of bf16 matrices
+ROWS = "4 * BLOCK_M * N"  # a tile of whole rows, of which one config fits short ones alone
 
 
-@pytest.mark.parametrize(("limit", "failed_for"), [
-    (232448, "shared memory"), (101376, "shared memory"), (1 << 30, "shared memory"), (232448, "registers"),
+@pytest.mark.parametrize(("limit", "failed_for", "needs"), [
+    (232448, "shared memory", BYTES), (101376, "shared memory", BYTES), (1 << 30, "shared memory", BYTES),
+    (232448, "registers", BYTES), (232448, "shared memory", ROWS),
 ])  # fmt: skip
 def test_failures_for_lack_of_shared_memory_become_a_constraint(
-    tmp_path: Path, limit: int, failed_for: str
+    tmp_path: Path, limit: int, failed_for: str, needs: str
 ) -> None:
     sizes = [(m, n, k, s) for m in (64, 128, 256) for n in (64, 256) for k in (32, 128) for s in (2, 3, 4)]
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages")
@@ -158,33 +166,15 @@ def test_failures_for_lack_of_shared_memory_become_a_constraint(
     listed = [{"id": f"c{place}", **config} for place, config in enumerate(configs)]
     device = {"name": H100, "arch": "sm_90" if limit == 232448 else "sm_89", "multiprocessors": 132}
     with start(tmp_path / "data/a", **{**PLAIN, "configs": listed, "device": device}) as writer:
-        for scenario in PLAIN["scenarios"]:
-            needed = {f"c{place}": bytes_of(config) for place, config in enumerate(configs)}
+        for scenario, (_, n, _) in PLAIN["scenarios"].items():
+            needed = {f"c{place}": eval(needs, {**config, "N": n}) for place, config in enumerate(configs)}
             reason = f"{TOO_LARGE}: {failed_for}, {{}} of {limit}"
             cells = {c: Failure(reason.format(n)) if n > limit else 1.0 + n / 1e6 for c, n in needed.items()}
             writer.append(scenario, cells)
-    assert main(["init", "data/a"]) == 0
-    found = [rule.text for rule in read_spec(Path("treegen.yaml")).kernels["matmul"].constraints]
-    if limit == 1 << 30 or failed_for == "registers":
-        assert not found
-    else:
-        assert found == ["2 * (BLOCK_M + BLOCK_N) * BLOCK_K * num_stages <= shared_memory"]
+    unknown = limit == 1 << 30 or failed_for == "registers"
+    found = [rule.text for rule in kernel_of("data/a").constraints]
+    assert found == ([] if unknown else [f"{needs} <= shared_memory"])
     assert main(["build"]) == 0
-
-
-def test_shared_memory_may_depend_on_a_feature(tmp_path: Path) -> None:
-    """A tile of whole rows, of which one config fits short ones alone."""
-    configs = [{"id": f"c{block}", "BLOCK_M": block} for block in (16, 64, 256)]
-    with start(tmp_path / "data/a", **{**PLAIN, "configs": configs}) as writer:
-        for scenario, (_, n, _) in PLAIN["scenarios"].items():
-            needed = {f"c{block}": 4 * block * n for block in (16, 64, 256)}
-            reason = f"{TOO_LARGE}: shared memory, {{}} of 232448"
-            writer.append(
-                scenario, {c: Failure(reason.format(b)) if b > 232448 else 1.0 for c, b in needed.items()}
-            )
-    assert main(["init", "data/a"]) == 0
-    (rule,) = read_spec(Path("treegen.yaml")).kernels["matmul"].constraints
-    assert rule.text == "4 * BLOCK_M * N <= shared_memory"
 
 
 def test_tables_are_added_to_a_spec_that_keeps_its_comments(
@@ -206,28 +196,22 @@ def test_tables_are_added_to_a_spec_that_keeps_its_comments(
     # This table states no multiprocessors, and the kernel's waves need them.
     assert "multiprocessors" in refusal(tmp_path, *add, "data/unknown")
     assert main([*add, "data/h200", "data/other", "data/cpu"]) == 0
-    after = spec.read_text()
     found = read_spec(spec)
     assert list(found.devices) == ["nvidia_h100", "nvidia_h200", "cpu"]
-    assert {k.name: list(k.tables) for k in found.kernels.values()} == {
-        "matmul": ["nvidia_h100", "nvidia_h200", "cpu"],
-        "other": ["nvidia_h100"],
-    }
-    lines = iter(after.splitlines())
+    tables = {k.name: list(k.tables) for k in found.kernels.values()}
+    assert tables == {"matmul": ["nvidia_h100", "nvidia_h200", "cpu"], "other": ["nvidia_h100"]}
+    lines = iter(spec.read_text().splitlines())
     assert all(line in lines for line in before.splitlines())  # in this order
     assert main(["build", "--spec", str(spec)]) == 0
 
 
-@pytest.mark.parametrize(
-    ("tables", "added"),
-    [
-        ("tables: {nvidia_h100: data/a}  # here", True),
-        ("tables: {}  # none yet", True),
-        ("tables: {nvidia_h100: data/a, # here\n      }", False),
-        ("tables:\n          nvidia_h100: data/a\n\n    # {after}", True),
-        (f"tables:\n      nvidia_h100:\n        {{folder: data/a,\n        measured_on: {H100}}}", True),
-    ],
-)
+@pytest.mark.parametrize(("tables", "added"), [
+    ("tables: {nvidia_h100: data/a}  # here", True),
+    ("tables: {}  # none yet", True),
+    ("tables: {nvidia_h100: data/a, # here\n      }", False),
+    ("tables:\n          nvidia_h100: data/a\n\n    # {after}", True),
+    (f"tables:\n      nvidia_h100:\n        {{folder: data/a,\n        measured_on: {H100}}}", True),
+])  # fmt: skip
 def test_a_table_is_added_however_the_section_is_written(
     tmp_path: Path, refusal: Refusal, tables: str, added: bool
 ) -> None:
@@ -247,17 +231,13 @@ def test_a_table_is_added_however_the_section_is_written(
 def test_choices_that_are_only_named_work_throughout(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [
-        f"{n},{algorithm},{time}\n"
-        for n in (2**power for power in range(4, 20))
-        for algorithm, time in (("max", n / 8 + 1), ("Radix-Sort", n / 64 + 90))
-    ]
+    sizes = (2**power for power in range(4, 20))
+    rows = [f"{n},max,{n / 8 + 1}\n{n},Radix-Sort,{n / 64 + 90}\n" for n in sizes]
     Path("t.csv").write_text(f"n,algorithm,time_us\n{''.join(rows)}")
     named = ("--features", "n", "--time", "time_us", "--kernel", "topk", "--device", "cpu")
     assert main(["import", "csv", "t.csv", *named]) == 0
-    assert main(["init", "tuning_data/topk/cpu"]) == 0
-    assert main(["build"]) == 0
-    assert main(["check", "--strict"]) == 0
+    for command in (["init", "tuning_data/topk/cpu"], ["build"], ["check", "--strict"]):
+        assert main(command) == 0
     shutil.copytree(tmp_path, tmp_path / "before", ignore=shutil.ignore_patterns("before"))
     spec = Path("treegen.yaml")
     spec.write_text(spec.read_text().replace("    tables:", "    tree: {max_rows: 1}\n    tables:"))
@@ -275,7 +255,7 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     for output in ("a-b", "json", "numpy", "../a"):
         assert output in refusal(tmp_path, "init", "data/a", "--output", output)
     (tmp_path / "sub").mkdir()
-    assert "must be a folder below" in refusal(tmp_path, "init", "data/a", "--spec", "sub/t.yaml")
+    assert "'../data/a'" in refusal(tmp_path, "init", "data/a", "--spec", "sub/t.yaml")
     (tmp_path / "heuristics").mkdir()
     (tmp_path / "heuristics/treegen.lock").write_text("{}")
     assert "--output" in refusal(tmp_path, "init", "data/a", "--spec", "other.yaml")
@@ -286,31 +266,84 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     assert "'MatMul'" in refusal(tmp_path, "init", "data/upper", "--spec", "other.yaml")
 
 
-@pytest.mark.parametrize(
-    ("name", "arch", "vendor", "shared"),
-    [
-        ("NVIDIA L40S", "sm_89", "nvidia", 101376),
-        ("AMD Instinct MI300X", "gfx942", "amd", 65536),
-        ("NVIDIA Future 9", "sm_999", "nvidia", None),
-        ("NVIDIA B200", "", "nvidia", None),
-        ('Odd "quoted": name', "xe2", "odd", None),
-    ],
-)
-def test_the_section_of_a_device(name: str, arch: str, vendor: str, shared: int | None) -> None:
+@pytest.mark.parametrize(("name", "arch", "section"), [
+    ("NVIDIA L40S", "sm_89", {"vendor": "nvidia", "limits": {"shared_memory": 101376}}),
+    ("AMD Instinct MI300X", "gfx942", {"vendor": "amd", "limits": {"shared_memory": 65536}}),
+    ("NVIDIA Future 9", "sm_999", {"vendor": "nvidia"}),
+    ("NVIDIA B200", "", {"vendor": "nvidia"}),  # without an architecture it serves no other GPU
+    ('Odd "quoted": name', "xe2", {"vendor": "odd"}),
+])  # fmt: skip
+def test_the_section_of_a_device(name: str, arch: str, section: dict[str, Any]) -> None:
     found = yaml.safe_load("devices:\n" + "\n".join(device_section(Gpu(name, arch))))["devices"]
-    expected = {"names": [name], "arch": arch, "vendor": vendor}
-    if not arch:  # a device without one serves no other GPU
-        del expected["arch"]
-    if shared is not None:
-        expected["limits"] = {"shared_memory": shared}
-    assert found == {device_key(name): expected}
+    known = {"names": [name], **({"arch": arch} if arch else {})}
+    assert found == {device_key(name): known | section}
 
 
 def test_letters_are_short_and_different() -> None:
-    names = ["BLOCK_SIZE_M", "BLOCK_M", "GROUP_SIZE_M", "SPLIT_K", "BLOCK", "TILE", "x1", "num_stages", "M"]
-    letters = letters_for(names)
-    assert list(letters) == names and len(set(letters.values())) == len(names)
-    assert all(0 < len(text) <= 4 and text.isupper() for text in letters.values())
+    letters = letters_for(["BLOCK_SIZE_M", "BLOCK_M", "SPLIT_K", "BLOCK", "x1", "num_stages", "M"])
     assert letters["BLOCK_SIZE_M"] == "M" and letters["SPLIT_K"] == "SK" and letters["num_stages"] == "S"
     many = letters_for(f"BLOCK_{'M' * i}" for i in range(1, 60))
-    assert len(set(many.values())) == 59
+    for found in (letters, many):
+        assert len(set(found.values())) == len(found)
+        assert all(0 < len(text) <= 4 and text.isupper() for text in found.values())
+
+
+# Whatever it writes, `treegen build` builds: over CSV files with any headers and values.
+
+COMMON = ["M", "N", "K", "BLOCK_M", "BK", "num_warps", "dtype", "algorithm", "json", "numpy", "on", "null"]
+COMMON += ["M_N", "tiles_M", "tiles", "waves", "multiprocessors", "shared_memory", "tl", "STEPS", "kernel"]
+NAMES = ["variant", "max", "class", "match", "Config", "VALUES", "steps", "step", "choose", "row", "fits"]
+NAMES += ["kind", "id", "scenario", "repeat", "True", "1a", "ä", "_a", "__a", "a-b", "default", "count"]
+NAMES.append("x y")
+ANY_NAME = st.one_of(*[st.sampled_from(COMMON)] * 12, st.sampled_from(NAMES))
+WORDS = ["max", "Json", "on", "no", "null", "steps", "a b", "a_b", "1a", "", "x: {y}", "config", "SORT_M64"]
+CELLS = st.one_of(
+    *[st.lists(st.integers(0, 4096), min_size=2, max_size=3)] * 9,
+    st.lists(st.sampled_from([-1, 1, 2**31, 2**61, 2**63]), min_size=2, max_size=3),
+    st.lists(st.sampled_from(WORDS), min_size=2, max_size=3),
+    st.sampled_from([["0.5", "0.25"], ["true", "false"], ["None", "1"], [7, 7]]),
+)
+COLUMNS = st.dictionaries(ANY_NAME, CELLS, min_size=2, max_size=5)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        return main(list(arguments)), err.getvalue()
+
+
+@examples(150)
+@given(
+    COLUMNS,
+    st.integers(1, 4),
+    st.one_of(*[st.just("topk")] * 5, ANY_NAME),
+    st.sampled_from(["cpu", "NVIDIA H100 80GB HBM3", "json", "on", *["NVIDIA H200"] * 4, "max"]),
+)
+@example({"M": [1, 64], "N": [8, 512], "BLOCK_M": [16, 32], "num_warps": [4, 8]}, 2, "matmul", "NVIDIA H200")
+@example({"n": [1, 64], "algorithm": ["max", "json", "on"]}, 1, "numpy", "cpu")
+def test_what_init_writes_builds(
+    tmp_path_factory: pytest.TempPathFactory,
+    columns: dict[str, list[object]],
+    count: int,
+    kernel: str,
+    device: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("p")
+    features = list(columns)[: min(count, len(columns) - 1)]
+    with (folder / "t.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*columns, "time_us"])
+        for place in range(18):
+            cells = [values[place // 3**at % len(values)] for at, values in enumerate(columns.values())]
+            writer.writerow([*cells, 10 + place % 7])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        named = ["--features", ",".join(features), "--time", "time_us", "--kernel", kernel]
+        status, error = run("import", "csv", "t.csv", *named, "--device", device)
+        for folder in Path("tuning_data").glob("*/*"):
+            status, error = run("init", str(folder))
+            if status == 0:
+                event("built")
+                assert run("build") == (0, "")
+                assert run("check")[0] == 0
+    assert status in (0, 2) and error.count("\n") == (status == 2)

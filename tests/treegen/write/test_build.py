@@ -1,14 +1,11 @@
 """What `treegen build` writes, prints, replaces, leaves alone and refuses; and `--check`."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import (
@@ -40,15 +37,14 @@ FILES = {
     "__init__.py",
     "treegen.lock",
     "scale",
-    "scale/__init__.py",
-    "scale/config.py",
-    "scale/default.py",
-    f"scale/{DEVICE}.py",
+    *(f"scale/{n}.py" for n in ("__init__", "config", "default", DEVICE)),
 }
 TWELVE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
 
 
-def test_what_is_written_chooses_the_planted_configs(tmp_path: Path) -> None:
+def test_what_is_written_chooses_the_planted_configs_and_the_lock_names_tables_and_their_digests(
+    tmp_path: Path,
+) -> None:
     build(write_project(tmp_path))
     with imported(tmp_path) as generated:
         choose = generated.scale.for_device("NVIDIA H100", "sm_90", "nvidia")
@@ -56,14 +52,13 @@ def test_what_is_written_chooses_the_planted_configs(tmp_path: Path) -> None:
         assert choose(rows=8, columns=8, heads=17) == generated.scale.Config("plain", 64, 4)
         default = generated.scale.for_device("Unknown", "?", "?")
         assert default(rows=8, columns=64, heads=2) == generated.scale.Config("plain", 64, 4)
-
-
-def test_a_measured_table_prints_slowdown(tmp_path: Path, capsys: Capture) -> None:
-    assert build(write_project(tmp_path, shapes=TWELVE)) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (row,) = [line for line in lines if line.strip().startswith(f"{DEVICE} ")]
-    assert row.split()[:4] == [DEVICE, "12", "1", "1"] and row.count("1.000") == 3
-    assert lines[-1] == f"{tmp_path}/generated: 6 files, 6 changed, 0 removed"
+    entry = json.loads((tmp_path / "generated/treegen.lock").read_text())["heuristics"]["scale"][DEVICE]
+    assert entry["table"] == "tables/h100" and entry["cells"] == "measured"
+    assert entry["sha256"] == {
+        name: sha256((tmp_path / "tables/h100" / name).read_bytes()).hexdigest()
+        for name in ("run.yaml", "scenarios.csv", "times.csv")
+    }
+    assert (entry["scenarios"], entry["configs"]) == (9, 3)
 
 
 @pytest.mark.parametrize("kernels", [MOST_KERNELS, 3 * MOST_KERNELS])
@@ -105,14 +100,22 @@ def test_a_table_of_winners_says_nothing_of_times(tmp_path: Path, capsys: Captur
     assert "faster" not in said and "slow" not in said
 
 
-def test_scenarios_that_are_left_out_are_counted(tmp_path: Path, capsys: Capture) -> None:
+def test_scenarios_that_are_left_out_and_a_fallback_that_no_table_holds_are_named(
+    tmp_path: Path, capsys: Capture
+) -> None:
     """Blocks of 16 and 64 are for up to 16 and 64 heads; narrow alone was timed in one scenario."""
     shapes: list[Row] = [(1, 8, 2), (64, 64, 2), (64, 65, 20), (2, 2, 200)]
     rows = time_rows(shapes)
     for row in rows:
         row[3:] = ["", ""] if row[0] == "s003" else row[3:]
-    assert build(write_project(tmp_path, shapes=shapes, rows=rows)) == 0
-    assert f"{DEVICE}: 2 of 4 scenarios" in capsys.readouterr().out
+    content = spec(fallback={"variant": "plain", "block": 256, "warps": 4})
+    assert build(write_project(tmp_path, content, shapes=shapes, rows=rows)) == 0
+    printed = capsys.readouterr().out
+    assert f"{DEVICE}: 2 of 4 scenarios" in printed
+    (line,) = [line for line in printed.splitlines() if "the fallback" in line]
+    assert KERNEL in line and "PLAIN_B256_W4" in line
+    assert build(write_project(tmp_path)) == 0
+    assert "the fallback" not in capsys.readouterr().out
 
 
 def test_scenarios_without_a_working_config_are_counted_and_many_are_refused(
@@ -123,18 +126,13 @@ def test_scenarios_without_a_working_config_are_counted_and_many_are_refused(
     rows[12][2:] = ["inf", 15.0, ""]
     rows[0][2:] = [10.0, "inf", "inf"]
     assert build(write_project(tmp_path, shapes=TWELVE, rows=rows, summary={"scenarios": 12})) == 0
-    assert "1 of 12 scenarios" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    (row,) = [line for line in printed.splitlines() if line.strip().startswith(f"{DEVICE} ")]
+    assert "1 of 12 scenarios" in printed and row.count("1.000") == 3
+    assert row.split()[:4] == [DEVICE, "12", "1", "1"]
+    assert printed.endswith(f"{tmp_path}/generated: 6 files, 6 changed, 0 removed\n")
     path = write_project(tmp_path, shapes=[*TWELVE, (99, 99, 2)], rows=rows, summary={"scenarios": 13})
     assert "2 of 13 scenarios" in refusal(tmp_path, "build", "--spec", path)
-
-
-def test_a_fallback_that_no_table_holds_is_named(tmp_path: Path, capsys: Capture) -> None:
-    content = spec(fallback={"variant": "plain", "block": 256, "warps": 4})
-    assert build(write_project(tmp_path, content)) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "the fallback" in line]
-    assert KERNEL in line and "PLAIN_B256_W4" in line
-    assert build(write_project(tmp_path)) == 0
-    assert "the fallback" not in capsys.readouterr().out
 
 
 def test_the_table_of_another_gpu(tmp_path: Path, refusal: Refuse) -> None:
@@ -146,17 +144,6 @@ def test_the_table_of_another_gpu(tmp_path: Path, refusal: Refuse) -> None:
     assert "'NVIDIA A100'" in refusal(tmp_path, "build", "--spec", write_spec(tmp_path, content))
     content["kernels"]["scale"]["tables"]["b200"] = as_h100()
     assert build(write_spec(tmp_path, content)) == 0
-
-
-def test_the_lock_names_tables_and_their_digests(tmp_path: Path) -> None:
-    build(write_project(tmp_path))
-    entry = json.loads((tmp_path / "generated/treegen.lock").read_text())["heuristics"]["scale"][DEVICE]
-    assert entry["table"] == "tables/h100" and entry["cells"] == "measured"
-    assert entry["sha256"] == {
-        name: sha256((tmp_path / "tables/h100" / name).read_bytes()).hexdigest()
-        for name in ("run.yaml", "scenarios.csv", "times.csv")
-    }
-    assert (entry["scenarios"], entry["configs"]) == (9, 3)
 
 
 def test_a_device_and_a_kernel_that_left_the_spec_lose_their_modules(tmp_path: Path, capsys: Capture) -> None:
@@ -194,33 +181,26 @@ def test_foreign_files_stay(tmp_path: Path, refusal: Refuse) -> None:
         (folder / name).write_bytes(text)
     path = write_project(tmp_path)
     assert build(path) == 0
+    (folder / "scale/__pycache__").mkdir()
+    assert build(path, "--check") == 0
     assert {name: (folder / name).read_bytes() for name in foreign} == foreign
     (folder / "__init__.py").write_text("print('mine')\n")
     refusal(tmp_path, "build", "--spec", path)
 
 
-@pytest.mark.parametrize(("link", "status"), [("scale", 2), ("link", 0)])
-def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path, link: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("link", "outside", "status"), [("scale", "", 2), ("link", "", 0), ("scale/config.py", "old.py", 0)]
+)
+def test_nothing_is_written_or_removed_through_a_link(
+    tmp_path: Path, link: str, outside: str, status: int
+) -> None:
+    """A link in place of a module is replaced."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/old.py").write_text(MARK)
-    (tmp_path / "generated").mkdir()
-    (tmp_path / "generated" / link).symlink_to(tmp_path / "outside")
+    (tmp_path / "generated" / link).parent.mkdir(parents=True)
+    (tmp_path / "generated" / link).symlink_to(tmp_path / "outside" / outside)
     assert build(write_project(tmp_path)) == status
     assert contents(tmp_path / "outside") == {"old.py": MARK.encode()}
-
-
-def test_a_link_in_place_of_a_module_is_replaced_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("mine")
-    (tmp_path / "generated/scale").mkdir(parents=True)
-    (tmp_path / "generated/scale/config.py").symlink_to(tmp_path / "secret")
-    build(write_project(tmp_path))
-    assert (tmp_path / "secret").read_text() == "mine"
-
-
-# --check
-
-
-Check = Callable[[int], list[str]]
 
 
 @pytest.fixture
@@ -230,83 +210,54 @@ def fresh(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def check(fresh: Path, capsys: Capture) -> Check:
-    """A function that runs `treegen build --check`, asserts the status and returns the lines of files."""
+def test_check_shows_the_first_difference_and_names_missing_stale_and_superfluous_files(
+    fresh: Path, capsys: Capture
+) -> None:
+    folder = fresh.parent / "generated"
 
-    def run(status: int) -> list[str]:
+    def checked() -> list[str]:
+        """The lines of `treegen build --check` about files, of which it changes none."""
         before = contents(fresh.parent)
         capsys.readouterr()
-        assert build(fresh, "--check") == status
+        assert build(fresh, "--check") == 1
         assert contents(fresh.parent) == before
-        lines = capsys.readouterr().out.replace(f"{fresh.parent}/generated", "").splitlines()
+        lines = capsys.readouterr().out.replace(str(folder), "").splitlines()
         return [line for line in lines if line.startswith("/")]
 
-    return run
-
-
-def test_a_fresh_folder_passes_with_foreign_files(fresh: Path, check: Check) -> None:
-    (fresh.parent / "generated/README.md").write_text("mine")
-    (fresh.parent / "generated/scale/mine.py").write_text("x = 1\n")
-    (fresh.parent / "generated/scale/__pycache__").mkdir()
-    assert check(0) == []
-
-
-@pytest.mark.parametrize(
-    ("edit", "shows"),
-    [
-        (lambda text: text + b"extra = 1\n", "'extra = 1'"),
-        (lambda text: text[: text.rindex(b"    warps")], "'warps: int'"),
-        (lambda text: text.replace(b"\n", b"\r\n"), "line ends"),
-        (lambda text: text.rstrip(b"\n"), "line ends"),
-        (lambda text: b"\xff", "\\ufffd"),
-    ],
-)
-def test_the_first_difference_is_shown(
-    fresh: Path, check: Check, edit: Callable[[bytes], bytes], shows: str
-) -> None:
-    path = fresh.parent / "generated/scale/config.py"
-    path.write_bytes(edit(path.read_bytes()))
-    (line,) = check(1)
-    assert line.startswith("/scale/config.py ") and shows in line
-
-
-def test_missing_stale_and_superfluous_files_are_named(fresh: Path, check: Check) -> None:
+    text = (folder / "scale/config.py").read_bytes()
+    for edited, shows in (
+        (text + b"extra = 1\n", "'extra = 1'"),
+        (text[: text.rindex(b"    warps")], "'warps: int'"),
+        (text.replace(b"\n", b"\r\n"), "line ends"),
+        (text.rstrip(b"\n"), "line ends"),
+        (b"\xff", "\\ufffd"),
+    ):
+        (folder / "scale/config.py").write_bytes(edited)
+        (line,) = checked()
+        assert line.startswith("/scale/config.py ") and shows in line
+    (folder / "scale/config.py").write_bytes(text)
     content = spec(tables={"nvidia_a100": "tables/h100"})
     content["devices"]["nvidia_a100"] = {"vendor": "nvidia"}
     write_spec(fresh.parent, content)
-    (fresh.parent / "generated/scale/default.py").unlink()
-    named = {line.split()[0] for line in check(1)}
+    (folder / "scale/default.py").unlink()
+    named = {line.split()[0] for line in checked()}
     assert named >= {f"/scale/{name}.py" for name in ("default", "nvidia_a100", DEVICE)}
-    (fresh.parent / "generated").rename(fresh.parent / "away")
-    assert len(check(1)) == 6
+    folder.rename(fresh.parent / "away")
+    assert len(checked()) == 6
 
 
 # Bad input
 
 
-SECTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"regimes": {"many": "rows > 999", "few": "otherwise"}}, "many"),  # without scenarios
-    (
-        {  # the table lacks this feature
-            "features": [*FEATURES, "depth"],
-            "constants": ["heads", "depth"],
-            "classes": {"flat": "depth <= 2", "deep": "otherwise"},
-        },
-        "depth",
-    ),
-    ({"\x1b[2J": 1}, "'\\x1b[2J'"),
-]
-
-
-@pytest.mark.parametrize(("sections", "names"), SECTIONS)
-def test_a_spec_that_does_not_fit_its_table_is_refused_in_one_line_that_names_what(
-    fresh: Path, refusal: Refuse, sections: dict[str, Any], names: str
-) -> None:
-    write_spec(fresh.parent, spec(**sections))
-    for option in ([], ["--check"]):
-        line = refusal(fresh.parent, "build", "--spec", fresh, *option)
-        assert names in line and line.isprintable()
+def test_a_spec_that_does_not_fit_its_table_is_refused(fresh: Path, refusal: Refuse) -> None:
+    deep = {"features": [*FEATURES, "depth"], "constants": ["heads", "depth"]}  # which the table lacks
+    deep |= {"classes": {"flat": "depth <= 2", "deep": "otherwise"}}
+    regimes = {"many": "rows > 999", "few": "otherwise"}  # without scenarios
+    for sections, named in ((deep, "depth"), ({"regimes": regimes}, "many"), ({"\x1b[2J": 1}, "'\\x1b[2J'")):
+        write_spec(fresh.parent, spec(**sections))
+        for option in ([], ["--check"]):
+            line = refusal(fresh.parent, "build", "--spec", fresh, *option)
+            assert named in line and line.isprintable()
 
 
 @pytest.mark.parametrize("obstacle", ["generated", "generated/scale", "generated/scale/config.py/inside"])
@@ -319,60 +270,46 @@ def test_files_and_folders_in_each_others_place_are_refused(
     assert f"{tmp_path}/generated" in refusal(tmp_path, "build", "--spec", path)
 
 
-@pytest.mark.parametrize("name", ["treegen.lock", f"scale/{DEVICE}.py"])
-def test_an_endless_file_is_neither_read_nor_replaced(fresh: Path, name: str) -> None:
-    os.truncate(fresh.parent / "generated" / name, 1 << 40)
-    assert build(fresh) == 2
-    assert (fresh.parent / "generated" / name).stat().st_size == 1 << 40
+def test_an_endless_file_and_an_output_that_no_folder_can_be_are_refused(
+    fresh: Path, refusal: Refuse
+) -> None:
+    for name in ("a" * 300, "a\0b", ".", "class", ".git", "out/.git/x", "a-b"):
+        refusal(fresh.parent, "build", "--spec", fresh, "--output", name)
+    for name in ("treegen.lock", f"scale/{DEVICE}.py"):
+        os.truncate(fresh.parent / "generated" / name, 1 << 40)
+        assert build(fresh) == 2
+        assert (fresh.parent / "generated" / name).stat().st_size == 1 << 40  # neither read nor replaced
 
 
 # The same bytes
 
-RNG = random.Random(7)
-SHAPES: list[Row] = [
-    (RNG.randint(1, 4096), RNG.randint(1, 4096), RNG.choice([1, 2, 8, 40])) for _ in range(11)
-]
-TIMES = {shape: [round(RNG.uniform(10, 30), 3) for _ in range(3)] for shape in SHAPES}
-
 
 def _without_pattern(folder: Path) -> Path:
     """A table without a pattern, so that ties and narrow decisions have their say."""
+    rng = random.Random(7)
+    shapes = [(rng.randint(1, 4096), rng.randint(1, 4096), rng.choice([1, 2, 8, 40])) for _ in range(11)]
+    times = {shape: [round(rng.uniform(10, 30), 3) for _ in range(3)] for shape in shapes}
     content = spec(
         derived={"area": "rows * columns", "share": "area // max(1, heads)"},
         tables={DEVICE: "tables/h100", "nvidia": "tables/h100"},
         tree={"max_depth": 3, "max_rows": 5},
     )
     content["devices"]["nvidia"] = {"vendor": "nvidia", "limits": {"shared_memory": 1}}
-    return write_project(folder, content, shapes=SHAPES, times=lambda shape: TIMES[shape])
+    return write_project(folder, content, shapes=shapes, times=lambda shape: times[shape])
 
 
-def test_the_same_input_gives_the_same_bytes_elsewhere(tmp_path: Path) -> None:
+def test_the_same_input_gives_the_same_bytes_elsewhere_and_in_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = _without_pattern(tmp_path)
     assert build(path) == build(path, "--output", tmp_path / "one") == 0
     expected = contents(tmp_path / "generated")
-    assert contents(tmp_path / "one") == expected
+    monkeypatch.setattr(compiler, "SCENARIOS_A_PROCESS", 11)  # of twice 11 scenarios
+    assert build(path, "--jobs", "3", "--output", tmp_path / "two") == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "two") == expected
     folder = tmp_path / "a folder with blanks"
     _without_pattern(folder)
     environment = {"PYTHONHASHSEED": "4242", "LC_ALL": "C", "TZ": "Pacific/Apia", "COLUMNS": "40"}
     done = treegen_command("build", cwd=folder, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert contents(folder / "generated") == expected
-
-
-def test_several_processes_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = _without_pattern(tmp_path)
-    assert build(path) == 0
-    monkeypatch.setattr(compiler, "SCENARIOS_A_PROCESS", 11)  # of twice 11 scenarios
-    assert build(path, "--jobs", "3", "--output", tmp_path / "two") == 0
-    assert contents(tmp_path / "two") == contents(tmp_path / "generated")
-
-
-@pytest.mark.parametrize("name", ["a" * 300, "a\0b", ".", "class", ".git", "out/.git/x", "a-b"])
-def test_an_output_that_no_folder_can_be_is_refused(fresh: Path, refusal: Refuse, name: str) -> None:
-    refusal(fresh.parent, "build", "--spec", fresh, "--output", name)
-
-
-def test_a_spec_whose_output_no_folder_can_be_or_that_is_missing(tmp_path: Path, refusal: Refuse) -> None:
-    for output in ("a" * 300, "a/" * 33):
-        refusal(tmp_path, "build", "--spec", write_project(tmp_path, spec() | {"output": output}))
-    refusal(tmp_path, "build", "--spec", tmp_path / "none.yaml")

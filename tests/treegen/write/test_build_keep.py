@@ -1,7 +1,5 @@
 """A build over previous modules: noise changes nothing, real changes do, and a second build never does."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -25,6 +23,7 @@ Times = Callable[[Row], Sequence[float]]
 POWERS = tuple(1 << k for k in range(8))
 SHAPES: list[Row] = [(rows, columns, 2) for rows in POWERS for columns in POWERS]
 MUCH, LITTLE = 0.03, 0.01
+MODULE, LOCK = f"generated/scale/{DEVICE}.py", "generated/treegen.lock"
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +68,14 @@ def _project(folder: Path, times: Times = _times, noise: float = MUCH) -> Path:
     return write_spec(folder, spec(constraints=[]))
 
 
+def _built(folder: Path, times: Times = _times, noise: float = MUCH) -> Path:
+    path = _project(folder, times, noise)
+    assert build(path) == 0
+    return path
+
+
 def _module(folder: Path) -> str:
-    return (folder / f"generated/scale/{DEVICE}.py").read_text()
+    return (folder / MODULE).read_text()
 
 
 def _lock(folder: Path, output: str = "generated") -> Any:
@@ -93,12 +98,8 @@ def _printed(capsys: Capture) -> tuple[str, list[str]]:
     return row[4], [line for line in lines if line.startswith(f"scale on {DEVICE}: ")]
 
 
-# Noise
-
-
 def test_redrawn_noise_keeps_every_row(tmp_path: Path, capsys: Capture) -> None:
-    path = _project(tmp_path)
-    assert build(path) == 0
+    path = _built(tmp_path)
     assert (_printed(capsys), _origin(tmp_path)) == (("fresh", []), "fresh")
     rows, fresh = _rows(tmp_path), set()
     for seed in (1, 2, 3):
@@ -112,32 +113,21 @@ def test_redrawn_noise_keeps_every_row(tmp_path: Path, capsys: Capture) -> None:
     assert fresh - {rows}, "the noise is too small to test anything"
 
 
-# What changed
-
-
 def test_one_config_that_became_slow_changes_its_cells_and_no_other(tmp_path: Path, capsys: Capture) -> None:
     """Narrow, which is launched in one row, loses 30% everywhere."""
 
-    def before_it(shape: Row) -> list[float]:
-        return [10.0, 10.5, 20.0] if shape[0] <= 8 else [14.0, 13.0, 10.0]
+    def times(shape: Row, slower: float = 1.0) -> list[float]:
+        return [10.0 * slower, 10.5, 20.0] if shape[0] <= 8 else [14.0 * slower, 13.0, 10.0]
 
-    def slower(shape: Row) -> list[float]:
-        narrow, *others = before_it(shape)
-        return [narrow * 1.3, *others]
-
-    path = _project(tmp_path, times=before_it)
-    build(path)
+    path = _built(tmp_path, times=times)
     before = _rows(tmp_path).splitlines()
-    _write(tmp_path, 1, slower)
+    _write(tmp_path, 1, lambda shape: times(shape, 1.3))
     capsys.readouterr()
     assert build(path) == 0
     assert (_printed(capsys)[0], _origin(tmp_path)) == ("edited", "edited")
     after = _rows(tmp_path).splitlines()
     (changed,) = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
     assert ["plain 16 2" in line for line in changed] == [True, False]
-
-
-# Twice
 
 
 @examples(4)
@@ -155,10 +145,8 @@ def test_a_build_after_a_build_changes_nothing(
         part = rng.choice([1, 4, 8, 200])
 
         def times(shape: Row, factors: list[float] = factors, part: int = part) -> list[float]:
-            return [
-                time * (factor if shape[0] <= part else 1)
-                for time, factor in zip(_times(shape), factors, strict=True)
-            ]
+            now = factors if shape[0] <= part else [1.0] * 3
+            return [time * factor for time, factor in zip(_times(shape), now, strict=True)]
 
         if data.draw(st.booleans()):
             shapes = rng.sample(SHAPES, len(shapes))
@@ -172,74 +160,53 @@ def test_a_build_after_a_build_changes_nothing(
         assert contents(folder / "generated") == built
 
 
-def _edit_lock(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    content = _lock(folder)
-    change(content)
-    (folder / "generated/treegen.lock").write_text(json.dumps(content))
-
-
-# Not kept
+def _edit(path: Path, change: Callable[[str], str]) -> None:
+    path.write_text(change(path.read_text()))
 
 
 def test_fresh_ignores_the_previous_rows(tmp_path: Path, capsys: Capture) -> None:
     """The previous threshold lies between the same scenarios as the fresh one, so it is as good."""
-
-    def move(lock: dict[str, Any]) -> None:
-        (regime,) = lock["rows"]["scale"][DEVICE]["regimes"]
-        regime["tree"] = [line.replace("<= 24", "<= 25") for line in regime["tree"]]
-
-    path = _project(tmp_path, times=_plain)
-    build(path)
+    path = _built(tmp_path, times=_plain)
     module = _module(tmp_path)
     assert "<= 24:" in module
-    _edit_lock(tmp_path, move)
+    _edit(tmp_path / LOCK, lambda text: text.replace("<= 24", "<= 25"))
     assert build(path) == 0 and _module(tmp_path) == module.replace("<= 24:", "<= 25:")
     capsys.readouterr()
     assert build(path, "--fresh") == 0
     assert _printed(capsys) == ("fresh", []) and _module(tmp_path) == module
 
 
-def _edit_module(old: str, new: str) -> Callable[[Path], object]:
-    def edit(folder: Path) -> None:
-        (folder / f"generated/scale/{DEVICE}.py").write_text(_module(folder).replace(old, new, 1))
-
-    return edit
+def _replaced(old: str, new: str) -> Callable[[str], str]:
+    return lambda text: text.replace(old, new, 1)
 
 
-def _write_lock(text: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / "generated/treegen.lock").write_text(text)
-
-
-EDITS = (("<=", "<= 1 +"), ("choose", "choose_"), ("<=", "<= \u00e9"))
-NO_ROWS: list[tuple[Callable[[Path], object], str]] = [
-    *((_edit_module(*edit), f"{DEVICE}.py") for edit in EDITS),
-    (lambda folder: _edit_lock(folder, lambda lock: lock.pop("rows")), "treegen.lock"),
-    *((_write_lock(text), "treegen.lock") for text in ("[]", '{"rows": 3}', '{"trees": {}}')),
+EDITS = [
+    (MODULE, _replaced(*edit)) for edit in (("<=", "<= 1 +"), ("choose", "choose_"), ("<=", "<= \u00e9"))
 ]
+EDITS += [(LOCK, lambda _, new=new: new) for new in ("[]", '{"rows": 3}', '{"trees": {}}')]
+EDITS += [(LOCK, _replaced('"rows": {', '"others": {'))]
 
 
-@pytest.mark.parametrize(("edit", "file"), NO_ROWS)
+@pytest.mark.parametrize(("file", "change"), EDITS)
 def test_an_edited_module_or_a_lock_without_its_rows_is_built_anew_and_named(
-    tmp_path: Path, capsys: Capture, edit: Callable[[Path], object], file: str
+    tmp_path: Path, capsys: Capture, file: str, change: Callable[[str], str]
 ) -> None:
-    path = _project(tmp_path)
-    build(path)
+    path = _built(tmp_path)
     built = contents(tmp_path / "generated")
-    edit(tmp_path)
+    _edit(tmp_path / file, change)
     assert build(path, "--check") == 1
     capsys.readouterr()
     assert build(path) == 0
     origin, (line,) = _printed(capsys)
-    assert origin == "fresh" and file in line
+    assert origin == "fresh" and Path(file).name in line
     assert contents(tmp_path / "generated") == built
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 10**5, "<<<<<<< main\n{}\n=======\n{}\n>>>>>>> other\n"])
 def test_a_lock_that_is_no_json_is_refused(tmp_path: Path, refusal: Callable[..., str], text: str) -> None:
     """As after a merge with conflicts; built anew, all rows would be fitted without those before."""
-    path = _project(tmp_path)
-    build(path)
-    _write_lock(text)(tmp_path)
+    path = _built(tmp_path)
+    (tmp_path / LOCK).write_text(text)
     assert "treegen.lock" in refusal(tmp_path, "build", "--spec", path)
 
 
@@ -247,8 +214,7 @@ def test_a_lock_that_is_no_json_is_refused(tmp_path: Path, refusal: Callable[...
 def test_a_spec_that_changes_the_text_around_rows_keeps_them(
     tmp_path: Path, capsys: Capture, change: dict[str, Any]
 ) -> None:
-    path = _project(tmp_path)
-    build(path)
+    path = _built(tmp_path)
     body = _rows(tmp_path)
     write_spec(tmp_path, spec(**{"constraints": [], **change}))
     _write(tmp_path, 1)
@@ -259,17 +225,14 @@ def test_a_spec_that_changes_the_text_around_rows_keeps_them(
 
 CHANGES: list[dict[str, Any]] = [
     {},
-    {"tree": {"max_depth": 4, "max_rows": 9}},
-    {"tree": {"max_depth": 4, "max_rows": 1}},
-    {"tree": {"max_depth": 1, "max_rows": 4}},
+    *({"tree": {"max_depth": deep, "max_rows": rows}} for deep, rows in ((4, 9), (4, 1), (1, 4))),
     {"tree": {"max_configs": 1}},
     {"derived": {"area": "rows * columns + 1"}},
     {"split_on": ["columns"]},
     {"objective": {"weight": 3}},
     {"regimes": {"few": "rows <= 4", "steps": "otherwise"}},
     {"classes": {"few": "heads <= 1", "many": "otherwise"}},
-    {"constraints": ["block >= 17"]},
-    {"constraints": ["block * rows <= 1024"]},
+    *({"constraints": [rule]} for rule in ("block >= 17", "block * rows <= 1024")),
 ]
 
 
@@ -279,13 +242,16 @@ def test_whatever_changed_a_build_is_as_good_as_a_fresh_one(
     tmp_path: Path, change: dict[str, Any], times: Times
 ) -> None:
     """The spec and the times change together; all is asked of the written modules, by the new table."""
-    path = _project(tmp_path, _plain, noise=LITTLE)
-    build(path)
+    path = _built(tmp_path, _plain, noise=LITTLE)
     write_spec(tmp_path, spec(**{"constraints": [], **change}))
     _write(tmp_path, 1, times, noise=LITTLE)
     assert build(path) == 0 and build(path, "--check") == 0
-    assert build(path, "--fresh", "--output", tmp_path / "fresh/generated") == 0
-    assert _loss(tmp_path, tmp_path) <= _loss(tmp_path, tmp_path / "fresh") + math.log(1.005)
+    _assert_as_good_as_fresh(tmp_path)
+
+
+def _assert_as_good_as_fresh(folder: Path) -> None:
+    assert build(folder / "treegen.yaml", "--fresh", "--output", folder / "fresh/generated") == 0
+    assert _loss(folder, folder) <= _loss(folder, folder / "fresh") + math.log(1.005)
 
 
 def _loss(folder: Path, built: Path) -> float:
@@ -315,16 +281,14 @@ def test_a_table_that_is_finished_repairs_what_a_part_of_it_taught(tmp_path: Pat
     assert build(path) == 0
     (tmp_path / "tables/h100/times.csv").write_text("\n".join([*full, ""]))
     assert build(path) == 0
-    assert build(path, "--fresh", "--output", tmp_path / "fresh/generated") == 0
-    assert _loss(tmp_path, tmp_path) <= _loss(tmp_path, tmp_path / "fresh") + math.log(1.005)
+    _assert_as_good_as_fresh(tmp_path)
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
 def test_times_in_another_unit_are_refused_unless_they_are_meant(
     tmp_path: Path, refusal: Callable[..., str], factor: float
 ) -> None:
-    path = _project(tmp_path)
-    build(path)
+    path = _built(tmp_path)
     before = contents(tmp_path / "generated")
     _write(tmp_path, 1, lambda shape: [factor * time for time in _times(shape)])
     for options in ((), ("--fresh",), ("--check",)):

@@ -1,7 +1,5 @@
 """Kills, full disks and missing rights: a build leaves whole files, and the next one completes it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil
@@ -68,49 +66,41 @@ def _killed_after(steps: int, folder: Path, files: Mapping[str, str]) -> bool:
     return os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-def _whole(folder: Path) -> dict[str, str]:
-    """The files without those that a build begins to write."""
-    return {name: text for name, text in _files(folder).items() if "/.treegen-" not in f"/{name}"}
-
-
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Does not wait for the disk."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
+@pytest.mark.parametrize("first", [False, True])
 @pytest.mark.usefixtures("fast")
-def test_a_kill_at_any_step_leaves_whole_files_which_the_next_build_completes(tmp_path: Path) -> None:
-    seen = set()
-    for steps in itertools.count():
-        folder = _old_folder(tmp_path / str(steps) / "generated")
-        killed = _killed_after(steps, folder, AFTER)
-        left = _whole(folder)
-        assert left.items() >= {**FOREIGN, **LINKED}.items()
-        assert {*BEFORE} - {"k/b.py"} <= left.keys() <= {*BEFORE, *AFTER, *FOREIGN, *LINKED}
-        assert all(text in (OLD, NEW) for n, text in left.items() if n not in {**FOREIGN, **LINKED})
-        if left["treegen.lock"] == NEW:  # it comes last
-            assert all(left[name] == text for name, text in AFTER.items())
-        seen.add((left["k/a.py"], left["treegen.lock"]))
-        publish(folder, AFTER)
-        assert _files(folder) == {**AFTER, **FOREIGN, **LINKED} and (folder / "k/link").is_symlink()
-        assert [path.name for path in folder.parent.iterdir()] == ["generated"]
-        if not killed:
-            break
-    assert steps >= 12 and seen == {(OLD, OLD), (NEW, OLD), (NEW, NEW)}
-
-
-@pytest.mark.usefixtures("fast")
-def test_a_kill_of_a_first_build_leaves_whole_files(tmp_path: Path) -> None:
+def test_a_kill_at_any_step_leaves_whole_files_which_the_next_build_completes(
+    tmp_path: Path, first: bool
+) -> None:
+    seen, others = set(), {} if first else {**FOREIGN, **LINKED}
     for steps in itertools.count():
         folder = tmp_path / str(steps) / "generated"
         folder.parent.mkdir()
+        if not first:
+            _old_folder(folder)
         killed = _killed_after(steps, folder, AFTER)
-        assert _whole(folder).items() <= AFTER.items()
+        left = {n: text for n, text in _files(folder).items() if "/.treegen-" not in f"/{n}"}  # begun
+        if first:
+            assert left.items() <= AFTER.items()
+        else:
+            assert left.items() >= others.items()
+            assert {*BEFORE} - {"k/b.py"} <= left.keys() <= {*BEFORE, *AFTER, *others}
+            assert all(text in (OLD, NEW) for name, text in left.items() if name not in others)
+            if left["treegen.lock"] == NEW:  # it comes last
+                assert all(left[name] == text for name, text in AFTER.items())
+            seen.add((left["k/a.py"], left["treegen.lock"]))
         publish(folder, AFTER)
-        assert _files(folder) == AFTER and len(list(folder.parent.iterdir())) == 1
+        assert _files(folder) == {**AFTER, **others}
+        assert [path.name for path in folder.parent.iterdir()] == ["generated"]
         if not killed:
-            return
+            break
+        assert first or (folder / "k/link").is_symlink()
+    assert first or (steps >= 12 and seen == {(OLD, OLD), (NEW, OLD), (NEW, NEW)})
 
 
 @pytest.mark.parametrize("renamed", [None, 0, 3])
@@ -179,9 +169,6 @@ def test_two_builds_at_a_time_wait_for_each_other(tmp_path: Path) -> None:
     assert found.keys() == AFTER.keys() and len({text.split("#")[1] for text in found.values()}) == 1
 
 
-# Failures
-
-
 def _after(calls: int, real: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
     """`real`, but every call after that many raises."""
     made = itertools.count()
@@ -205,20 +192,17 @@ def _stale(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("calls", range(4))
-def test_a_disk_that_gets_full_changes_nothing(
-    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, calls: int
+@pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()])
+def test_a_disk_that_gets_full_and_control_c_change_nothing(
+    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, calls: int, error: BaseException
 ) -> None:
     path = _stale(tmp_path)
-    monkeypatch.setattr(os, "fsync", _after(calls, os.fsync, OSError("No space left on device")))
-    assert f"{tmp_path}/generated" in refusal(tmp_path, "build", "--spec", path)
-
-
-@pytest.mark.parametrize("calls", [0, 2, 3])
-def test_control_c_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
-    path = _stale(tmp_path)
     before = contents(tmp_path)
-    monkeypatch.setattr(os, "fsync", _after(calls, os.fsync, KeyboardInterrupt()))
-    assert build(path) == 130
+    monkeypatch.setattr(os, "fsync", _after(calls, os.fsync, error))
+    if isinstance(error, OSError):
+        assert f"{tmp_path}/generated" in refusal(tmp_path, "build", "--spec", path)
+    else:
+        assert build(path) == 130
     assert contents(tmp_path) == before
 
 
@@ -233,9 +217,6 @@ def test_a_file_that_cannot_be_replaced_changes_no_other(
     with pytest.raises(InputError):
         write_files(tmp_path, {**dict.fromkeys("abc", "new"), "d/e": "new"})
     assert contents(tmp_path) == before
-
-
-# Real disks
 
 
 def _may(*command: str | Path) -> None:

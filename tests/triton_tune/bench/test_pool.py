@@ -89,14 +89,11 @@ def test_a_process_that_dies_costs_the_config_that_it_tried(
     assert not first.is_alive() and there._workers[0].process.is_alive()
 
 
-def test_a_scenario_that_ends_processes_fails_in_every_config(bench: Callable[..., GpuBench]) -> None:
-    there = bench(at("a", None, die))
-    assert visits(there, "a", "b") == {"a": dict.fromkeys(NAMES, Failure(CRASHED)), "b": FINE}
-
-
-def test_a_process_that_ends_once_before_the_first_config_costs_nothing(
+def test_a_scenario_that_ends_processes_fails_in_every_config_and_one_end_costs_nothing(
     bench: Callable[..., GpuBench], tmp_path: Path
 ) -> None:
+    there = bench(at("a", None, die))
+    assert visits(there, "a", "b") == {"a": dict.fromkeys(NAMES, Failure(CRASHED)), "b": FINE}
     there = bench(at("a", None, die, once=tmp_path / "died"))
     assert visits(there, "a", "b") == {"a": FINE, "b": FINE}
     there._workers[0].process.kill()  # while it is idle
@@ -123,19 +120,17 @@ def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_pat
     assert {int(path.name) for path in tmp_path.iterdir()} == {w.process.pid for w in there._workers}
 
 
-def test_no_visit_begins_after_the_deadline(bench: Callable[..., GpuBench]) -> None:
+def test_no_visit_begins_after_the_deadline_and_the_order_of_configs_depends_on_the_repeat(
+    bench: Callable[..., GpuBench],
+) -> None:
     there = bench(idle)
     assert list(there.measure([PlannedVisit("a", 1, NAMES)], there.clock())) == []
+    found = there.measure([PlannedVisit("a", repeat, NAMES) for repeat in range(1, 9)], LATER)
+    assert len({tuple(visit.cells) for visit in found}) > 2
     moments = iter([0.0, 99.0])
     there.clock = lambda: next(moments, 100.0)
     (visit,) = there.measure([PlannedVisit(name, 1, NAMES) for name in "abc"], 50.0)
     assert visit.cells == FINE  # it was waited for
-
-
-def test_the_order_of_configs_depends_on_the_repeat(bench: Callable[..., GpuBench]) -> None:
-    there = bench(idle)
-    found = there.measure([PlannedVisit("a", repeat, NAMES) for repeat in range(1, 9)], LATER)
-    assert len({tuple(visit.cells) for visit in found}) > 2
 
 
 def test_gpus_of_different_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,22 +140,19 @@ def test_gpus_of_different_models_are_refused(monkeypatch: pytest.MonkeyPatch) -
         device.facts_of([CPU, torch.device("meta"), CPU])
 
 
-def test_a_process_that_does_not_start_is_reported(
+def test_what_was_not_compiled_is_left_out_and_a_process_that_does_not_start_is_told(
     bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(TuningError, match=r"^cpu: "):
-        bench(idle, load=die)
-    monkeypatch.setattr(pool, "START_S", 0.1)
-    with pytest.raises(TuningError, match=r"^cpu: "):
-        bench(idle, load=lambda: time.sleep(600))
-
-
-def test_configs_that_were_not_compiled_are_left_out(bench: Callable[..., GpuBench]) -> None:
     there = bench(idle)
     tasks = [PlannedVisit("a", 1, NAMES), PlannedVisit("b", 1, NAMES[:1])]
     assert there.compile(tasks, LATER, idle) == tuple(tasks)  # nothing compiles ahead here
     there._compiler.has = lambda job: job == "c1"
     assert there.compile(tasks, LATER, idle) == (PlannedVisit("a", 1, ("c1",)),)
+    with pytest.raises(TuningError, match=r"^cpu: "):
+        bench(idle, load=die)
+    monkeypatch.setattr(pool, "START_S", 0.1)
+    with pytest.raises(TuningError, match=r"^cpu: "):
+        bench(idle, load=lambda: time.sleep(600))
 
 
 @pytest.mark.parametrize(("error", "reason"), [

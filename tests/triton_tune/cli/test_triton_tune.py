@@ -49,6 +49,17 @@ TABLE = Path("tuning_data/scaled/cpu_triton_interpreter")
 SUMS_TABLE = Path("tuning_data/sums/cpu_triton_interpreter")
 
 
+def change(*replacements: tuple[str, str]) -> str:
+    """Replace texts of the kernel's file, which must be there. Returns the file as it was."""
+    path = Path("kernel.py")
+    text = before = path.read_text()
+    for old, new in replacements:
+        assert old in text, old
+        text = text.replace(old, new)
+    path.write_text(text)
+    return before
+
+
 def test_a_table_holds_features_words_times_and_what_failed(run: Run) -> None:
     lines = run(*SCALED)
     assert "12 shapes, 5 configs, 60 cells" in lines[0] and "FLAG (false, true)" in lines[1]
@@ -75,15 +86,15 @@ def test_a_table_holds_features_words_times_and_what_failed(run: Run) -> None:
 
 def test_an_empty_table_is_filled_and_grows_but_not_with_another_kernel_or_list_of_shapes(run: Run) -> None:
     table, path = SUMS_TABLE, Path("kernel.py")
-    source = path.read_text()
     assert f"treegen init {table}" in run(*SUMS, "--empty")[-1]
     assert read_run(table).visits == () and treegen(["init", str(table), "--spec", "-"]) == 0
     run(*SUMS)
     before = (table / "times.csv").read_text()
     for old, new, named in (("x + 1", "x + 2", "source_hash"), ("50}", "60}", "does not list")):
-        path.write_text(source.replace(old, new))
+        source = change((old, new))
         assert named in run(*SUMS, code=2)[0]
-    path.write_text(source.replace('{"size": 50}', '{"size": 9}, {"size": 50}'))
+        path.write_text(source)
+    change(('{"size": 50}', '{"size": 9}, {"size": 50}'))
     assert any("3 of 3 scenarios" in line for line in run(*SUMS))
     recorded = read_run(table)
     assert (table / "times.csv").read_text().startswith(before)
@@ -97,20 +108,19 @@ def cells_of(table: Path) -> dict[tuple[str, int], Mapping[str, Cell]]:
 
 
 def test_a_longer_list_of_configs_measures_the_new_ones_and_a_shorter_one_drops_columns(run: Run) -> None:
-    path, two = Path("kernel.py"), "_config(16), _config(32)]"
-    source = path.read_text()
+    two = "_config(16), _config(32)]"
     run(*SUMS, "--budget", "30")
     before = cells_of(SUMS_TABLE)
-    path.write_text(source.replace(two, f"{two[:-1]}, _config(64)]"))
+    source = change((two, f"{two[:-1]}, _config(64)]"))
     run(*SUMS, "--budget", "30")
     after = cells_of(SUMS_TABLE)
     assert before.items() <= after.items()
     added = [set(after[row]) for row in after.keys() - before.keys()]
     assert added and all("B64_M0_W1_S1" in row for row in added) and {"B64_M0_W1_S1"} in added
-    path.write_text(source)
+    Path("kernel.py").write_text(source)
     run(*SUMS)
     assert before.items() <= cells_of(SUMS_TABLE).items()
-    path.write_text(source.replace(two, "_config(16), _config(64)]"))
+    change((two, "_config(16), _config(64)]"))
     assert "B32_M0_W1_S1" in run(*SUMS, code=2)[0]
 
 
@@ -128,10 +138,12 @@ def add(x):
 """
 
 
+ANOTHER = ("\ndef add(x):\n    total = torch.zeros(1)\n", SECOND)
+
+
 def test_another_autotuned_kernel_of_a_call_is_named_and_does_not_search(run: Run) -> None:
     """Its search would need a GPU here."""
-    path = Path("kernel.py")
-    path.write_text(path.read_text().replace("\ndef add(x):\n    total = torch.zeros(1)\n", SECOND))
+    change(ANOTHER)
     lines = run(*SUMS)
     assert sum("zeroed" in line for line in lines) == 1
     cells = [cell for row in cells_of(SUMS_TABLE).values() for cell in row.values()]
@@ -139,16 +151,13 @@ def test_another_autotuned_kernel_of_a_call_is_named_and_does_not_search(run: Ru
 
 
 def test_the_element_type_of_a_tensor_that_some_shapes_leave_out_is_a_word(run: Run) -> None:
-    path, text = Path("kernel.py"), Path("kernel.py").read_text()
-    for old, new in (
+    change(
         ("def added(x_ptr, total_ptr, N,", "def added(x_ptr, total_ptr, N, bias_ptr,"),
         ("def add(x):", "def add(x, bias):"),
         ("(x, total, N=len(x))", "(x, total, N=len(x), bias_ptr=bias)"),
         ("[torch.randn(size)]", "[torch.randn(size), torch.ones(1) if size > 20 else None]"),
         ("lambda x: (x.sum", "lambda x, bias: (x.sum"),
-    ):
-        text = text.replace(old, new)
-    path.write_text(text)
+    )
     run(*SUMS)
     recorded = read_run(SUMS_TABLE)
     assert recorded.header.provenance["values"] == {"bias_ptr_dtype": ["float32", "none"]}
@@ -160,15 +169,13 @@ REFERENCE = "reference=lambda x, flag: x * ("
 
 
 def test_a_wrong_reference_ends_the_run_early_and_a_mended_one_begins_again(run: Run) -> None:
-    path = Path("kernel.py")
-    right = path.read_text()
-    path.write_text(right.replace(REFERENCE, f"{REFERENCE[:-1]}-("))
+    right = change((REFERENCE, f"{REFERENCE[:-1]}-("))
     run(*SCALED, code=1)
     recorded = read_run(TABLE)
     assert sum(len(visit.cells) for visit in recorded.visits) < 60 // 2
     reasons = list(recorded.header.provenance["summary"]["failures"])
     assert any("disagrees with the reference: error 2e+00" in reason for reason in reasons)
-    path.write_text(right)
+    Path("kernel.py").write_text(right)
     assert any("12 of 12 scenarios" in line for line in run(*SCALED))
     assert read_run(TABLE).header.provenance["summary"]["finished"] is True
 
@@ -179,9 +186,7 @@ def test_a_wrong_reference_ends_the_run_early_and_a_mended_one_begins_again(run:
 def test_scenarios_without_a_working_config_count(
     run: Run, capsys: pytest.CaptureFixture[str], wrong: str, code: int
 ) -> None:
-    path = Path("kernel.py")
-    wrong = f"reference=lambda x, flag: (-x if {wrong} else x) * ("
-    path.write_text(path.read_text().replace(REFERENCE, wrong))
+    change((REFERENCE, f"reference=lambda x, flag: (-x if {wrong} else x) * ("))
     assert main(["kernel.py", "--gpus", "cpu", *SCALED]) == code
     output = capsys.readouterr().out
     assert f"no config works in {4 if code else 1} of 12 scenarios" in output and "size7_" in output
@@ -190,16 +195,10 @@ def test_scenarios_without_a_working_config_count(
 
 
 def test_what_calls_the_kernel_may_read_best_config_and_leave_out_defaults(run: Run) -> None:
-    path = Path("kernel.py")
-    text = path.read_text().replace(
-        "    return y\n", "    assert scaled.best_config.kwargs['BLOCK']\n    return y\n"
-    )
-    text = text.replace('MODE: tl.constexpr):\n    """y', 'MODE: tl.constexpr = 0):\n    """y')
-    path.write_text(
-        text.replace(
-            'triton.Config({"BLOCK": block, "MODE": mode}',
-            'triton.Config({"BLOCK": block, **({"MODE": mode} if mode else {})}',
-        )
+    change(
+        ("    return y\n", "    assert scaled.best_config.kwargs['BLOCK']\n    return y\n"),
+        ('MODE: tl.constexpr):\n    """y', 'MODE: tl.constexpr = 0):\n    """y'),
+        ('"BLOCK": block, "MODE": mode}', '"BLOCK": block, **({"MODE": mode} if mode else {})}'),
     )
     run(*SCALED)
     recorded = read_run(TABLE)
@@ -211,8 +210,7 @@ RANGES = 'shapes={"size": (1, 60)}, num_shapes=16'
 
 
 def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run: Run) -> None:
-    path = Path("kernel.py")
-    path.write_text(path.read_text().replace('shapes=[{"size": 10}, {"size": 50}]', RANGES))
+    change(('shapes=[{"size": 10}, {"size": 50}]', RANGES))
     lines = run(*SUMS, "--dry-run")
     assert any(line.startswith("  N: 1 [") for line in lines)
     run(*SUMS)
@@ -222,7 +220,7 @@ def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run: Run
     assert all(sizes) and not sizes[0] & sizes[1] and len(sizes[0] | sizes[1]) == 16
     assert all(visit.cells for table in tables for visit in table.visits)
     assert "--untuned needs ranges" in run(*SCALED, "--untuned", code=2)[0]
-    path.write_text(path.read_text().replace("num_shapes=16", "num_shapes=20"))
+    change(("num_shapes=16", "num_shapes=20"))
     run(*SUMS)  # goes on
     assert len(read_run("tuning_data/sums/cpu_triton_interpreter").scenarios) > len(tables[0].scenarios)
 
@@ -234,10 +232,9 @@ def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run: Run
 def test_a_dry_run_and_an_empty_table_make_no_tensors_unless_a_function_reads_them(
     run: Run, old: str, new: str
 ) -> None:
-    path = Path("kernel.py")
-    path.write_text(path.read_text().replace(old, new))
+    change((old, new))
     assert "2 shapes" in run(*SUMS, "--dry-run")[1]
-    path.write_text(path.read_text().replace("\ndef add(x):\n    total = torch.zeros(1)\n", SECOND))
+    change(ANOTHER)
     assert "2 shapes" in run(*SUMS, "--dry-run")[1]  # with another kernel before, which is not launched
     run(*SUMS, "--empty")
 
@@ -276,8 +273,7 @@ def test_a_table_knows_which_features_a_running_program_fixes(
 def test_a_dry_run_warns_of_shapes_that_teach_a_tree_little_and_writes_nothing(
     run: Run, kernel: tuple[str, ...], old: str, new: str, named: list[str]
 ) -> None:
-    path = Path("kernel.py")
-    path.write_text(path.read_text().replace(old, new))
+    change((old, new))
     warnings = [line for line in run(*kernel, "--dry-run") if line.startswith("warning: ")]
     assert len(warnings) == len(named) and all(map(str.__contains__, warnings, named))
     assert not Path("tuning_data").exists()
@@ -322,15 +318,6 @@ def test_choices_that_no_longer_work_are_found_without_a_run(
     assert (TABLE / "times.csv").read_text() == before
 
 
-def test_a_check_without_a_table_of_this_kernel_is_refused(run: Run) -> None:
-    assert str(TABLE) in run(*SCALED, "--recheck", code=2)[0]
-    run(*SCALED, "--empty")
-    assert "sums" in run(*SUMS, "--recheck", str(TABLE), code=2)[0]
-    run(*SCALED, "--recheck", code=2)  # it has no times
-    with pytest.raises(SystemExit):
-        run("--recheck", "--shard", "1/2")
-
-
 TWO = "configs=[_config(16), _config(32)], key"
 TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre_hook=print)], key"
 
@@ -358,8 +345,7 @@ TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre
 def test_what_is_wrong_is_said_in_one_line(
     run: Run, named: str, old: str, new: str, arguments: tuple[str, ...]
 ) -> None:
-    path = Path("kernel.py")
-    path.write_text(path.read_text().replace(old, new) if old else path.read_text())
+    change(*([(old, new)] if old else []))
     (line,) = run(*arguments, code=2)
     assert line.startswith("triton-tune: ") and named in line, line
     assert not Path("tuning_data").exists()
@@ -372,6 +358,15 @@ def without_extras(*arguments: str) -> subprocess.CompletedProcess[str]:
     code += f"from triton_tune.cli.main import main; sys.exit(main({list(arguments)!r}))"
     root = Path(__file__).parents[3]
     return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+
+
+def test_a_check_without_a_table_of_this_kernel_is_refused(run: Run) -> None:
+    assert str(TABLE) in run(*SCALED, "--recheck", code=2)[0]
+    run(*SCALED, "--empty")
+    assert "sums" in run(*SUMS, "--recheck", str(TABLE), code=2)[0]
+    run(*SCALED, "--recheck", code=2)  # it has no times
+    with pytest.raises(SystemExit):
+        run("--recheck", "--shard", "1/2")
 
 
 def test_help_and_wrong_use_need_no_extra_and_a_run_says_what_it_needs() -> None:

@@ -39,22 +39,17 @@ def test_sizes_are_even_in_their_logarithms_and_lie_at_below_and_above_multiples
         assert 0.15 < sum(any((size - edge) % t == 0 for t in TILES) for size in large) / len(large) < 0.6
 
 
-def test_an_eighth_of_the_combinations_is_kept_aside_as_a_group() -> None:
+def test_an_eighth_is_kept_aside_as_a_group_and_more_shapes_are_the_same_and_others() -> None:
     tuned, untuned = draw(SHAPES, 120, TILES)
     groups = [{(shape["N"], shape["K"]) for shape in shapes} for shapes in (tuned, untuned)]
     assert len(groups[0]) == 8 and len(groups[1]) == 1 and groups[0] | groups[1] == set(MATRICES)
     assert list(tuned[0]) == ["M", "N", "K"]
     counts = Counter((shape["N"], shape["K"]) for shape in tuned)
     assert max(counts.values()) <= 2 * min(counts.values())
+    fewer = draw(SHAPES, 60, TILES)
+    assert fewer == (tuned[: len(fewer[0])], untuned[: len(fewer[1])]) != draw(SHAPES, 60, TILES, seed=1)
     _, aside = draw({"M": (1, 16384), "kind": [1, 2]}, 160, TILES)  # of few, an eighth of the shapes
     assert 10 <= len(aside) <= 35 and {shape["kind"] for shape in aside} == {1, 2}
-
-
-def test_more_shapes_are_the_same_ones_and_others() -> None:
-    fewer, more = draw(SHAPES, 60, TILES), draw(SHAPES, 90, TILES)
-    for some, all_of_them in zip(fewer, more, strict=True):
-        assert all_of_them[: len(some)] == some
-    assert draw(SHAPES, 60, TILES, seed=1) != fewer
 
 
 @pytest.mark.parametrize("shapes", [

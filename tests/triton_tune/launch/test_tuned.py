@@ -1,6 +1,5 @@
 """`@tuned`: a generated package, an environment variable or the autotuner chooses the config of a launch."""
 
-import subprocess
 import sys
 import types
 import warnings
@@ -99,25 +98,17 @@ def autotuned() -> object:
     return triton.autotune(configs=CONFIGS, key=["N"])(jitted())
 
 
-Rule = Callable[..., list[triton.Config]]
-
-
-def pruned(rule: Rule, choose: Callable[..., Config]) -> Tuned:
+def pruned(rule: Callable[..., object], choose: Callable[..., Config]) -> Tuned:
     """A kernel whose autotuner leaves out configs by a rule."""
-    rules = {"early_config_prune": rule}
-    return tuned(package(choose))(
-        triton.autotune(configs=[*PLAIN], key=["N"], prune_configs_by=rules)(jitted())
-    )
+    options = {"configs": [*PLAIN], "key": ["N"], "prune_configs_by": {"early_config_prune": rule}}
+    return tuned(package(choose))(triton.autotune(**options)(jitted()))
 
 
-def test_the_module_chooses_by_the_arguments() -> None:
+def test_the_module_chooses_by_the_arguments_with_three_python_calls_beside_the_kernels_own() -> None:
+    """What launches on a grid, the launch, and what reads the features, which were seen before."""
     kernel = tuned(package(by_length))(jitted())
     assert [launch(kernel, length) for length in (5, 20, 21, 200)] == [16, 16, 64, 64]
     assert kernel.chosen(None, None, None, 20) == SMALL == kernel.chosen(None, None, None, N=20)
-
-
-def test_a_launch_adds_three_python_calls_to_the_kernels_own() -> None:
-    """What launches on a grid, the launch, and what reads the features, which were seen before."""
     kernel = tuned(package(by_length), features={"N": "min(N, 99)"})(jitted())
     launch(kernel, 5)
     kernel.fn = types.SimpleNamespace(run=lambda *args, **keywords: None)
@@ -160,7 +151,7 @@ def test_a_launch_gets_what_integers_of_parameters_stand_for(
     assert kernels[1].configs[-1] is kernel.best_config
 
 
-def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
+def test_words_are_given_their_integers_and_unknown_ones_the_fallback_and_defaults_are_read() -> None:
     kernel = tuned(package(by_words))(jitted())
     assert launch(kernel, 9, MODE="none") == 64
     assert launch(kernel, 9, MODE="twice") == 16
@@ -172,18 +163,11 @@ def test_words_are_given_their_integers_and_unknown_ones_the_fallback() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert launch(kernel, 9, MODE="thrice") == FALLBACK.BLOCK
-
-
-def test_what_a_launch_leaves_out_has_the_kernels_default() -> None:
-    kernel = tuned(package(by_words))(jitted())
-    assert launch(kernel, 9) == 64
+    assert launch(kernel, 9) == 64  # what a launch leaves out has the kernel's default
     read = tuned(package(by_words), features={"MODE": lambda args: args["MODE"]})(jitted())
     assert launch(read, 9) == 64
     with pytest.raises(TypeError, match="'N'"):
         kernel[(1,)](torch.zeros(1), torch.zeros(1), torch.zeros(1))
-
-
-def test_an_optional_tensor_has_a_type_or_none() -> None:
     kernel = tuned(package(lambda *, seen_ptr_dtype: SMALL if seen_ptr_dtype else LARGE))(jitted())
     assert kernel.chosen(None, None, None, 5) == LARGE == kernel.chosen(None, N=5)
     assert kernel.chosen(None, None, torch.zeros(1, dtype=torch.int32), 5) == SMALL
@@ -202,30 +186,28 @@ def test_features_can_be_functions_and_expressions() -> None:
         launch(tuned(package(choose))(jitted()), 21)
 
 
-@pytest.mark.parametrize("text", ["x_ptr.shape[", "M // 2", "", "N = 2", 3])
-def test_an_expression_that_is_none_is_refused_where_the_kernel_is_decorated(text: object) -> None:
-    with pytest.raises(ValueError, match="halves"):
-        tuned(package(by_length), features={"halves": text})(jitted())  # type: ignore[dict-item]
-
-
 def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
     kernel = tuned(package(by_length))(autotuned())
     assert launch(kernel, 5) == 16 and len(hooked) == 1 and hooked[0]["BLOCK"] == 16
     assert kernel.best_config is CONFIGS[0]
     with pytest.raises(ValueError, match="BLOCK=64"):
         launch(kernel, 30)
-
-
-def test_another_config_than_the_autotuners_is_launched_where_none_has_a_hook() -> None:
+    kernel.fn = types.SimpleNamespace(run=lambda *args, **keywords: None)
+    kernel.run(None, None, None, 5, grid=(1,), warmup=True)  # compiling alone calls no hook
+    assert len(hooked) == 1
+    kernel.run(None, None, None, tl.constexpr(5), grid=(1,))
+    assert len(hooked) == 2
     kernel = tuned(package(by_length))(triton.autotune(configs=CONFIGS[1:], key=["N"])(jitted()))
-    assert launch(kernel, 30) == 64
+    assert launch(kernel, 30) == 64  # another config, where none has a hook
     assert kernel.best_config.kwargs == {"BLOCK": 64} and kernel.best_config.num_warps == 2
 
 
 @pytest.mark.parametrize(
     ("most", "launched"), [(64, [16, 64]), (32, [16, 32]), (16, [16, 16]), (0, [16, 64])]
 )
-def test_what_early_config_prune_leaves_out_is_not_launched(most: int, launched: list[int]) -> None:
+def test_what_early_config_prune_leaves_out_is_not_launched(
+    monkeypatch: pytest.MonkeyPatch, most: int, launched: list[int]
+) -> None:
     """The fallback is launched instead, or the first that is kept; a rule that keeps none is ignored."""
     asked = []
 
@@ -237,12 +219,14 @@ def test_what_early_config_prune_leaves_out_is_not_launched(most: int, launched:
     for _ in range(2):
         assert [launch(kernel, length) for length in (5, 30)] == launched
     assert asked == [5, 30]
+    monkeypatch.setattr(module, "_MOST_KEPT", 2)  # answers do not fill the memory
+    for length in range(1, 6):
+        launch(kernel, length)
+    assert len(kernel._choosing_here().launches) <= 2
 
 
 def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() -> None:
-    def by_type(
-        configs: list[triton.Config], given: dict[str, torch.Tensor], **others: object
-    ) -> list[triton.Config]:
+    def by_type(configs: list[triton.Config], given: dict[str, torch.Tensor], **others: object) -> object:
         small = given["x_ptr"].dtype == torch.float64 or others.get("MODE") == "thrice"
         return [config for config in configs if (config.kwargs["BLOCK"] == 16) == small]
 
@@ -252,28 +236,20 @@ def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() 
         assert launch(pruned(by_type, by_words), 30, MODE="thrice") == 16
 
 
-def test_the_answers_of_a_rule_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_KEPT", 2)
-    kernel = pruned(lambda configs, given, **others: configs, by_length)
-    for length in range(1, 6):
-        launch(kernel, length)
-    assert len(kernel._choosing_here().launches) <= 2
-
-
-def test_compiling_alone_calls_no_hook_and_constants_are_read() -> None:
-    kernel = tuned(package(by_length))(autotuned())
-    kernel.fn = types.SimpleNamespace(run=lambda *args, **keywords: None)
-    kernel.run(None, None, None, 5, grid=(1,), warmup=True)
-    assert not hooked
-    kernel.run(None, None, None, tl.constexpr(5), grid=(1,))
-    assert len(hooked) == 1
-
-
-def test_a_variable_forces_a_config_whatever_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_name_a_config_whatever_the_rules_the_module_or_the_autotuner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
     assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
     assert launch(pruned(lambda configs, given, **others: configs[:1], by_length), 5) == 128
     assert launch(tuned(package(by_words))(jitted()), 5, MODE="thrice") == 128
+    monkeypatch.setenv(CONFIG, "doubled:autotune")
+    kernel = tuned(package(by_length))(autotuned())
+    kernel._do_bench = lambda call, quantiles: (call(), [1.0])[1]
+    assert launch(kernel, 5) in (16, 256)
+    monkeypatch.delenv(CONFIG)
+    monkeypatch.setenv(DEVICE, "default")
+    assert launch(tuned(package(by_length))(jitted()), 5) == FALLBACK.BLOCK
 
 
 def timed(kernel: Tuned, fastest: int) -> list[int]:
@@ -302,36 +278,31 @@ def ranked(choose: Callable[..., Config]) -> types.ModuleType:
     return made
 
 
-def test_the_autotuner_tries_the_best_configs_once_for_each_set_of_features() -> None:
+def test_the_autotuner_tries_the_best_configs_once_for_each_set_of_features(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But not while a graph is captured, nor in a launch that only compiles."""
     kernel = tuned(ranked(by_length), autotune=2)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
     blocks = timed(kernel, fastest=32)
+    with monkeypatch.context() as capture:
+        capture.setattr(module, "capturing", lambda: True)
+        assert launch(kernel, 5) == 16
+    x = torch.zeros(5)
+    kernel.run(x, x, torch.zeros(1, dtype=torch.int32), 5, grid=(1,), warmup=True)
+    assert not blocks
     assert [launch(kernel, length) for length in (5, 5, 6)] == [32, 32, 32]
     assert blocks == [16, 32, 16, 32]
     assert kernel.best_config.kwargs == {"BLOCK": 32} and kernel.chosen(None, None, None, 5) == SMALL
 
 
-def test_nothing_is_timed_while_a_graph_is_captured_or_a_launch_only_compiles(
+def test_of_the_best_configs_those_are_tried_that_the_rule_keeps_also_without_an_autotuner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kernel = tuned(ranked(by_length), autotune=3)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
-    blocks = timed(kernel, fastest=32)
-    with monkeypatch.context() as capture:
-        capture.setattr(module, "capturing", lambda: True)
-        assert launch(kernel, 5) == 16 and not blocks
-    x = torch.zeros(5)
-    kernel.run(x, x, torch.zeros(1, dtype=torch.int32), 5, grid=(1,), warmup=True)
-    assert not blocks and launch(kernel, 5) == 32 and blocks == [16, 32, 64]
-
-
-def test_of_the_best_configs_those_are_tried_that_the_rule_keeps() -> None:
     rules = {"early_config_prune": lambda configs, given, **others: configs[1:]}  # all but SMALL
     kernel = triton.autotune(configs=[*PLAIN], key=["N"], prune_configs_by=rules)(jitted())
     tuned_kernel = tuned(ranked(by_length), autotune=3)(kernel)
     blocks = timed(tuned_kernel, fastest=64)
     assert launch(tuned_kernel, 5) == 64 and blocks == [32, 64]
-
-
-def test_a_kernel_without_autotune_can_try_configs_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton.runtime.autotuner.Autotuner, "do_bench", lambda *_, **__: [1.0])
     assert launch(tuned(ranked(by_length), autotune=3)(jitted()), 5) == 16
 
@@ -369,9 +340,9 @@ def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch
 
 def test_a_fallback_that_is_the_best_of_a_row_was_tuned() -> None:
     kernel, blocks = left_to_the_autotuner(by_length)
-    row = types.SimpleNamespace(config=FALLBACK, others={}, then=())
-    kernel._package.MODULES["cpu"].choose = lambda *, N: FALLBACK  # type: ignore[union-attr]
-    kernel._package.MODULES["cpu"].STEPS = (row,)  # type: ignore[union-attr]
+    module_of_cpu = kernel._package.MODULES["cpu"]  # type: ignore[union-attr]
+    module_of_cpu.choose = lambda *, N: FALLBACK
+    module_of_cpu.STEPS = (types.SimpleNamespace(config=FALLBACK, others={}, then=()),)
     assert launch(kernel, 5) == FALLBACK.BLOCK and not blocks
 
 
@@ -436,15 +407,24 @@ def test_operators_that_wrap_the_kernel_launch_what_the_module_chooses(below: Ca
     assert torch.library.wrap_triton(kernel) is kernel
 
 
-@pytest.mark.parametrize("options", [{"autotune": -1}, {"autotune": True}, {"unknown": "best"}])
-def test_a_wrong_option_is_named(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        tuned(package(by_length), **options)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="unknown"):
-        tuned(package(by_length), unknown="autotune")(jitted())
+OPTIONS: list[tuple[str, dict[str, object]]] = [
+    *(("autotune", {"autotune": most}) for most in (-1, True)),
+    *(("unknown", {"unknown": text}) for text in ("best", "autotune")),  # without an autotuner
+    *(("halves", {"features": {"halves": text}}) for text in ("x_ptr.shape[", "M // 2", "", "N = 2", 3)),
+]
 
 
-def test_without_the_package_the_autotuner_decides_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("named", "options"), OPTIONS)
+def test_a_wrong_option_is_named_where_the_kernel_is_decorated(
+    named: str, options: dict[str, object]
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        tuned(package(by_length), **options)(jitted())  # type: ignore[arg-type]
+
+
+def test_without_the_package_the_autotuner_decides_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kernel = tuned("no_such_package.doubled")(autotuned())
     kernel._do_bench = lambda call, quantiles: (call(), [1.0])[1]
     with pytest.warns(UserWarning, match=r"no_such_package\.doubled") as caught:
@@ -452,12 +432,9 @@ def test_without_the_package_the_autotuner_decides_with_a_warning(monkeypatch: p
     assert caught[0].filename == __file__ and kernel.best_config in CONFIGS
     with pytest.raises(ModuleNotFoundError):
         launch(tuned("no_such_package.doubled")(jitted()), 5)
-
-
-def test_a_broken_package_is_no_missing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_package.py").write_text("import no_such_module")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):  # it is there, but broken
         launch(tuned("broken_package")(autotuned()), 5)
 
 
@@ -475,26 +452,11 @@ def test_tuned_stands_directly_above_autotune() -> None:
     assert launch(below, 5) == 16
 
 
-def test_a_variable_names_the_module_or_the_autotuner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DEVICE, "default")
-    assert launch(tuned(package(by_length))(jitted()), 5) == FALLBACK.BLOCK
-    monkeypatch.setenv(CONFIG, "doubled:autotune")
-    kernel = tuned(package(by_length))(autotuned())
-    kernel._do_bench = lambda call, quantiles: (call(), [1.0])[1]
-    assert launch(kernel, 5) in (16, 256)
+WRONG = [(CONFIG, "doubled:BLOCKS=2"), (CONFIG, "BLOCK=2"), (CONFIG, "doubled:BLOCK")]
+WRONG += [(CONFIG, "doubled:autotune"), (DEVICE, "h100"), (LOG, "yes")]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        (CONFIG, "doubled:BLOCKS=2"),
-        (CONFIG, "BLOCK=2"),
-        (CONFIG, "doubled:BLOCK"),
-        (CONFIG, "doubled:autotune"),
-        (DEVICE, "h100"),
-        (LOG, "yes"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), WRONG)
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=name):
@@ -511,14 +473,3 @@ def test_each_choice_is_logged_once(
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" for ")[2] for line in lines] == ["N=5", "N=50"]
     assert lines[0].startswith("triton_tune: doubled launches Config(variant='doubled', BLOCK=16")
-
-
-def test_importing_it_loads_triton_and_no_other_third_party() -> None:
-    code = "import triton; import sys; before = set(sys.modules)\nfrom triton_tune import tuned\n"
-    code += "print(sorted({n.partition('.')[0] for n in set(sys.modules) - before}"
-    code += " - set(sys.stdlib_module_names)))"
-    root = Path(__file__).parents[3]
-    output = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert output.stdout == "['triton_tune', 'tuning_table']\n"

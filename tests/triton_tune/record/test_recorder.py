@@ -1,7 +1,6 @@
 """What is noted of a launch, and what another process reads of it."""
 
-from __future__ import annotations
-
+import contextlib
 import importlib
 import json
 import re
@@ -61,22 +60,17 @@ def seen(small: ModuleType, tmp_path: Path) -> Iterator[Path]:
     load_recorded.cache_clear()
 
 
-class recording:
+@contextlib.contextmanager
+def recording(folder: Path, *tuners: Any) -> Iterator[Path]:
     """Records these autotuners' launches in a folder, as one process."""
-
-    def __init__(self, folder: Path, *tuners: Any) -> None:
-        folder.mkdir(exist_ok=True)
-        self.folder, self.tuners, self.recorder = folder, tuners, Recorder(folder)
-
-    def __enter__(self) -> Path:
-        for tuner in self.tuners:
-            tuner.run = self.recorder.wrap(tuner)
-        return self.folder
-
-    def __exit__(self, *_: object) -> None:
-        self.recorder.flush()
-        for tuner in self.tuners:
-            del tuner.run, tuner.fn.run
+    folder.mkdir(exist_ok=True)
+    recorder = Recorder(folder)
+    for tuner in tuners:
+        tuner.run = recorder.wrap(tuner)
+    yield folder
+    recorder.flush()
+    for tuner in tuners:
+        del tuner.run, tuner.fn.run
 
 
 @st.composite
@@ -175,26 +169,14 @@ def test_launches_below_the_autotuner_and_of_operators_are_noted(small: ModuleTy
     assert [launch.arguments["size"] for launch in recorded.launches] == [20, 40]
 
 
-def test_a_launch_that_cannot_be_described_is_made(small: ModuleType, tmp_path: Path) -> None:
+def test_launches_are_made_that_cannot_be_described_or_written(small: ModuleType, tmp_path: Path) -> None:
     x = torch.arange(20.0)
     with recording(tmp_path / "seen", small.scale_in_place), pytest.warns(UserWarning):
-        for _ in range(2):
-            small.scale_in_place[OnlyFirst()](x, 20, 2.0)
+        for _ in range(2):  # with a grid for the config that is launched alone
+            small.scale_in_place[lambda arguments: ({16: 2}[arguments["BLOCK"]],)](x, 20, 2.0)
     assert torch.equal(x, 4.0 * torch.arange(20))
-
-
-class OnlyFirst:
-    """The grid of the config that is launched, and of no other."""
-
-    def __call__(self, arguments: Any) -> tuple[int]:
-        if arguments["BLOCK"] != 16:
-            raise ValueError("no grid")
-        return (2,)
-
-
-def test_a_program_goes_on_if_its_record_cannot_be_written(small: ModuleType, tmp_path: Path) -> None:
-    with recording(tmp_path / "seen", *all_of(small)):
-        (tmp_path / "seen").rmdir()
+    with recording(tmp_path / "gone", *all_of(small)):
+        (tmp_path / "gone").rmdir()
         with pytest.warns(UserWarning):
             x, *_ = small.step(20)
     assert torch.equal(x, 2.0 * torch.arange(20))
@@ -228,24 +210,6 @@ def test_no_kernel_searches_while_a_graph_is_captured(
     assert launch(32) == last and len(timed) > searched
 
 
-def left_out(printed: str) -> list[str]:
-    return [line for line in printed.splitlines() if line.startswith("left out: ")]
-
-
-def test_a_kernel_of_another_version_is_left_out_by_name(
-    seen: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (file,) = seen.iterdir()
-    lines = list(map(json.loads, file.read_text().splitlines()))
-    for line in lines:
-        if line.get("function") == "small:gather":
-            line["source_hash"] = "0"
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert main([str(seen), "--dry-run"]) == 0
-    (line,) = left_out(capsys.readouterr().out)
-    assert "small:gather" in line
-
-
 def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(
     seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,30 +238,33 @@ def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(
     assert "2 kernels measured, 3 not yet, 0 left out; next: " in capsys.readouterr().out
 
 
-def test_a_kernel_whose_tensors_exceed_the_memory_is_left_out_by_name(
-    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reason", ["memory", "version"])
+def test_a_kernel_of_another_version_or_whose_tensors_exceed_the_memory_is_left_out_by_name(
+    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    monkeypatch.setattr(many, "memory_bytes", lambda device: 200)  # `gather` has two tensors and an index
+    if reason == "memory":
+        monkeypatch.setattr(many, "memory_bytes", lambda device: 200)  # `gather` has two tensors and an index
+    else:
+        (file,) = seen.iterdir()
+        lines = list(map(json.loads, file.read_text().splitlines()))
+        for line in lines:
+            line |= {"source_hash": "0"} if line.get("function") == "small:gather" else {}
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     found, refused = many.workloads_of(seen, torch.device("cpu"))
     assert set(found) == {"scale_in_place", "sum_in_parts", "sums_of_blocks", "overruns"}
     assert set(refused) == {"small:gather"}
-    (line,) = left_out(capsys.readouterr().out)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out: ")]
     assert "small:gather" in line
 
 
-def two_versions(seen: Path) -> None:
-    (file,) = seen.iterdir()
-    file.with_name("0-0.jsonl").write_text(
-        '{"format": 1}\n{"function": "small:gather", "source_hash": "0"}\n'
-    )
-
-
+HEAD, CUT = '{"format": 1}\n', '{"format": 1}\n{"launch": 0, "k'
+OTHER = f'{HEAD}{{"function": "small:gather", "source_hash": "0"}}\n'
 WRONG: dict[str, Callable[[Path], object]] = {
-    "empty": lambda seen: [file.unlink() for file in seen.iterdir()],
-    "cut": lambda seen: [file.write_text('{"format": 1}\n{"launch": 0, "k') for file in seen.iterdir()],
-    "damaged": lambda seen: [file.write_text(file.read_text()[40:]) for file in seen.iterdir()],
-    "of another format": lambda seen: [file.write_text('{"format": 99}\n') for file in seen.iterdir()],
-    "two versions": two_versions,
+    "empty": lambda file: file.unlink(),
+    "cut": lambda file: file.write_text(CUT),
+    "damaged": lambda file: file.write_text(file.read_text()[40:]),
+    "of another format": lambda file: file.write_text('{"format": 99}\n'),
+    "two versions": lambda file: file.with_name("0-0.jsonl").write_text(OTHER),
 }
 
 
@@ -305,7 +272,8 @@ WRONG: dict[str, Callable[[Path], object]] = {
 def test_a_wrong_record_is_refused_in_one_line(
     seen: Path, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
-    WRONG[what](seen)
+    (file,) = seen.iterdir()
+    WRONG[what](file)
     assert main([str(seen), "--dry-run"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 

@@ -1,7 +1,5 @@
 """A package that one does not own: recorded, tuned and served without a line of code for any kernel."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sys
@@ -32,23 +30,18 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         done = small.run(where, *record, "program.py", *sizes)
         assert done.returncode == 0, done.stderr
     tune = ("-m", "triton_tune", "seen", "--budget", "30", "--compile-workers", "0")
-    killed = killed_with_rows(where, *tune)
+    with small.start(where, *tune) as process:  # killed as soon as a table has a row
+        while not any(text.count("\n") > 1 for text in rows(where).values()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    killed = rows(where)
     done = small.run(where, *tune)
     assert done.returncode == 0, done.stdout + done.stderr
     tables = sorted(path.relative_to(where) for path in where.glob("tuning_data/*/*"))
     with contextlib.chdir(where):
         assert treegen(["init", *map(str, tables)]) == treegen(["build"]) == 0
     return Project(where, done.stdout, killed)
-
-
-def killed_with_rows(folder: Path, *words: str) -> dict[Path, str]:
-    """Kill a run as soon as a table has a row. Returns the rows of all tables."""
-    with small.start(folder, *words) as process:
-        while not any(text.count("\n") > 1 for text in rows(folder).values()):
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.kill()
-    return rows(folder)
 
 
 def rows(folder: Path) -> dict[Path, str]:

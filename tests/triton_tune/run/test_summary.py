@@ -1,6 +1,7 @@
-"""How a run is summed up."""
+"""How a run is summed up, and how shards divide it equally and the same on every host."""
 
 import random
+from argparse import ArgumentTypeError
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuning_builders import surface
 
+from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.run.fill import lines_about_failing, lines_about_worth, lines_of, summarise
+from triton_tune.run.shards import Shard, estimated_s, problem_of_shard, shard_from
 from triton_tune.search.race import estimated, worth
 from tuning_table.table import Failure, Visit
 
@@ -88,3 +91,26 @@ def test_a_scenario_counts_as_hopeless_only_once_every_config_has_failed() -> No
     )
     assert "s0" in hopeless and "s1" not in hopeless
     assert "s1" in untried and "s0" not in untried
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 24])
+def test_each_scenario_is_in_one_shard_and_shards_take_equally_long(count: int) -> None:
+    problem = surface(scenarios=120, missing=frozenset({("s1", "c1"), ("s2", "c2")})).problem
+    parts = [problem_of_shard(problem, Shard(index, count)) for index in range(1, count + 1)]
+    assert sorted(s for part in parts for s in part.scenarios) == sorted(problem.scenarios)
+    for part in parts:
+        assert all(part.candidates[s] == problem.candidates[s] for s in part.scenarios)
+        assert part == problem_of_shard(problem, Shard(parts.index(part) + 1, count))
+    costs = [sum(estimated_s(len(row)) for row in part.candidates.values()) for part in parts]
+    assert max(costs) < 1.5 * sum(costs) / count
+    shapes = [{problem.shape(s) for s in part.scenarios} for part in parts]
+    assert sum(map(len, shapes)) <= count + 2  # shapes stay together: each cut through three adds one
+
+
+@pytest.mark.parametrize("text", ["", "0/2", "3/2", "1", "1/0", "-1/2", "a/b", "1/2/3", "1/100000000"])
+def test_a_shard_is_a_number_of_a_count(text: str) -> None:
+    assert shard_from("2/8") == Shard(2, 8)
+    with pytest.raises(ArgumentTypeError):
+        shard_from(text)
+    with pytest.raises(TuningError, match="--shard 25/25"):  # more than there are scenarios
+        problem_of_shard(surface().problem, Shard(25, 25))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from tuning_builders import Listed, Silent, Surface, SurfaceBench, full, surface
+from tuning_builders import Listed, Silent, SurfaceBench, full, surface
 
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Advance, PlannedVisit, Round, Strategy, Times
@@ -48,7 +48,7 @@ def test_of_a_rounds_time_some_is_left_to_measure() -> None:
     assert [visit.repeat for visit in visits] == [1] * 10 + [2]
 
 
-def test_a_round_whose_time_was_too_short_to_compile_moves_on() -> None:
+def test_a_round_whose_time_was_too_short_to_compile_moves_on_and_the_last_one_is_no_mistake() -> None:
     # Exploring has 10 s, of which compiling may take 6: too few for one config, which takes 8.
     bench = SurfaceBench(THERE, compile_s=8.0)
     strategy = Listed([a_round("early", "s0", share=0.25), a_round("late", "s0", "s1")])
@@ -56,33 +56,23 @@ def test_a_round_whose_time_was_too_short_to_compile_moves_on() -> None:
     assert run(strategy, bench, visits, 40.0)
     assert [visit.scenario for visit in visits] == ["s0", "s1"]
     assert strategy.shares[:2] == [0.0, 0.25]  # as if the share were over
-
-
-def test_a_last_round_that_could_not_compile_in_time_is_no_mistake() -> None:
-    # Of the last 4 s compiling may take 2.4, and needs 3.
-    bench = SurfaceBench(THERE, compile_s=3.0)
-    visits: list[Visit] = []
+    # Of the last 4 s compiling may take 2.4, and needs 3; the longer the time, the more configs.
+    bench, visits = SurfaceBench(THERE, compile_s=3.0), []
     assert not run(Listed([a_round("late", "s0")]), bench, visits, 40.0, 36.0)
     assert not visits and bench.now >= 104.0
-    # The longer the time that is left, the more configs.
     assert run(Listed([a_round("late", "s0")]), bench, visits, 45.0, 36.0) and len(visits) == 1
 
 
-class Unable(SurfaceBench):
-    """Compiles nothing, soon."""
-
-    def compile(self, tasks: object, until: float, progress: object) -> tuple[PlannedVisit, ...]:
-        self.now += 0.5
+def test_a_round_without_compiled_kernels_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_nothing(bench: SurfaceBench, *_: object) -> tuple[PlannedVisit, ...]:
+        bench.now += 0.5
         return ()
 
-
-@pytest.mark.parametrize("rounds", [
-    [a_round("late", "s0")],
-    [a_round("early", "s0", share=0.25), a_round("late", "s0")],
-])  # fmt: skip
-def test_a_round_without_compiled_kernels_is_an_error(rounds: list[Round]) -> None:
-    with pytest.raises(TuningError, match="'late'"):
-        run(Listed(rounds), Unable(THERE), [], 40.0)
+    monkeypatch.setattr(SurfaceBench, "compile", compile_nothing)
+    late = a_round("late", "s0")
+    for rounds in ([late], [a_round("early", "s0", share=0.25), late]):
+        with pytest.raises(TuningError, match="'late'"):
+            run(Listed(rounds), SurfaceBench(THERE), [], 40.0)
 
 
 @pytest.mark.parametrize("when", [1, 30])
@@ -104,29 +94,21 @@ def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: in
     by_name = [sorted(some, key=lambda v: (v.scenario, v.repeat)) for some in (visits, undisturbed)]
     assert by_name[0] == by_name[1]
 
-
-def test_a_visit_that_could_not_be_recorded_does_not_count() -> None:
     def refused(visit: Visit) -> None:
         raise TuningError("no space left")
 
     times = Times()
     with pytest.raises(TuningError, match="no space left"):
         tune(full(THERE.problem), SurfaceBench(THERE), times, refused, Silent(), budget=PLENTY)
-    assert times.num_visits == 0
-
-
-def checked(there: Surface, visits: list[Visit]) -> Race:
-    """Run a sweep to its end, which adds to `visits`."""
-    strategy = full(there.problem)
-    run(strategy, SurfaceBench(there), visits, PLENTY)
-    return strategy
+    assert times.num_visits == 0  # what could not be recorded does not count
 
 
 @pytest.mark.parametrize("fails", ["s1", "*"])
 def test_two_configs_of_the_middle_come_first_where_the_strategy_begins(fails: str) -> None:
     there = surface(configs=4, failing=frozenset({(fails, "c1"), (fails, "c2")}))
     visits: list[Visit] = []
-    assert not checked(there, visits).gave_up
+    strategy = full(there.problem)
+    assert run(strategy, SurfaceBench(there), visits, PLENTY) and not strategy.gave_up
     first, then = visits[:FIRST_ROUND], visits[FIRST_ROUND : 2 * FIRST_ROUND]
     assert all(visit.cells.keys() == {"c1", "c2"} for visit in first)
     assert {visit.scenario for visit in then} == {visit.scenario for visit in first}
@@ -137,20 +119,17 @@ def test_two_configs_of_the_middle_come_first_where_the_strategy_begins(fails: s
 @pytest.mark.parametrize("works", [0, 1])
 def test_it_gives_up_once_no_config_works_in_most_of_these_scenarios(works: int) -> None:
     first: list[Visit] = []
-    checked(surface(configs=4), first)
+    run(full(surface(configs=4).problem), SurfaceBench(surface(configs=4)), first, PLENTY)
     bad = [visit.scenario for visit in first[works:FIRST_ROUND]]
     there = surface(configs=4, failing=frozenset((s, f"c{c}") for s in bad for c in range(4)))
     visits: list[Visit] = []
-    strategy = checked(there, visits)
+    strategy = full(there.problem)
+    run(strategy, SurfaceBench(there), visits, PLENTY)
     assert bool(strategy.gave_up) is (works < 1)
     assert len({visit.scenario for visit in visits}) == (FIRST_ROUND if works < 1 else 24)
     again = full(there.problem)  # a later run, from the table
     assert again.next_round(Times(visits), 0.0) is None and bool(again.gave_up) is (works < 1)
-
-
-def test_the_check_ends_by_its_share() -> None:
-    there = surface(configs=4)
-    later = full(there.problem).next_round(Times(), CHECK_SHARE)
+    later = full(there.problem).next_round(Times(), CHECK_SHARE)  # when the check's share is over
     assert later is not None and later.share == 1.0
 
 

@@ -1,6 +1,4 @@
-"""Every command of docs/imports.md runs on a small file and prints what the page shows."""
-
-from __future__ import annotations
+"""Every command of docs/imports.md and docs/export.md runs and prints what the page shows."""
 
 import json
 import re
@@ -49,7 +47,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("title", SECTIONS)
-def test_the_page(title: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_imports(title: str, capsys: pytest.CaptureFixture[str]) -> None:
     commands = re.findall(r"^    treegen (import .*)$", SECTIONS[title], re.MULTILINE)
     printed = ""
     for place, command in enumerate(commands):
@@ -58,3 +56,13 @@ def test_the_page(title: str, capsys: pytest.CaptureFixture[str]) -> None:
         printed += "" if out in printed else out
     (shown,) = re.findall(r"```\n(.*?)```", SECTIONS[title], re.DOTALL)
     assert commands and printed == shown
+
+
+def test_exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(REPOSITORY / "examples/block_fp8", tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    page = (REPOSITORY / "docs/export.md").read_text()
+    commands = re.findall(r"^    treegen (.*)$", page, re.MULTILINE)
+    assert commands and all(main(shlex.split(command)) == 0 for command in commands)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert capsys.readouterr().out == "".join(text for language, text in blocks if not language)

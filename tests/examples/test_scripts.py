@@ -1,0 +1,105 @@
+"""The demo and its notebook, the commands of the tutorial on short signals, and the decode loop."""
+
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from treegen.cli.main import main as treegen
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEMO, CONVOLVE = REPOSITORY / "examples/demo", REPOSITORY / "examples/convolve"
+
+
+def test_it_goes_from_a_table_to_a_tree_and_shows_what_a_slower_config_changes(tmp_path: Path) -> None:
+    code = "import sys; sys.modules.update(torch=None, triton=None); exec(open('demo.py').read())"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=DEMO, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    commands = re.findall(r"(?ms)^\$ treegen (\w+)(.*?)\(exit code (\d)\)", done.stdout)
+    assert [(name, code) for name, _, code in commands] == [
+        ("build", "0"),
+        ("build", "0"),
+        ("diff", "0"),  # the launched config got slower, which is the driver's fault
+        ("report", "0"),
+    ]
+    assert "def steps_row(" in done.stdout and "M64_N256_K64_W8_S4" in commands[2][1]
+    (report,) = tmp_path.glob("*/report.html")
+    assert done.stdout.endswith(f"{report.resolve()}\n")
+
+
+def test_the_notebook_has_the_cells_of_the_script_and_their_outputs() -> None:
+    cells = re.findall(r"(?ms)^# %%([^\n]*)\n(.*?)(?=^# %%|\Z)", (DEMO / "demo.py").read_text())
+    sources = [re.sub(r"(?m)^# ?", "", body) if marker else body for marker, body in cells]
+    notebook = json.loads((DEMO / "demo.ipynb").read_text())["cells"]
+    assert ["".join(cell["source"]) for cell in notebook] == [source.strip() for source in sources]
+    assert all(cell["outputs"] for cell in notebook[3:] if cell["cell_type"] == "code")
+
+
+LAUNCH = """
+import numpy as np
+from convolve import convolve
+from heuristics.convolve import for_device
+config = for_device("", "", "cpu")(signal_len=300, filter_len=30)
+x, y = np.arange(300.0), np.arange(30.0)
+print(np.allclose(convolve(x, y, config.variant, config.block), np.convolve(x, y)))
+"""
+
+
+def python(*arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_tutorial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", (REPOSITORY / "docs/tutorial.md").read_text())
+    commands = [line for block in blocks for line in block.splitlines()]
+    ours = [line.split()[1] for line in commands if line.startswith("treegen ")]
+    assert ours == ["build", "explain", "build", "diff"]
+    assert "python measure.py tables/cpu" in commands
+    here = tmp_path / "convolve"
+    shutil.copytree(CONVOLVE, here, ignore=shutil.ignore_patterns("tables", "heuristics"))
+    monkeypatch.chdir(here)
+    assert "30 scenarios x 5 configs, 2 repeats" in python("measure.py", "tables/cpu", "--largest", "10")
+    assert treegen(["build"]) == 0
+    assert python("-c", LAUNCH) == "True\n"
+    assert treegen(["explain", "convolve", "signal_len=300", "filter_len=30"]) == 0
+    shutil.copytree(here, tmp_path / "before")
+    text = Path("treegen.yaml").read_text()
+    Path("treegen.yaml").write_text(text.replace("max_rows: 6", "max_rows: 1"))
+    assert treegen(["build"]) == 0
+    assert treegen(["diff", "../before"]) in (0, 1)
+    capsys.readouterr()
+    assert treegen(["check"]) == 0
+    assert "no problem" in capsys.readouterr().out
+
+
+def test_every_config_computes_the_same() -> None:
+    convolve = runpy.run_path(str(CONVOLVE / "convolve.py"))["convolve"]
+    random = np.random.default_rng(0)
+    for n, m in ((1, 1), (5, 7), (1000, 30), (5000, 1200)):
+        x, y = random.random(n), random.random(m)
+        for variant, block in (("direct", 0), ("fft", 0), ("overlap_add", 64), ("overlap_add", 4096)):
+            assert np.allclose(convolve(x, y, variant, block), np.convolve(x, y))
+
+
+def test_the_decode_loop_runs_in_the_interpreter(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["decode_step.py", "--device", "cpu"])
+    runpy.run_path(str(REPOSITORY / "examples/decode_step.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert [line.partition(":")[0] for line in printed.splitlines()] == ["step 0", "step 1"]
+    assert "nan" not in printed
