@@ -102,7 +102,7 @@ def test_full_sweeps_everything_and_times_the_best_again() -> None:
 
 
 def test_a_race_measures_less_loses_little_and_is_the_same_each_time() -> None:
-    there = surface(scenarios=72, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
+    there = surface(scenarios=144, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
 
     def measured(make: Make, budget: float) -> tuple[Times, float]:
         bench, times = SurfaceBench(there, visit_s=0.02, cell_s=0.02), Times()
