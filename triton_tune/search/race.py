@@ -54,9 +54,9 @@ class Race:
     in more than half of these scenarios, nothing further is planned (`gave_up`: why).
 
     With the remaining time, it sweeps the other scenarios that represent most of the rest, and the portfolio
-    grows. Once no config is left that might win, the hopeless ones are tried in the scenarios swept first, and
-    are hopeless no longer near where they are fast. Whenever the budget ends, the table compares configs: each
-    scenario has times of all configs that are not hopeless, of the portfolio, or none at all.
+    grows. In the end the hopeless configs are tried in the scenarios swept first; near those where they are
+    fast, they are hopeless no longer. Whenever the budget ends, the table compares configs: each scenario has
+    times of all configs that are not hopeless, of the portfolio, or none at all.
     """
 
     def __init__(self, problem: SearchProblem, rules: RaceRules = STRATEGIES["race"]) -> None:
