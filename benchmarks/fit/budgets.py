@@ -1,12 +1,13 @@
 """How good is a module if the budget of its run ends early?
 
     python -m benchmarks.fit.budgets treegen.yaml
-    python -m benchmarks.fit.budgets SPEC --table examples/matmul/untuned_data/matmul/nvidia_h200
+    python -m benchmarks.fit.budgets SPEC --table examples/matmul/untuned_data/matmul/nvidia_h200 --printed
 
 Of each table, groups such as models are held out in folds; single scenarios, where there are no groups. A run
 over the other scenarios is replayed from the table until a share of its cells is timed, repeats included. A
 module is fitted to that, and judged by all times of the held-out scenarios. A figure is the geometric mean of
-its choices' times over the best ones; `single` is that of the best single config by all times. Needs no GPU.
+its choices' times over the best ones; `single` is that of the best single config by all times. `--printed`
+adds what `treegen build` says of the same early tables, its own groups held out. Needs no GPU.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from attn_kernels.tuning.space.space import ATTENTION
 from treegen.build import read_problems
 from treegen.core.problem import UNIT, Problem
 from treegen.core.table import Cells
-from treegen.crossval.folds import folds_of, group_folds
+from treegen.crossval.folds import cross_validate, folds_of, group_folds
 from treegen.crossval.score import Score, penalised
 from treegen.fit.fit import fit
 from treegen.read.problem import as_table, build_problem, read_table
@@ -90,14 +91,32 @@ def early(recorded: RecordedTable, scenarios: Sequence[str], share: float, seed:
     return replace(recorded, visits=tuple(compared))
 
 
-def slowdown(problem: Problem, share: float, seed: int) -> float:
-    """The held-out mean of modules whose tables hold a share of the cells."""
-    recorded, costs = read_run(problem.table.folder), []
+def early_problems(problem: Problem, share: float, seed: int) -> Iterator[Problem]:
+    """For each fold, what a run over its training scenarios leaves once a share of the cells is timed."""
+    recorded = read_run(problem.table.folder)
     for fold in group_folds(problem) or folds_of(problem):
         table = early(recorded, [problem.scenarios[row] for row in fold.train], share, seed)
-        early_problem = build_problem(problem.kernel, problem.device, as_table(problem.table.folder, table))
-        costs.append(penalised(Score.of(problem.rows(fold.test), fit(early_problem)).cost))
+        yield build_problem(problem.kernel, problem.device, as_table(problem.table.folder, table))
+
+
+def slowdown(problem: Problem, share: float, seed: int) -> float:
+    """The held-out mean of modules whose tables hold a share of the cells."""
+    folds = group_folds(problem) or folds_of(problem)
+    costs = [
+        penalised(Score.of(problem.rows(fold.test), fit(table)).cost)
+        for fold, table in zip(folds, early_problems(problem, share, seed), strict=True)
+    ]
     return math.exp(float(np.concatenate(costs).mean()) / UNIT)
+
+
+def printed(problem: Problem, share: float, seed: int) -> float:
+    """What a build says of these tables, on average; NaN where it says nothing."""
+    said = []
+    for table in early_problems(problem, share, seed):
+        evaluation = cross_validate(table, fit)
+        figure = evaluation and (evaluation.groups or evaluation.folds).quality.slowdown
+        said.append(math.log(figure) if figure else math.nan)
+    return math.exp(float(np.mean(said)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -108,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--table", type=Path, help="of a kernel of the spec (default: all tables that it names)"
     )
     parser.add_argument("--seeds", type=int, default=3, help="runs (default: 3)")
+    parser.add_argument("--printed", action="store_true", help="a line more: what treegen build would say")
     options = parser.parse_args(arguments)
     spec = read_spec(options.spec)
     if options.table:
@@ -121,11 +141,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for problem in problems:
         single = math.exp(float(penalised(problem.cost).mean(axis=0).min()) / UNIT)
         print(f"{problem.kernel.name} {problem.table.folder.name}"[:31].ljust(32) + f"{single:8.3f}", end="")
-        for share in SHARES:
-            runs = [slowdown(problem, share, seed) for seed in range(options.seeds)]
-            mean = math.exp(float(np.log(runs).mean()))
-            print(f"{f'{mean:.3f} ({min(runs):.3f}-{max(runs):.3f})':>20}", end="", flush=True)
-        print(flush=True)
+        for judge in (slowdown, printed) if options.printed else (slowdown,):
+            if judge is printed:
+                print("  treegen build says".ljust(40), end="")
+            for share in SHARES:
+                runs = [judge(problem, share, seed) for seed in range(options.seeds)]
+                mean = math.exp(float(np.log(runs).mean()))
+                print(f"{f'{mean:.3f} ({min(runs):.3f}-{max(runs):.3f})':>20}", end="", flush=True)
+            print(flush=True)
 
 
 if __name__ == "__main__":

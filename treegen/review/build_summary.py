@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import geometric_mean
 
+import numpy as np
 from rich import box
 
 from treegen.core.problem import Problem
@@ -132,6 +133,9 @@ def unfinished(problems: Sequence[Problem]) -> list[str]:
         if run.get("finished") is False:
             cells = f"{run.get('cells_measured', 0):,} of {run.get('cells_possible', 0):,} cells are measured"
             what = f"the tuning run ended early: {cells}, and {len(problem.cost):,} scenarios compare configs"
+            few, of_all = int(np.median((~np.isnan(problem.times())).sum(axis=1))), len(problem.configs)
+            if few < of_all:
+                what += f", half of them at most {few} of {of_all}; figures are over the best of those"
             lines.append(f"{problem}: {what}; the same command with a larger budget goes on")
     return lines
 

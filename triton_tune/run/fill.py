@@ -230,8 +230,8 @@ def lines_about_worth(summary: Mapping[str, Any], problem: SearchProblem, times:
     more = (problem.possible - measured) * seconds / measured
     return [
         *lines,
-        f"expect {value.choice:.2f}x the best times of a module, and {value.single:.2f}x of the best single "
-        f"config: so do choices in each of {value.compared} scenarios by the {ASKED} nearest others",
+        f"expect {value.choice:.2f}x the best times so far of a module, and {value.single:.2f}x of the best "
+        f"single config: so do choices in each of {value.compared} scenarios by the {ASKED} nearest others",
         f"half of these scenarios would give {value.by_half:.2f}x; at the rate so far, all other cells would "
         f"take {more:.0f} s more at most",
     ]

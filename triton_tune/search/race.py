@@ -38,6 +38,7 @@ class RaceRules:
     portfolio_size: tuple[int, int] = (2, 32)  # the fewest and the most configs
     again: float = 1.3  # a config of the portfolio is timed again up to this slowdown
     refine: int = 64  # the number of scenarios to sweep in each further round
+    verify: int = 32  # of the scenarios to sweep first, those that get the hopeless configs in the end
 
 
 # Every config in every scenario, and those near the best a second time.
@@ -53,8 +54,9 @@ class Race:
     in more than half of these scenarios, nothing further is planned (`gave_up`: why).
 
     With the remaining time, it sweeps the other scenarios that represent most of the rest, and the portfolio
-    grows. It ends early if no config is left that might win. Whenever the budget ends, the table compares
-    configs: each scenario has times of all configs that are not hopeless, of the portfolio, or none at all.
+    grows. In the end the hopeless configs are tried in the scenarios swept first; near those where they are
+    fast, they are hopeless no longer. Whenever the budget ends, the table compares configs: each scenario has
+    times of all configs that are not hopeless, of the portfolio, or none at all.
     """
 
     def __init__(self, problem: SearchProblem, rules: RaceRules = STRATEGIES["race"]) -> None:
@@ -109,6 +111,8 @@ class Race:
             self._names(np.flatnonzero(unsure)), rules.refine, self._names(swept[~unsure[swept]])
         )
         tasks = self._visits(times, left, f"refine/{len(swept)}", [self._numbers[s] for s in chosen])
+        # Few scenarios told what is hopeless, so it is tried in the first of them before the search ends.
+        tasks = tasks or self._visits(times, untried, "verify", self._first[: rules.verify])
         return Round("refine", tasks) if tasks else None
 
     def _middle(self, row: int) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ def test_full_sweeps_everything_and_times_the_best_again() -> None:
 
 
 def test_a_race_measures_less_loses_little_and_is_the_same_each_time() -> None:
-    there = surface(scenarios=72, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
+    there = surface(scenarios=144, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
 
     def measured(make: Make, budget: float) -> tuple[Times, float]:
         bench, times = SurfaceBench(there, visit_s=0.02, cell_s=0.02), Times()
@@ -128,6 +128,14 @@ def test_a_race_measures_less_loses_little_and_is_the_same_each_time() -> None:
     half = full_seconds / 2
     assert loss(measured(Race, half)[0]) < loss(measured(full, half)[0])
     assert measured(Race, 5.0)[0]._cells == measured(Race, 5.0)[0]._cells
+
+
+def test_before_a_race_ends_the_first_scenarios_have_times_of_what_was_left_out_elsewhere() -> None:
+    there = surface(scenarios=72, configs=18, noise=0.02)
+    times, problem = finished(there, Race(there.problem)), there.problem
+    whole = [s for s in problem.scenarios if len(times.measured(s)) == len(problem.candidates[s])]
+    first = Distances(problem).representatives(problem.scenarios, RaceRules.verify)
+    assert set(first) <= set(whole) < set(problem.scenarios)
 
 
 def test_hopeless_is_what_the_nearest_scenarios_that_tried_it_found_slow() -> None:
