@@ -23,7 +23,7 @@ from treegen.crossval.score import penalised
 from treegen.emit.module import device_module
 from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
-from treegen.review.modules import Module, loaded
+from treegen.write.modules import Module, loaded
 
 COUNTS = (1, 2, 3, 4, 8)
 

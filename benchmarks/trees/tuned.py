@@ -24,7 +24,7 @@ from treegen.core.spec import Spec
 from treegen.crossval.score import Ints, Score
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import find_spec, read_spec
-from treegen.review.modules import Module, ModuleKey, read_modules
+from treegen.write.modules import Module, ModuleKey, read_modules
 
 KERNEL = "unified_attention"
 DEVICES = ("nvidia_h100", "nvidia_h200")

@@ -68,11 +68,15 @@ def spec(tmp_path: Path) -> Path:
 def test_a_run_ends_at_its_share_and_every_scenario_that_counts_compares_configs(
     spec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    budgets.main([str(spec), "--seeds", "1"])
-    _, line = capsys.readouterr().out.splitlines()
+    budgets.main([str(spec), "--seeds", "1", "--printed"])
+    _, line, said = capsys.readouterr().out.splitlines()
     single, *figures = [float(word) for word in line.split() if word.replace(".", "").isdigit()]
     assert len(figures) == len(budgets.SHARES) and min(single, *figures) >= 1 and figures[-1] <= single
     (problem,) = read_problems(read_spec(spec))
+    found = cross_validate(problem, fit)
+    assert found is not None and float(said.split()[-2]) == pytest.approx(
+        (found.groups or found.folds).quality.slowdown, rel=0.1
+    )
     recorded = read_run(problem.table.folder)
     cells = len(recorded.scenarios) * len(recorded.header.configs)
     for share in (0.2, 0.5):

@@ -42,7 +42,7 @@ from treegen.core.heuristic import choose
 from treegen.core.spec import Spec
 from treegen.emit.templating import literal
 from treegen.read.spec import read_spec
-from treegen.review.modules import loaded, read_modules
+from treegen.write.modules import loaded, read_modules
 
 EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "8"))
 

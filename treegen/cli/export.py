@@ -54,8 +54,8 @@ Written: TypeAlias = tuple[Mapping[str, str], list[str], str]
 
 def _tuned(options: argparse.Namespace) -> Written:
     from treegen.export.module_files import tuned_files
-    from treegen.review.modules import read_module_and_table
     from treegen.review.printing import counted
+    from treegen.write.modules import read_module_and_table
 
     tuned = read_module_and_table(options.spec, options.kernel, options.device)
     files = tuned_files(tuned, options.format, options.features, options.along)
@@ -70,7 +70,7 @@ def _tuned(options: argparse.Namespace) -> Written:
 
 def _fla(options: argparse.Namespace) -> Written:
     from treegen.export.fla_file import fla_file
-    from treegen.review.modules import read_module_and_table
+    from treegen.write.modules import read_module_and_table
 
     if options.features:
         raise InputError(options.features[0], "is of no use for fla, whose keys are those of the table")

@@ -75,8 +75,8 @@ def add_explain(commands: Commands) -> None:
 
 def run_explain(options: argparse.Namespace) -> int:
     from treegen.review.explain import explain, parse_features, show
-    from treegen.review.modules import read_module_and_table
     from treegen.review.printing import json_text
+    from treegen.write.modules import read_module_and_table
 
     if options.top < 1:
         raise InputError(f"--top {options.top}", "must be at least 1")

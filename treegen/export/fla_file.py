@@ -15,7 +15,7 @@ from treegen.core.errors import InputError
 from treegen.core.table import Table
 from treegen.export.module_files import parameters_of, triton_of
 from treegen.export.tuned_files import TRITONS_OWN
-from treegen.review.modules import TunedModule, loaded
+from treegen.write.modules import TunedModule, loaded
 
 _DEFAULTS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3}  # those of triton.Config
 

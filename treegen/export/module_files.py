@@ -14,7 +14,7 @@ from treegen.core.spec import KernelSpec, is_model
 from treegen.core.table import Table
 from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format
 from treegen.review.explain import parse_features
-from treegen.review.modules import TunedModule, loaded
+from treegen.write.modules import TunedModule, loaded
 from tuning_table.names import literal
 
 _UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set, as in `@tuned`

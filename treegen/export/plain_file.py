@@ -11,7 +11,7 @@ from treegen.core.errors import InputError
 from treegen.core.spec import FALLBACK_DEVICE, KernelSpec, Spec
 from treegen.emit.package import kernel_package
 from treegen.emit.templating import rendered
-from treegen.review.modules import read_modules
+from treegen.write.modules import read_modules
 
 _DTYPE = "_dtype"  # the feature `a_ptr_dtype` is the data type of the argument `a_ptr`, as in `@tuned`
 

@@ -24,8 +24,8 @@ from treegen.fit.fit import fit
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
-from treegen.review.modules import read_tables
 from treegen.review.printing import counted, grid, left_out_words, plain_console
+from treegen.write.modules import read_tables
 from tuning_table import __version__
 
 VERSIONS = {"treegen": __version__, "scikit-learn": sklearn.__version__}

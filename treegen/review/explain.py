@@ -21,8 +21,8 @@ from treegen.core.problem import UNTIMED, Problem, broken_invariant
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
 from treegen.crossval.score import Floats, costs_of
-from treegen.review.modules import TunedModule
 from treegen.review.printing import condition, microseconds, plain_console, value_words
+from treegen.write.modules import TunedModule
 
 _RUNGS = 96  # quarter doublings that are tried on each side of a value
 BITS = 62  # of the longest integer

@@ -27,9 +27,9 @@ from treegen.fit.costs import table_noise
 from treegen.fit.fit import fit
 from treegen.read.spec import find_spec, read_spec
 from treegen.review.build_summary import held_out_words
-from treegen.review.modules import Module, missing_module, read_modules, read_tables
 from treegen.review.printing import condition, counted, left_out_words, microseconds, value_words
 from treegen.write.files import check_replaceable, check_writable, write_files
+from treegen.write.modules import Module, missing_module, read_modules, read_tables
 from tuning_table import __version__
 
 MARK = "Made by <code>treegen report</code>"  # in every page, which may be replaced by it

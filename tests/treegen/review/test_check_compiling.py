@@ -15,7 +15,7 @@ from treegen.core.spec import Config, DeviceSpec, Spec
 from treegen.emit.module import device_module
 from treegen.review.check.checks import compile_problems, compile_tasks, largest_sizes
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription, HookProcess, KernelNeeds
-from treegen.review.modules import NO_DEVICE, Module
+from treegen.write.modules import NO_DEVICE, Module
 
 CODE = HookDescription(
     frozenset({"rows", "columns", "heads"}),

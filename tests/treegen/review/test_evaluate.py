@@ -33,7 +33,7 @@ from treegen.crossval.score import Ints
 from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
 from treegen.review.evaluate import other_tables, train
-from treegen.review.modules import read_tables
+from treegen.write.modules import read_tables
 
 Capture = pytest.CaptureFixture[str]
 Refuse = Callable[..., str]

@@ -36,7 +36,7 @@ from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
 from treegen.core.problem import broken_invariant
 from treegen.review.explain import alternatives, candidates, choice_of, complete, explain, show
-from treegen.review.modules import TunedModule, read_module_and_table
+from treegen.write.modules import TunedModule, read_module_and_table
 
 Explain = Callable[..., str]
 GOLDEN = Path(__file__).parent / "golden"

@@ -13,7 +13,7 @@ from treegen_strategies import examples
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.review.explain import FeatureSpace, complete, outside, parse_features
-from treegen.review.modules import read_module_and_table
+from treegen.write.modules import read_module_and_table
 
 TEXTS = ["4k", "1.5", "", "0x10", "1e3", "\uff14", "--1", "1__0", "_1", " 1", "1=2", "9" * 5000, str(2**62)]
 

@@ -26,8 +26,8 @@ from treegen.core.heuristic import Heuristic, RegimeRows, Split
 from treegen.core.heuristic import Row as HeuristicRow
 from treegen.emit.module import device_module
 from treegen.read.spec import read_spec
-from treegen.review.modules import Module, read_tables
 from treegen.review.report import section
+from treegen.write.modules import Module, read_tables
 
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ {{ 7 * 7 }}"""
 SHAPES: list[Row] = [(1 << a, 1 << b, 2) for a in range(9) for b in range(9)]

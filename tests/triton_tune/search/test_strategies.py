@@ -51,6 +51,13 @@ def there(request: pytest.FixtureRequest) -> Surface:
     return SURFACES[request.param]
 
 
+def finished(there: Surface, strategy: Strategy) -> Times:
+    visits: list[Visit] = []
+    for _ in rounds_of(strategy, there, visits):
+        assert len(visits) < 1000
+    return Times(visits)
+
+
 @pytest.mark.parametrize("make", [full, quick_race, Race])
 @pytest.mark.parametrize("spent", [0.0, 0.7])
 def test_rounds_plan_candidates_each_at_most_twice(there: Surface, make: Make, spent: float) -> None:
@@ -88,10 +95,7 @@ def test_the_next_round_follows_from_the_table_alone(name: str, make: Make) -> N
 
 def test_full_sweeps_everything_and_times_the_best_again() -> None:
     there = SURFACES["noisy"]
-    visits: list[Visit] = []
-    for _ in rounds_of(full(there.problem), there, visits):
-        assert len(visits) < 1000
-    times = Times(visits)
+    times = finished(there, full(there.problem))
     assert times.num_measured() == there.problem.possible
     for scenario in there.problem.scenarios:
         once = {c: cells[0] for c, cells in times.measured(scenario).items()}

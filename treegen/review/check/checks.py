@@ -32,8 +32,8 @@ from treegen.review.check.hook import (
     HookProcess,
     MissingHook,
 )
-from treegen.review.modules import Module, loaded, numbers, read_committed
 from treegen.review.printing import counted, left_out_words, percent
+from treegen.write.modules import Module, loaded, numbers, read_committed
 from treegen.write.output_folder import differences, foreign_files
 from tuning_table.table import RUN
 

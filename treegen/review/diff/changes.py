@@ -27,8 +27,8 @@ from treegen.read.problem import build_problem, read_table, refuse_other_gpu
 from treegen.review.diff.prices import Price, World, launches_of, price, world_of
 from treegen.review.diff.snapshots import Snapshot, naming
 from treegen.review.diff.specs import row_changes, signature_changes, spec_changes, with_parameters_of
-from treegen.review.modules import Module, ModuleKey, numbers, plain
 from treegen.write.lock import digests
+from treegen.write.modules import Module, ModuleKey, numbers, plain
 
 _BASES = 16  # scenarios from which every feature is moved
 _RANDOM = 4096

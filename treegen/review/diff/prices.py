@@ -16,8 +16,8 @@ from treegen.core.problem import UNIT, Problem, common_rows
 from treegen.core.table import Cells
 from treegen.crossval.score import Floats, launched, times_of
 from treegen.fit.costs import table_noise
-from treegen.review.modules import Module
 from treegen.review.printing import counted, percent
+from treegen.write.modules import Module
 
 MOVED = 1.05
 """How far the times of a config must move, on average, to contradict an earlier table of the same software.

@@ -19,7 +19,7 @@ from treegen.core.errors import InputError, InputErrors, one_line, reason, shown
 from treegen.core.files import MAX_BYTES, read_text, try_path
 from treegen.core.spec import Spec
 from treegen.read.spec import DEFAULT_PATH, find_spec, read_spec
-from treegen.review.modules import Module, ModuleKey, read_committed
+from treegen.write.modules import Module, ModuleKey, read_committed
 
 _PLAIN_FILES = {"100644", "100755"}
 

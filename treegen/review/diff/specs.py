@@ -8,8 +8,8 @@ from dataclasses import replace
 from treegen.core import expr
 from treegen.core.heuristic import Heuristic, Row, Split, StepTree, questions
 from treegen.core.spec import KernelSpec
-from treegen.review.modules import Module
 from treegen.review.printing import condition, counted
+from treegen.write.modules import Module
 
 
 def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
