@@ -4,7 +4,6 @@ python -m benchmarks.packages.steps WHAT MODEL FILE: WHAT is a name in STEPS, MO
 FILE gets seconds of the first steps, and the time of each autotuned kernel in warm steps.
 """
 
-import contextlib
 import gc
 import json
 import os
@@ -118,11 +117,10 @@ def autotuners() -> Iterator[Autotuner]:
 
 def kernel_times(steps: list[Step]) -> dict[str, float]:
     """Microseconds of each autotuned kernel in all warm steps together."""
-    names = {function_of(tuner).__name__ for tuner in autotuners()}
-    activities = [torch.profiler.ProfilerActivity.CUDA] if DEVICE == "cuda" else []
-    if not activities:
+    if TINY:
         return {}
-    with torch.profiler.profile(activities=activities) as profile:
+    names = {function_of(tuner).__name__ for tuner in autotuners()}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(WARM):
             for step in steps:
                 step()
@@ -138,7 +136,7 @@ def main(name: str, model: str, file: str) -> None:
     make, models = STEPS[name]
     sizes, batches = models[int(model)]
     torch.manual_seed(0)
-    result: dict[str, Any] = {"first": [], "failed": []}
+    result: dict[str, Any] = {"first": [], "warm_ms": []}
     steps: list[Step] = []
     for batch in batches:
         forward = make(*batch, *sizes)
@@ -149,20 +147,11 @@ def main(name: str, model: str, file: str) -> None:
             out.float().square().mean().backward()
 
         begun = time.monotonic()
-        try:
-            step()
-            synchronise()
-        except Exception as error:  # as the interpreter cannot run some kernels
-            if not TINY:
-                raise
-            result["failed"].append(f"{type(error).__name__}: {error}"[:200])
-            with contextlib.suppress(Exception):
-                step()
-            continue
+        step()
+        synchronise()
         result["first"].append(time.monotonic() - begun)
         step()
         steps.append(step)
-    result["warm_ms"] = []
     for _ in range(1 + REPEATS):
         begun = time.monotonic()
         for _ in range(WARM):
