@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -121,6 +121,11 @@ class Sdpa:
             return pages[:, :context].contiguous().transpose(1, 2)
 
         mask = causal_lower_right(query_len, context) if 1 < query_len < context else None
+        options: dict[str, Any] = {"attn_mask": mask, "is_causal": mask is None and query_len > 1}
+        options |= {
+            "scale": tensors.softmax_scale,
+            "enable_gqa": layout.num_query_heads > layout.num_kv_heads,
+        }
         results: dict[int, torch.Tensor] = {}
 
         def launch(i: int, kv: KVSet) -> Launch:
@@ -128,15 +133,7 @@ class Sdpa:
             k, v = dense(kv.k_cache), dense(kv.v_cache)
 
             def go() -> None:
-                results[i] = F.scaled_dot_product_attention(
-                    q,
-                    k,
-                    v,
-                    attn_mask=mask,
-                    is_causal=mask is None and query_len > 1,
-                    scale=tensors.softmax_scale,
-                    enable_gqa=layout.num_query_heads > layout.num_kv_heads,
-                )
+                results[i] = F.scaled_dot_product_attention(q, k, v, **options)
 
             return go
 

@@ -45,7 +45,6 @@ def costs(
     tensors = materialise(batch, device)
     (kv,) = tensors.sets
     choices, lengths = choices_for(batch.model, device), Lengths.of(batch.query_lens, batch.context_lens)
-    most = {"max_query_tokens": batch.num_query_tokens, "max_num_seqs": batch.num_seqs}
     index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
     planning = partial(
         attn_kernels.plan,
@@ -71,7 +70,9 @@ def costs(
         out=kv.out,
     )
     plan = plan_for(tensors)
-    workspace = Workspace.for_maxima(device, batch.model, **most)
+    workspace = Workspace.for_maxima(
+        device, batch.model, max_query_tokens=batch.num_query_tokens, max_num_seqs=batch.num_seqs
+    )
     calls: list[Callable[[], object]] = [planning, partial(planning, workspace=workspace)]
     calls += [*launches_of(plan, tensors), one_call]
     calls += [launch for peer in peers for launch in peer.prepare(tensors).launches]

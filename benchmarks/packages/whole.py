@@ -80,7 +80,8 @@ class Runs:
         step = self.step(self.models - 1, name)
         words = ["triton_tune", *use, "--", sys.executable, "-m", *step] if use else step
         self.commands.run(*words, cache=cache, limit=self.options.limit)
-        return result | json.loads((self.folder / f"{name}.steps.json").read_text())
+        result |= json.loads((self.folder / f"{name}.steps.json").read_text())
+        return result
 
     def stage(self, name: str) -> None:
         """Do a stage and keep its result. Raises SubprocessError."""
