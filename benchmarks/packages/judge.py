@@ -3,6 +3,7 @@
 python -m benchmarks.packages.judge {choices,launches,first_module,first_autotuner} FOLDER TUNED UNTUNED
 """
 
+import copy
 import importlib
 import json
 import sys
@@ -30,22 +31,17 @@ from triton_tune import Tuned, Tuning, tuned
 from triton_tune.core.problem import Times
 from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import first_launch, make
-from triton_tune.launch.every_autotuner import function_of
 from triton_tune.launch.features import OF_DTYPE
 from tuning_table import read_run
 
 
-def install(tuning: Tuning) -> tuple[Autotuner, Tuned, Any]:
-    """Put a tuned kernel where the package's autotuner stands. Returns both, and the whole kernel."""
-    function = function_of(tuning.kernel)
-    module: Any = sys.modules[function.__module__]
-    owner, name = module, function.__name__
-    while not isinstance(getattr(owner, name), Autotuner):  # below @triton.heuristics
-        owner, name = getattr(owner, name), "fn"
-    own = getattr(owner, name)
+def install(tuning: Tuning) -> tuple[Autotuner, Tuned]:
+    """Let the module choose where the package's autotuner launches. Returns that, apart, and the module's."""
+    tuner = AutotunedKernel(tuning.kernel).tuner
+    own = copy.copy(tuner)
     ours = tuned(f"heuristics.{tuning.name}", features=tuning.features)(own)
-    setattr(owner, name, ours)
-    return own, ours, getattr(module, function.__name__)
+    tuner.run = ours.run
+    return own, ours
 
 
 def choices(tuning: Tuning, folder: Path, table: Path, untuned: Path) -> dict[str, Any]:
@@ -93,9 +89,9 @@ def launches(tuning: Tuning, untuned: Path, device: torch.device) -> str:
     least = {s: min(medians.values()) for s in judged.scenarios if (medians := times.medians(s))}
     shortest = min(least, key=least.__getitem__)  # the queue never fills
     shape = tuning.shapes[list(judged.scenarios).index(shortest)]
-    own, ours, whole = install(tuning)
-    launch = first_launch(AutotunedKernel(whole), tuning, make(tuning, shape, device))
+    launch = first_launch(AutotunedKernel(tuning.kernel), tuning, make(tuning, shape, device))
     assert launch is not None
+    own, ours = install(tuning)
     call, on_gpu = {"grid": launch.grid, "warmup": False, **launch.kwargs}, device.type == "cuda"
     ways = [partial(run, *launch.args, **call) for run in (ours.run, own.run)[: 1 + on_gpu]]
     return " ".join(f"{cpu_us(way, device, 60 if on_gpu else 1):.1f}" for way in ways)
