@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -121,6 +121,11 @@ class Sdpa:
             return pages[:, :context].contiguous().transpose(1, 2)
 
         mask = causal_lower_right(query_len, context) if 1 < query_len < context else None
+        options: dict[str, Any] = {"attn_mask": mask, "is_causal": mask is None and query_len > 1}
+        options |= {
+            "scale": tensors.softmax_scale,
+            "enable_gqa": layout.num_query_heads > layout.num_kv_heads,
+        }
         results: dict[int, torch.Tensor] = {}
 
         def launch(i: int, kv: KVSet) -> Launch:
@@ -128,15 +133,7 @@ class Sdpa:
             k, v = dense(kv.k_cache), dense(kv.v_cache)
 
             def go() -> None:
-                results[i] = F.scaled_dot_product_attention(
-                    q,
-                    k,
-                    v,
-                    attn_mask=mask,
-                    is_causal=mask is None and query_len > 1,
-                    scale=tensors.softmax_scale,
-                    enable_gqa=layout.num_query_heads > layout.num_kv_heads,
-                )
+                results[i] = F.scaled_dot_product_attention(q, k, v, **options)
 
             return go
 
@@ -240,6 +237,7 @@ def peer_jobs(batches: Iterable[Batch], folder: Path, peer: str) -> list[PeerJob
     return [PeerJob(tuple(group), folder, peer) for group in alike.values()]
 
 
+FA3_ARGUMENTS = "q k v out cu_seqlens_q seqused_k page_table max_seqlen_q max_seqlen_k softmax_scale"
 FA3_UNUSED = (
     "k_new v_new q_v cu_seqlens_k cu_seqlens_k_new seqused_q kv_batch_idx leftpad_k rotary_cos rotary_sin "
     "seqlens_rotary q_descale k_descale v_descale scheduler_metadata pack_gqa cp_tot_seqused_k"
@@ -247,16 +245,7 @@ FA3_UNUSED = (
 
 
 def run_fa3(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    out: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    seqused_k: torch.Tensor,
-    block_table: torch.Tensor,
-    max_query_len: int,
-    max_seq_len: int,
-    softmax_scale: float,
+    *arguments: torch.Tensor | float,
     sliding_window: int | None = None,
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
@@ -265,21 +254,13 @@ def run_fa3(
 ) -> None:
     """Call FlashAttention-3 as vLLM 0.24 builds it; 0 splits leave their number to it.
 
-    Arguments go by keyword, because their order differs between builds. q and out are [num_query_tokens,
-    num_query_heads, head_size]; the caches are [num_blocks, block_size, num_kv_heads, head_size]. With fp8
-    caches, q is fp8 as well, and all scales are 1. Score options are those of `attn_kernels.run`.
+    FA3_ARGUMENTS names the arguments, which go by keyword, because their order differs between builds. q and
+    out are [num_query_tokens, num_query_heads, head_size]; the caches are [num_blocks, block_size,
+    num_kv_heads, head_size]. With fp8 caches, q is fp8 as well, and all scales are 1. Score options are those
+    of `attn_kernels.run`.
     """
     torch.ops._vllm_fa3_C.fwd(
-        q=q,
-        k=k_cache,
-        v=v_cache,
-        out=out,
-        cu_seqlens_q=cu_seqlens_q,
-        seqused_k=seqused_k,
-        page_table=block_table,
-        max_seqlen_q=max_query_len,
-        max_seqlen_k=max_seq_len,
-        softmax_scale=softmax_scale,
+        **dict(zip(FA3_ARGUMENTS.split(), arguments, strict=True)),
         is_causal=causal,
         window_size_left=-1 if sliding_window is None else sliding_window - 1,
         window_size_right=-1 if sliding_window is None else 0,

@@ -15,7 +15,6 @@ from typing import Any
 from benchmarks.engines.plugins import LARGE, start_vllm
 
 WARM_UP_TOKENS = 2
-LIKELIEST = 5  # first tokens of a prompt that are compared
 FIRST_TOKEN, LAST_TOKEN = 1_000, 100_000  # ids of random tokens
 
 
@@ -33,35 +32,25 @@ class Job:
         return f"{self.backend}_{self.mode}"
 
 
-def generate(
-    llm: Any, prompts: list[list[int]], count: int, logprobs: int | None = None
-) -> tuple[float, list[Any]]:
-    """Generate `count` tokens for each prompt; returns the seconds and what vLLM generated for each.
-
-    logprobs: of how many of the likeliest tokens the outputs have the logarithms of probabilities.
-    """
+def generate(llm: Any, prompts: list[list[int]], count: int) -> float:
+    """Seconds in which vLLM generates `count` tokens for each prompt."""
     from vllm import SamplingParams
 
     asked = [{"prompt_token_ids": prompt} for prompt in prompts]
-    params = [
-        SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False, logprobs=logprobs)
-        for _ in prompts
-    ]
+    params = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False)
     begun = time.perf_counter()
-    results = llm.generate(asked, params, use_tqdm=False)
+    results = llm.generate(asked, [params] * len(prompts), use_tqdm=False)
     seconds = time.perf_counter() - begun
-    outputs = [result.outputs[0] for result in results]
-    if any(len(output.token_ids) != count for output in outputs):
+    if any(len(result.outputs[0].token_ids) != count for result in results):
         raise RuntimeError(f"asked for {count} tokens, but the engine generated others")
-    return seconds, outputs
+    return seconds
 
 
 def serve(job: Job, parent: Connection) -> None:
     """Start the engine, send how long that took, and answer tasks until the parent sends None.
 
     A task is a batch of equal prompts, timed from the call to the last token. The first one of a batch warms
-    the engine up, and gives the likeliest first tokens of each prompt, with the logarithms of their
-    probabilities.
+    the engine up.
     """
     begun = time.perf_counter()
     options = {"enable_prefix_caching": False, "enforce_eager": job.mode == "eager", **job.engine}
@@ -71,14 +60,10 @@ def serve(job: Job, parent: Connection) -> None:
         batch, prompt = task["batch"], task["prompt"]
         rng = random.Random(f"tokens/latency/{batch}/{prompt}")  # the same in every run
         prompts = [[rng.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(prompt)] for _ in range(batch)]
-        answer: dict[str, Any] = {}
         if (batch, prompt) not in warm:
             warm.add((batch, prompt))
-            _, scored = generate(llm, prompts, WARM_UP_TOKENS, LIKELIEST)
-            pairs = ([(token, one.logprob) for token, one in o.logprobs[0].items()] for o in scored)
-            answer["likeliest"] = [sorted(of_prompt, key=lambda pair: -pair[1]) for of_prompt in pairs]
-        answer["seconds"], _ = generate(llm, prompts, task["output"])
-        parent.send(answer)
+            generate(llm, prompts, WARM_UP_TOKENS)
+        parent.send({"seconds": generate(llm, prompts, task["output"])})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Tables of latency."""
 
 import itertools
-import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -46,7 +45,7 @@ def compared(heads: str, values: Mapping[str, Values], text: Callable[[str, Plac
 
 
 def latency_lines(rows: Sequence[Row]) -> list[str]:
-    """Seconds, decode steps and first tokens, as Markdown."""
+    """Seconds and decode steps, as Markdown."""
     rows_of = latest(rows)
     *_, ours = rows_of
     seconds = {
@@ -66,7 +65,7 @@ def latency_lines(rows: Sequence[Row]) -> list[str]:
     if any(steps.values()):
         lines += ["", "Milliseconds per decode step, from two output lengths.", ""]
         lines += compared("mode, batch x prompt", steps, lambda name, place: f"{steps[name][place]:.2f}")
-    return [*lines, "", *token_lines(rows_of)]
+    return lines
 
 
 def decode_steps(seconds: Values) -> Values:
@@ -78,25 +77,3 @@ def decode_steps(seconds: Values) -> Values:
             more = seconds[*place, longer[-1]] - seconds[*place, short]
             steps[place] = 1e3 * more / (longer[-1] - short)
     return steps
-
-
-def token_lines(rows_of: Mapping[str, Mapping[Place, Row]]) -> list[str]:
-    """How many prompts' likeliest first token is that of the first backend, and how far others are.
-
-    Two tokens may be equally likely, so correct backends differ in few, and by little.
-    """
-    first, *others = rows_of
-    lines = []
-    for name in others:
-        below: list[float] = []
-        for place in rows_of[name].keys() & rows_of[first].keys():
-            pairs = (rows_of[one][place].get("likeliest", []) for one in (name, first))
-            for mine, theirs in zip(*pairs, strict=False):
-                below.append(theirs[0][1] - dict(map(tuple, theirs)).get(mine[0][0], -math.inf))
-        if below:
-            same = sum(difference == 0 for difference in below)
-            lines.append(
-                f"{same} of {len(below)} first tokens of {name} are the likeliest of {first}; "
-                f"the others are at most {max(below):.2f} below it (natural logarithm of the probability)."
-            )
-    return lines

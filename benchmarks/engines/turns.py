@@ -24,8 +24,6 @@ SHOWN_LINES = 25  # of the output of a process that failed
 END_S = 30.0  # for a process to end by itself
 POLL_S = 0.2
 GRACE_S = 60.0  # after the deadline, to end the measurement that runs
-SHORT_S = 0.5  # a measurement that was shorter than this is
-SHORT_REPEATS = 5  # done this many times in each later round
 RESULTS = "results.jsonl"
 Row = dict[str, Any]
 
@@ -49,7 +47,7 @@ def read(folder: Path) -> list[Row]:
 class Limits:
     """How often engines are measured, and for how long."""
 
-    repeats: int  # rounds; short measurements are repeated within a round too
+    repeats: int  # rounds
     process_s: float  # of a process
     deadline: float  # `time.time()` after which nothing new begins, nor what took longer than what is left
 
@@ -93,17 +91,14 @@ class EngineProcess:
         return None
 
     def measure(self, number: int, task: Row) -> Row | None:
-        """Measure once, or several times if it is short; the row of all repeats, None after a failure."""
-        row = self._rows[number]
-        for _ in range(SHORT_REPEATS if 0 < self.took[number] < SHORT_S else 1):
-            began = time.time()
-            with contextlib.suppress(BrokenPipeError):  # `answer` says how it ended
-                self._pipe.send(task)
-            if (answer := self.answer()) is None:
-                return None
-            self.took[number] = time.time() - began
-            seconds = [*row.get("seconds", ()), answer["seconds"]]
-            row |= task | answer | {"seconds": seconds}
+        """Measure once; the row of all repeats so far, None after a failure."""
+        began, row = time.time(), self._rows[number]
+        with contextlib.suppress(BrokenPipeError):  # `answer` says how it ended
+            self._pipe.send(task)
+        if (answer := self.answer()) is None:
+            return None
+        self.took[number] = time.time() - began
+        row |= task | {"seconds": [*row.get("seconds", ()), answer["seconds"]]}
         return row
 
     def close(self) -> bool:

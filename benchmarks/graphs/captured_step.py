@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 import attn_kernels
-from attn_kernels import Plan
-from attn_kernels.launch.run import begin
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
 from attn_kernels.measure.timing import Timed, replay_us
@@ -88,7 +86,7 @@ class ServerBuffers:
 
 
 class CapturedStep(Timed):
-    """One step of every layer as a graph; on a CPU every replay launches it again.
+    """One step of every layer as a graph; on a CPU every replay plans and launches it again.
 
     sizes: what the graph is captured for: maxima, or one batch exactly. in_parts: plan the decodes and the
     prompts apart. peer: another project's kernel, in place of ours.
@@ -101,6 +99,7 @@ class CapturedStep(Timed):
         in_parts: bool = False,
         peer: Callable[..., None] | None = None,
     ) -> None:
+        super().__init__([self._go])
         self._index = buffers.index(sizes.num_seqs)
         self._layers = buffers.layers_of(sizes.num_query_tokens)
         self._device, self._peer = buffers.device, peer
@@ -116,36 +115,27 @@ class CapturedStep(Timed):
         }
         if in_parts:
             self._options["parts"] = sizes.parts
-        self._plan: Plan | None = None
+        self._go()  # compiles, and prepares direct launches
         if self._device.type == "cuda":
-            self._layers, every = self._layers[:1], self._layers
-            self._go()  # compiles, and prepares direct launches
             torch.cuda.synchronize(self._device)
-            self._layers = every
             self._graph = capture([self._go], 1, self._device)
-        else:
-            self._go()
 
     def _go(self) -> None:
         """Plan and launch one step."""
-        if self._peer is not None:
-            for kv in self._layers:
-                self._peer(kv.q, kv.k_cache, kv.v_cache, kv.out, *self._index, *self._limits)
-        else:  # the plan is kept, because the graph uses its memory
+        if self._peer is None:  # the plan is kept, because the graph uses its memory
             self._plan = attn_kernels.plan(*self._index, **self._options)
-            self._run(self._plan)
-
-    def _run(self, plan: Plan) -> None:
         for kv in self._layers:
-            attn_kernels.run(plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out)
+            if self._peer is None:
+                attn_kernels.run(self._plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out)
+            else:
+                self._peer(kv.q, kv.k_cache, kv.v_cache, kv.out, *self._index, *self._limits)
 
     def replay(self) -> None:
         """Compute the step for the batch that the buffers hold."""
         if self._device.type == "cuda":
             self._graph.replay()
-        elif self._plan is not None:
-            begin(self._plan)
-            self._run(self._plan)
+        else:
+            self._go()
 
     def sample(self, repeats: int) -> list[float]:
         """Return the microseconds per layer of each replay, after one that is not timed."""

@@ -12,16 +12,16 @@ a step failed; `log.txt` of the kernel has its output.
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.common.environment import device_from, parser_of, stop
+from benchmarks.packages.models import TINY
+from benchmarks.packages.processes import Commands
 
 HERE = Path(__file__).resolve().parent
 KERNELS = ("chunk_kkt", "causal_conv1d", "fused_swiglu", "chunk_scan", "chunk_h", "int8_mm")
@@ -32,45 +32,32 @@ ROWS = {
     "cells measured; rows of the module": "measured",
     "module / best: mean, 95%, worst": "module",
     "treegen build says: held out, groups": "held_out",
-    "single best config of tuned shapes / best": "single",
     "single best config of judged shapes / best": "hindsight",
-    "config drawn at random / best": "random",
     "autotuner, warm / best": "autotuner",
-    "module / autotuner, warm": "ratio",
     "choices without a time": "untimed",
     "repeats of a cell differ by": "noise",
-    "CPU us per launch: module, autotuner, Triton": "launches",
+    "CPU us per launch: module, autotuner": "launches",
     "first call, s: module": "first_module",
     "first call, s: autotuner": "first_autotuner",
 }
 
 
-def measure(kernel: str, options: argparse.Namespace, cache: Path) -> None:
+def measure(kernel: str, options: argparse.Namespace, commands: Commands, cache: Path) -> None:
     """Tune and judge a kernel, with all files below `--out`. Raises SubprocessError where a step fails."""
-    folder, here = options.out.resolve() / kernel, HERE / kernel
-    folder.mkdir(parents=True, exist_ok=True)
-    packages = [options.packages.resolve(), here, HERE, HERE.parents[1], os.environ.get("PYTHONPATH", "")]
+    folder, here = commands.folder, HERE / kernel
+    limit = 2 * (max(options.tuning) + options.judging)
 
-    def step(where: Path, cached: str, module: str, *words: object) -> None:
-        path = os.pathsep.join(map(str, [*packages, where]))
-        env = os.environ | {
-            "PYTHONPATH": path,
-            "PYTHONUNBUFFERED": "1",
-            "TRITON_CACHE_DIR": str(cache / cached),
-        }
-        begun, command = time.monotonic(), [sys.executable, "-m", module, *map(str, words)]
-        first = words[0].name if isinstance(words[0], Path) else words[0]
-        limit = 2 * (max(options.tuning) + options.judging)
-        with (folder / "log.txt").open("a") as log:
-            subprocess.run(command, env=env, stdout=log, stderr=log, timeout=limit, check=True)
-        print(f"{kernel}: {where.name}: {module} {first}: {time.monotonic() - begun:.0f} s", flush=True)
+    def step(where: Path, cached: str, *words: object) -> None:
+        took = replace(commands, imports=[*commands.imports, where]).run(
+            *words, cache=cache / cached, limit=limit
+        )
+        first = words[1].name if isinstance(words[1], Path) else words[1]
+        print(f"{kernel}: {where.name}: {words[0]} {first}: {took:.0f} s", flush=True)
 
     def table(where: Path, file: Path, name: str, seconds: float, strategy: str) -> Path:
-        out = where / name
-        step(
-            where, where.name, "triton_tune", file, "--budget", seconds, "--strategy", strategy, "--out", out
-        )
-        return next((out / kernel).iterdir())
+        how = ("--budget", seconds, "--strategy", strategy, "--out", where / name)
+        step(where, where.name, "triton_tune", file, *how)
+        return next((where / name / kernel).iterdir())
 
     tables = {}
     for seconds in options.tuning:
@@ -87,8 +74,7 @@ def measure(kernel: str, options: argparse.Namespace, cache: Path) -> None:
     untuned = table(folder, HERE / "untuned.py", "untuned_data", options.judging, "full")
     for where, tuned in tables.items():
         step(where, folder.name, "benchmarks.packages.judge", "choices", where, tuned, untuned)
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    for first in ("launches", "first_module", "first_autotuner")[: 2 if interpreted else 3]:
+    for first in ("launches", "first_module", "first_autotuner")[: 2 if TINY else 3]:
         if options.launches:
             step(where, first, "benchmarks.packages.judge", first, where, tuned, untuned)
 
@@ -105,19 +91,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--launches", action="store_true", help="also time launches and first calls, with the last module")
     options = parser.parse_args(arguments)
     if options.kernels:
-        device_from("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
+        device_from("cpu" if TINY else "cuda")
         if not options.packages.is_dir():
             stop(f"--packages {options.packages}: no such folder; benchmarks/README.md says how to fill it")
     if min(*options.tuning, options.judging) <= 0:
         stop("--tuning and --judging: seconds above 0 are needed")
     failed = False
     for kernel in options.kernels:
+        folder = options.out.resolve() / kernel
+        folder.mkdir(parents=True, exist_ok=True)
+        commands = Commands(folder, [options.packages.resolve(), HERE / kernel, HERE])
         try:
             with tempfile.TemporaryDirectory() as cache:
-                measure(kernel, options, Path(cache))
+                measure(kernel, options, commands, Path(cache))
         except subprocess.SubprocessError as error:
-            lines = (options.out / kernel / "log.txt").read_text().splitlines()
-            print(f"{kernel}: {error.__class__.__name__}: {lines[-1] if lines else error}", flush=True)
+            print(f"{kernel}: {error.__class__.__name__}: {commands.last_line()}", flush=True)
             failed = True
     paths = sorted(options.out.glob("*/*/figures.json"))
     for name in sorted({path.parent.name for path in paths}):

@@ -17,11 +17,11 @@ def _entry(kernel: str) -> dict[str, Any]:
 
 
 def tuned(kernel: str) -> dict[str, Any]:
-    """`shapes` and `num_shapes` of the kernel's Tuning."""
+    """What a kernel's Tuning says of shapes, and that right is what most configs agree on."""
     entry = _entry(kernel)
     ranges = {name: tuple(ends) for name, ends in entry["ranges"].items()}
     models = {tuple(entry["model"]): [tuple(model) for model in entry["tuned"]]}
-    return {"shapes": {**ranges, **models}, "num_shapes": entry["num_shapes"]}
+    return {"shapes": {**ranges, **models}, "num_shapes": entry["num_shapes"], "reference": None}
 
 
 def judged(kernel: str) -> list[dict[str, Any]]:

@@ -4,10 +4,8 @@ python -m benchmarks.packages.steps WHAT MODEL FILE: WHAT is a name in STEPS, MO
 FILE gets seconds of the first steps, and the time of each autotuned kernel in warm steps.
 """
 
-import contextlib
 import gc
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,11 +15,11 @@ from typing import Any
 import torch
 from triton.runtime.autotuner import Autotuner
 
+from benchmarks.launch.timing import synchronise
+from benchmarks.packages.models import DTYPE, TINY
 from triton_tune.launch.every_autotuner import function_of
 
-TINY = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if TINY else "cuda"
-DTYPE = torch.float16 if TINY else torch.bfloat16  # the interpreter's products of bfloat16 are wrong
+DEVICE = torch.device("cpu" if TINY else "cuda")
 WARM = 2 if TINY else 10  # steps of each batch in a measurement
 REPEATS = 1 if TINY else 15  # measurements, as the host's speed varies
 Step = Callable[[], Any]
@@ -104,11 +102,6 @@ STEPS: dict[str, tuple[Callable[..., Step], list[tuple[Any, list[Any]]]]] = {
 }
 
 
-def synchronise() -> None:
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
-
-
 def autotuners() -> Iterator[Autotuner]:
     """Those that were launched."""
     for tuner in gc.get_objects():
@@ -118,15 +111,14 @@ def autotuners() -> Iterator[Autotuner]:
 
 def kernel_times(steps: list[Step]) -> dict[str, float]:
     """Microseconds of each autotuned kernel in all warm steps together."""
-    names = {function_of(tuner).__name__ for tuner in autotuners()}
-    activities = [torch.profiler.ProfilerActivity.CUDA] if DEVICE == "cuda" else []
-    if not activities:
+    if TINY:
         return {}
-    with torch.profiler.profile(activities=activities) as profile:
+    names = {function_of(tuner).__name__ for tuner in autotuners()}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(WARM):
             for step in steps:
                 step()
-        synchronise()
+        synchronise(DEVICE)
     times: dict[str, float] = {}
     for event in profile.key_averages():
         if event.key in names:
@@ -138,7 +130,7 @@ def main(name: str, model: str, file: str) -> None:
     make, models = STEPS[name]
     sizes, batches = models[int(model)]
     torch.manual_seed(0)
-    result: dict[str, Any] = {"first": [], "failed": []}
+    result: dict[str, Any] = {"first": [], "warm_ms": []}
     steps: list[Step] = []
     for batch in batches:
         forward = make(*batch, *sizes)
@@ -149,26 +141,17 @@ def main(name: str, model: str, file: str) -> None:
             out.float().square().mean().backward()
 
         begun = time.monotonic()
-        try:
-            step()
-            synchronise()
-        except Exception as error:  # as the interpreter cannot run some kernels
-            if not TINY:
-                raise
-            result["failed"].append(f"{type(error).__name__}: {error}"[:200])
-            with contextlib.suppress(Exception):
-                step()
-            continue
+        step()
+        synchronise(DEVICE)
         result["first"].append(time.monotonic() - begun)
         step()
         steps.append(step)
-    result["warm_ms"] = []
     for _ in range(1 + REPEATS):
         begun = time.monotonic()
         for _ in range(WARM):
             for warm in steps:
                 warm()
-        synchronise()
+        synchronise(DEVICE)
         result["warm_ms"].append(1e3 * (time.monotonic() - begun) / WARM)
     del result["warm_ms"][0]
     result["kernels_us"] = kernel_times(steps)

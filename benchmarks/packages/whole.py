@@ -10,7 +10,6 @@ command goes on, and a table of all results so far is printed at the end and aft
 import argparse
 import json
 import math
-import os
 import random
 import subprocess
 import sys
@@ -22,7 +21,9 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from benchmarks.common.environment import device_from, parser_of, stop
-from benchmarks.packages.steps import STEPS, TINY
+from benchmarks.packages.models import TINY
+from benchmarks.packages.processes import Commands
+from benchmarks.packages.steps import STEPS
 
 STAGES = ("record", "tune", "build", "ours", "ahead", "own")
 RANKS, NOISE = 8, 0.02  # of a simulation of what ranks of a job choose: a time's relative deviation
@@ -37,77 +38,59 @@ class Runs:
         self.folder = options.out.resolve() / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.models = len(STEPS[name][1])
+        self.commands = Commands(self.folder, [options.packages.resolve(), self.folder])
 
     def done(self, stage: str) -> dict[str, Any] | None:
         path = self.folder / f"{stage}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
-    def keep(self, stage: str, result: dict[str, Any]) -> None:
-        (self.folder / f"{stage}.json").write_text(json.dumps(result, indent=1))
-
-    def start(self, *words: object, cache: str = "") -> subprocess.Popen[bytes]:
-        here = Path(__file__).resolve().parents[2]
-        path = [self.options.packages.resolve(), here, self.folder, os.environ.get("PYTHONPATH", "")]
-        env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONUNBUFFERED": "1"}
-        if cache:
-            env["TRITON_CACHE_DIR"] = cache
-        with (self.folder / "log.txt").open("a") as log:
-            log.write(f"\n$ {' '.join(map(str, words))}\n")
-            log.flush()
-            return subprocess.Popen(list(map(str, words)), env=env, stdout=log, stderr=log, cwd=self.folder)
-
-    def run(self, *words: object, cache: str = "", limit: float | None = None) -> float:
-        """Seconds that a command took. Raises SubprocessError."""
-        begun = time.monotonic()
-        process = self.start(*words, cache=cache)
-        try:
-            status = process.wait(timeout=limit)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
-        if status not in (0, 1):
-            raise subprocess.CalledProcessError(status, [str(word) for word in words])
-        return time.monotonic() - begun
-
     def step(self, model: int, name: str) -> list[object]:
-        file = self.folder / f"{name}.steps.json"
-        return [sys.executable, "-m", "benchmarks.packages.steps", self.what, model, file]
+        return ["benchmarks.packages.steps", self.what, model, self.folder / f"{name}.steps.json"]
 
-    def stage(self, name: str) -> dict[str, Any]:
-        """Do a stage and return its result. Raises SubprocessError."""
-        tuner, result = [sys.executable, "-m", "triton_tune"], dict[str, Any]()
-        if name == "record":
-            begun, waiting = time.monotonic(), []
-            for model in range(self.models):
-                seen = "judged" if model == self.models - 1 else "seen"
-                step = self.step(model, f"record{model}")
-                waiting.append(self.start(*tuner, "--record", self.folder / seen, "--", *step))
-            for process in waiting:
-                if process.wait(timeout=self.options.limit):
-                    raise subprocess.CalledProcessError(process.returncode, "record")
-            result["seconds"] = time.monotonic() - begun
-        elif name == "tune":
-            with tempfile.TemporaryDirectory() as cache:
-                words = [*tuner, self.folder / "seen", "--budget", self.options.budget]
-                result["seconds"] = self.run(*words, "--out", self.folder / "tuning_data", cache=cache)
-        elif name == "build":
-            treegen = [sys.executable, "-m", "treegen"]
-            (self.folder / "treegen.yaml").unlink(missing_ok=True)
-            tables = sorted((self.folder / "tuning_data").glob("*/*"))
-            result["seconds"] = self.run(*treegen, "init", *tables)
-            result["seconds"] += self.run(*treegen, "build")
-        else:
-            use = {"ours": ["--use", "heuristics"], "ahead": ["--use", "heuristics"], "own": []}[name]
-            with tempfile.TemporaryDirectory() as cache:
-                if name == "ahead":
-                    judged = self.folder / "judged"
-                    result["ahead_seconds"] = self.run(*tuner, judged, *use, cache=cache)
-                step = self.step(self.models - 1, name)
-                words = [*tuner, *use, "--", *step] if use else step
-                self.run(*words, cache=cache, limit=self.options.limit)
-            result |= json.loads((self.folder / f"{name}.steps.json").read_text())
+    def record(self) -> dict[str, Any]:
+        begun, waiting = time.monotonic(), []
+        for model in range(self.models):
+            seen = self.folder / ("judged" if model == self.models - 1 else "seen")
+            step = self.step(model, f"record{model}")
+            waiting.append(
+                self.commands.start("triton_tune", "--record", seen, "--", sys.executable, "-m", *step)
+            )
+        for process in waiting:
+            if process.wait(timeout=self.options.limit):
+                raise subprocess.CalledProcessError(process.returncode, "record")
+        return {"seconds": time.monotonic() - begun}
+
+    def tune(self, cache: Path) -> dict[str, Any]:
+        words = ["triton_tune", self.folder / "seen", "--budget", self.options.budget]
+        words += ["--out", self.folder / "tuning_data"]
+        return {"seconds": self.commands.run(*words, cache=cache, most=1)}
+
+    def build(self) -> dict[str, Any]:
+        (self.folder / "treegen.yaml").unlink(missing_ok=True)
+        tables = sorted((self.folder / "tuning_data").glob("*/*"))
+        seconds = self.commands.run("treegen", "init", *tables, most=1)
+        return {"seconds": seconds + self.commands.run("treegen", "build", most=1)}
+
+    def judge(self, name: str, cache: Path) -> dict[str, Any]:
+        """The judged model's steps: by its `own` autotuners, by `ours`, or by ours compiled `ahead`."""
+        use, result = [] if name == "own" else ["--use", "heuristics"], dict[str, Any]()
+        if name == "ahead":
+            words = ["triton_tune", self.folder / "judged", *use]
+            result["ahead_seconds"] = self.commands.run(*words, cache=cache, most=1)
+        step = self.step(self.models - 1, name)
+        words = ["triton_tune", *use, "--", sys.executable, "-m", *step] if use else step
+        self.commands.run(*words, cache=cache, limit=self.options.limit)
+        result |= json.loads((self.folder / f"{name}.steps.json").read_text())
         return result
+
+    def stage(self, name: str) -> None:
+        """Do a stage and keep its result. Raises SubprocessError."""
+        with tempfile.TemporaryDirectory() as cache:
+            if name in ("record", "build"):
+                result = self.record() if name == "record" else self.build()
+            else:
+                result = self.tune(Path(cache)) if name == "tune" else self.judge(name, Path(cache))
+        (self.folder / f"{name}.json").write_text(json.dumps(result, indent=1))
 
 
 def differing(timings: dict[str, list[float]]) -> tuple[int, int]:
@@ -125,13 +108,11 @@ def differing(timings: dict[str, list[float]]) -> tuple[int, int]:
 
 def summary(runs: Runs) -> list[tuple[str, str]]:
     """The rows of a package's table."""
-    rows: list[tuple[str, str]] = []
     results = {stage: result for stage in STAGES if (result := runs.done(stage)) is not None}
     log = (runs.folder / "log.txt").read_text() if (runs.folder / "log.txt").exists() else ""
-    tables = list((runs.folder / "tuning_data").glob("*/*/run.yaml"))
-    rows.append(("kernels with a table", str(len(tables))))
     refused = dict.fromkeys(line for line in log.splitlines() if line.startswith("left out: "))
-    rows.append(("kernels left out", str(len(refused))))
+    tables = list((runs.folder / "tuning_data").glob("*/*/run.yaml"))
+    rows = [("kernels with a table", str(len(tables))), ("kernels left out", str(len(refused)))]
     for stage in ("record", "tune", "build"):
         if stage in results:
             rows.append((f"{stage}, s", f"{results[stage]['seconds']:.0f}"))
@@ -150,19 +131,14 @@ def summary(runs: Runs) -> list[tuple[str, str]]:
         ratios = {name: ours[name] / own[name] for name in own if own[name] and name in ours}
         if ratios:
             total = sum(own.values())
+            mean = f"{sum(ours.values()) / total:.3f} {geometric_mean(ratios.values()):.3f}"
             matter = {name: ratio for name, ratio in ratios.items() if own[name] > MATTERS * total}
-            rows.append(
-                (
-                    "kernels, ours / own: all, mean",
-                    f"{sum(ours.values()) / total:.3f} {geometric_mean(ratios.values()):.3f}",
-                )
-            )
             worst = max(matter or ratios, key=lambda name: ratios[name])
+            rows.append(("kernels, ours / own: all, mean", mean))
             rows.append(("worst that carries over 5%", f"{ratios[worst]:.3f} {worst}"))
         differ, searched = differing(results["own"]["timings"])
-        rows.append(
-            (f"ranks of {RANKS} differ: own (noise of {NOISE:.0%})", f"{differ} of {searched} kernels")
-        )
+        title = f"ranks of {RANKS} differ: own (noise of {NOISE:.0%})"
+        rows.append((title, f"{differ} of {searched} kernels"))
     if "ours" in results and "ahead" in results:
         both = [results[stage]["configs"] for stage in ("ours", "ahead")]
         differ = sum(both[0][name] != both[1].get(name) for name in both[0])
@@ -193,11 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             begun = time.monotonic()
             try:
-                runs.keep(stage, runs.stage(stage))
+                runs.stage(stage)
                 print(f"{name}: {stage}: {time.monotonic() - begun:.0f} s", flush=True)
             except (subprocess.SubprocessError, OSError) as error:
-                lines = (runs.folder / "log.txt").read_text().splitlines()
-                print(f"{name}: {stage}: {type(error).__name__}: {lines[-1] if lines else ''}", flush=True)
+                print(f"{name}: {stage}: {type(error).__name__}: {runs.commands.last_line()}", flush=True)
                 status = 1
                 break
     for folder in sorted(path for path in options.out.glob("*") if path.name in STEPS):

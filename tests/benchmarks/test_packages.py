@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.packages import judge, measure, models
-from triton_tune.core.problem import Times
-from tuning_table.table import Failure, Visit
+from benchmarks.packages import measure, models
 
 PAGE = (Path(__file__).parents[2] / "docs/your_kernel.md").read_text()
 (TUNE,) = re.findall(r"```python\n# tune.py\n(import fla.*?)```", PAGE, re.DOTALL)
@@ -52,16 +50,6 @@ def test_a_kernel_is_tuned_and_judged_without_a_gpu(
     printed = capsys.readouterr().out
     figures = json.loads((out / "l2norm/40s/figures.json").read_text())
     assert figures["sizes"].startswith("2, 2, ")
-    means = {name: float(figures[name].split()[0]) for name in ("module", "autotuner", "single", "random")}
-    best = float(figures["hindsight"].split()[0])
-    assert 1 <= best <= min(means["single"], means["random"]) and min(means.values()) >= 1
+    assert all(float(figures[name].split()[0]) >= 1 for name in ("module", "autotuner", "hindsight"))
     assert figures["module"] in printed and "Tuned in 40s" in printed
     assert "launches" in figures and "first_module" in figures
-
-
-def test_the_single_best_config_is_chosen_where_all_were_measured() -> None:
-    def visit(scenario: str, *cells: float | Failure) -> Visit:
-        return Visit(scenario, 1, dict(zip("abc", cells, strict=False)))
-
-    visits = [visit("x", 1.0, 2.0, 1.2), visit("y", 3.0, Failure("memory"), 1.0), visit("z", 1.0, 9.0)]
-    assert judge.single_best(Times(visits), "xyz") == "c"  # z lacks it, and b fails

@@ -1,4 +1,4 @@
-"""The demo and its notebook, the commands of the tutorial on short signals, and the decode loop."""
+"""The demo notebook, the commands of the tutorial on short signals, and the decode loop."""
 
 import json
 import os
@@ -19,7 +19,10 @@ DEMO, CONVOLVE = REPOSITORY / "examples/demo", REPOSITORY / "examples/convolve"
 
 
 def test_it_goes_from_a_table_to_a_tree_and_shows_what_a_slower_config_changes(tmp_path: Path) -> None:
-    code = "import sys; sys.modules.update(torch=None, triton=None); exec(open('demo.py').read())"
+    cells = json.loads((DEMO / "demo.ipynb").read_text())["cells"]
+    sources = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+    blocked = "import sys; sys.modules.update(torch=None, triton=None)\n"
+    code = blocked + "\n".join(map("".join, sources[:-1]))  # the last one shows the page in Jupyter
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=DEMO, env=environment, capture_output=True, text=True
@@ -35,14 +38,6 @@ def test_it_goes_from_a_table_to_a_tree_and_shows_what_a_slower_config_changes(t
     assert "def steps_row(" in done.stdout and "M64_N256_K64_W8_S4" in commands[2][1]
     (report,) = tmp_path.glob("*/report.html")
     assert done.stdout.endswith(f"{report.resolve()}\n")
-
-
-def test_the_notebook_has_the_cells_of_the_script_and_their_outputs() -> None:
-    cells = re.findall(r"(?ms)^# %%([^\n]*)\n(.*?)(?=^# %%|\Z)", (DEMO / "demo.py").read_text())
-    sources = [re.sub(r"(?m)^# ?", "", body) if marker else body for marker, body in cells]
-    notebook = json.loads((DEMO / "demo.ipynb").read_text())["cells"]
-    assert ["".join(cell["source"]) for cell in notebook] == [source.strip() for source in sources]
-    assert all(cell["outputs"] for cell in notebook[3:] if cell["cell_type"] == "code")
 
 
 LAUNCH = """

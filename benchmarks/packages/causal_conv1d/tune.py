@@ -2,7 +2,6 @@
 
 import fla.modules.causal_conv1d.ops as package
 import torch
-from torch.nn.functional import pad, silu
 
 from benchmarks.packages.models import DTYPE, tuned
 from triton_tune import Tuning
@@ -18,19 +17,11 @@ def arguments(B, T, D, W, bias, activation):
     }
 
 
-def reference(x, weight, bias, residual, activation):
-    padded, T = pad(x.float(), (0, 0, weight.shape[1] - 1, 0)), x.shape[1]
-    found = sum(padded[:, w : w + T] * weight[:, w].float() for w in range(weight.shape[1]))
-    found = found if bias is None else found + bias.float()
-    return found if activation is None else silu(found), None
-
-
 TUNING = Tuning(
     kernel=package.causal_conv1d_fwd_kernel,
     name="causal_conv1d",
     call=package.causal_conv1d_fwd,
     arguments=arguments,
-    reference=reference,
     features={"B": "B", "T": "T"},
     **tuned("causal_conv1d"),
 )

@@ -2,7 +2,6 @@
 
 import fla.ops.common.chunk_scaled_dot_kkt as package
 import torch
-from torch.nn.functional import pad
 
 from benchmarks.packages.models import DTYPE, tuned
 from triton_tune import Tuning
@@ -21,28 +20,11 @@ def arguments(B, T, H, HV, K, gated, packed):
     return made
 
 
-def reference(k, beta, g=None, cu_seqlens=None):
-    shape, B = beta.shape, len(k) if cu_seqlens is None else len(cu_seqlens) - 1
-    T, per_key = shape[0] * shape[1] // B, shape[2] // k.shape[2]
-
-    def in_chunks(tensor):  # to batch, chunk, head, step, size
-        padded = pad(tensor.reshape(B, T, *tensor.shape[2:]).float(), (0, 0, 0, 0, 0, -T % CHUNK))
-        return padded.unflatten(1, (-1, CHUNK)).transpose(2, 3)
-
-    keys, scale = in_chunks(k).repeat_interleave(per_key, 2), in_chunks(beta[..., None])
-    found = (keys @ keys.mT * scale).tril(-1)
-    if g is not None:
-        decay = in_chunks(g[..., None])
-        found *= (decay - decay.mT).tril().exp2()
-    return found.transpose(2, 3).flatten(1, 2)[:, :T].reshape(*shape, CHUNK)
-
-
 TUNING = Tuning(
     kernel=package.chunk_scaled_dot_kkt_fwd_kernel,
     name="chunk_kkt",
     call=package.chunk_scaled_dot_kkt_fwd,
     arguments=arguments,
-    reference=reference,
     features={"T": "T", "B": "k.shape[0]"},
     **tuned("chunk_kkt"),
 )

@@ -1,12 +1,10 @@
 """The gathered up projection of experts, with SwiGLU, in Liger Kernel."""
 
-from itertools import pairwise
-
 import liger_kernel.ops.fused_moe_kernels as package
 import torch
 import triton
 from liger_kernel.ops.fused_moe import BLOCK_M_TOKEN as BLOCK_M
-from torch.nn.functional import pad, silu
+from torch.nn.functional import pad
 
 from benchmarks.packages.models import DTYPE, tuned
 from triton_tune import Tuning
@@ -39,23 +37,11 @@ def call(x, weights, tokens, starts, rows, experts):
     return before, after
 
 
-def reference(x, weights, tokens, starts, rows, experts):
-    parts = [
-        x[tokens[begin:end]].float() @ weights[expert].float().mT
-        for expert, (begin, end) in enumerate(pairwise(starts.tolist()))
-        if begin < end
-    ]
-    before = torch.cat(parts)
-    gate, up = before.chunk(2, dim=1)
-    return before, silu(gate) * up
-
-
 TUNING = Tuning(
     kernel=package._fused_up_proj_swiglu_kernel,
     name="fused_swiglu",
     call=call,
     arguments=arguments,
-    reference=reference,
     features={
         "pairs": "post_act_ptr.shape[0]",
         "tiles": "tile_expert_ptr.shape[0]",
