@@ -237,7 +237,6 @@ def peer_jobs(batches: Iterable[Batch], folder: Path, peer: str) -> list[PeerJob
     return [PeerJob(tuple(group), folder, peer) for group in alike.values()]
 
 
-FA3_ARGUMENTS = "q k v out cu_seqlens_q seqused_k page_table max_seqlen_q max_seqlen_k softmax_scale"
 FA3_UNUSED = (
     "k_new v_new q_v cu_seqlens_k cu_seqlens_k_new seqused_q kv_batch_idx leftpad_k rotary_cos rotary_sin "
     "seqlens_rotary q_descale k_descale v_descale scheduler_metadata pack_gqa cp_tot_seqused_k"
@@ -245,7 +244,16 @@ FA3_UNUSED = (
 
 
 def run_fa3(
-    *arguments: torch.Tensor | float,
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    out: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    seqused_k: torch.Tensor,
+    block_table: torch.Tensor,
+    max_query_len: int,
+    max_seq_len: int,
+    softmax_scale: float,
     sliding_window: int | None = None,
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
@@ -254,13 +262,21 @@ def run_fa3(
 ) -> None:
     """Call FlashAttention-3 as vLLM 0.24 builds it; 0 splits leave their number to it.
 
-    FA3_ARGUMENTS names the arguments, which go by keyword, because their order differs between builds. q and
-    out are [num_query_tokens, num_query_heads, head_size]; the caches are [num_blocks, block_size,
-    num_kv_heads, head_size]. With fp8 caches, q is fp8 as well, and all scales are 1. Score options are those
-    of `attn_kernels.run`.
+    Arguments go by keyword, because their order differs between builds. q and out are [num_query_tokens,
+    num_query_heads, head_size]; the caches are [num_blocks, block_size, num_kv_heads, head_size]. With fp8
+    caches, q is fp8 as well, and all scales are 1. Score options are those of `attn_kernels.run`.
     """
     torch.ops._vllm_fa3_C.fwd(
-        **dict(zip(FA3_ARGUMENTS.split(), arguments, strict=True)),
+        q=q,
+        k=k_cache,
+        v=v_cache,
+        out=out,
+        cu_seqlens_q=cu_seqlens_q,
+        seqused_k=seqused_k,
+        page_table=block_table,
+        max_seqlen_q=max_query_len,
+        max_seqlen_k=max_seq_len,
+        softmax_scale=softmax_scale,
         is_causal=causal,
         window_size_left=-1 if sliding_window is None else sliding_window - 1,
         window_size_right=-1 if sliding_window is None else 0,

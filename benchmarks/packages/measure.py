@@ -12,6 +12,7 @@ a step failed; `log.txt` of the kernel has its output.
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -20,7 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.common.environment import device_from, parser_of, stop
-from benchmarks.packages.models import TINY
 from benchmarks.packages.processes import Commands
 
 HERE = Path(__file__).resolve().parent
@@ -74,7 +74,8 @@ def measure(kernel: str, options: argparse.Namespace, commands: Commands, cache:
     untuned = table(folder, HERE / "untuned.py", "untuned_data", options.judging, "full")
     for where, tuned in tables.items():
         step(where, folder.name, "benchmarks.packages.judge", "choices", where, tuned, untuned)
-    for first in ("launches", "first_module", "first_autotuner")[: 2 if TINY else 3]:
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    for first in ("launches", "first_module", "first_autotuner")[: 2 if interpreted else 3]:
         if options.launches:
             step(where, first, "benchmarks.packages.judge", first, where, tuned, untuned)
 
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--launches", action="store_true", help="also time launches and first calls, with the last module")
     options = parser.parse_args(arguments)
     if options.kernels:
-        device_from("cpu" if TINY else "cuda")
+        device_from("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
         if not options.packages.is_dir():
             stop(f"--packages {options.packages}: no such folder; benchmarks/README.md says how to fill it")
     if min(*options.tuning, options.judging) <= 0:

@@ -21,9 +21,8 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from benchmarks.common.environment import device_from, parser_of, stop
-from benchmarks.packages.models import TINY
 from benchmarks.packages.processes import Commands
-from benchmarks.packages.steps import STEPS
+from benchmarks.packages.steps import STEPS, TINY
 
 STAGES = ("record", "tune", "build", "ours", "ahead", "own")
 RANKS, NOISE = 8, 0.02  # of a simulation of what ranks of a job choose: a time's relative deviation
