@@ -193,8 +193,7 @@ class TableWriter:
 
 # A forked process would keep the lock after its parent's death.
 _OPEN: "weakref.WeakSet[TableWriter]" = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: list(map(TableWriter.close, _OPEN)))
+os.register_at_fork(after_in_child=lambda: list(map(TableWriter.close, _OPEN)))
 
 
 def _rows_of(

@@ -66,7 +66,7 @@ def choices(tuning: Tuning, folder: Path, table: Path, untuned: Path, device: to
     module = {}
     for scenario, shape in zip(judged.scenarios, tuning.shapes, strict=True):
         if scenario in best:
-            launch = first_launch(kernel, tuning, make(tuning, shape, device))
+            launch = first_launch(kernel, make(tuning, shape, device))
             assert launch is not None
             module[scenario] = over_best(scenario, kernel.chosen(launch))
     # The autotuner launches what is best for the first shape with its keys; here, each is the first once.
@@ -115,7 +115,7 @@ def launches(tuning: Tuning, untuned: Path, device: torch.device) -> str:
     shape = tuning.shapes[list(judged.scenarios).index(shortest)]
     own, ours, whole = install(tuning)
     kernel = AutotunedKernel(whole)
-    launch = first_launch(kernel, tuning, make(tuning, shape, device))
+    launch = first_launch(kernel, make(tuning, shape, device))
     assert launch is not None
     call, on_gpu = {"grid": launch.grid, "warmup": False, **launch.kwargs}, device.type == "cuda"
     ways = [partial(run, *launch.args, **call) for run in (ours.run, own.run)[: 1 + on_gpu]]
@@ -126,10 +126,10 @@ def launches(tuning: Tuning, untuned: Path, device: torch.device) -> str:
 
 def first_call(tuning: Tuning, device: torch.device) -> str:
     """Seconds of this process's first call."""
-    arguments = make(tuning, tuning.shapes[0], device)
+    call = make(tuning, tuning.shapes[0], device)
     synchronise(device)
     begun = time.monotonic()
-    tuning.call(*arguments.args, **arguments.kwargs)
+    call()
     synchronise(device)
     return f"{time.monotonic() - begun:.1f}"
 

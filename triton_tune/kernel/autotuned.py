@@ -128,9 +128,8 @@ class AutotunedKernel:
         return next((c.id for c in self.configs.values() if values.items() <= c.parameters.items()), None)
 
     def _ids(self, configs: Sequence[Any]) -> tuple[str, ...]:
-        own = {id(config.config): config.id for config in self.configs.values()}
-        twins = {config.config: config.id for config in self.configs.values()}
-        ids = [own.get(id(config)) or twins.get(config) for config in configs]
+        known = {config.config: config.id for config in self.configs.values()}
+        ids = [known.get(config) for config in configs]
         if None in ids:
             raise TuningError("prune_configs_by returns a config that @triton.autotune does not list")
         return tuple(dict.fromkeys(filter(None, ids)))

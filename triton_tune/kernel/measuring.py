@@ -19,7 +19,15 @@ from triton_tune.core.device import cache_bytes, memory_bytes
 from triton_tune.core.errors import TuningError, TuningWarning, place_of
 from triton_tune.core.source import source_hash
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
-from triton_tune.kernel.batches import agreed_result, disagreement, first_launch, launches_of, make, result_of
+from triton_tune.kernel.batches import (
+    agreed_result,
+    disagreement,
+    first_launch,
+    launches_of,
+    make,
+    on_copies,
+    result_of,
+)
 from triton_tune.kernel.ranges import constant_names, draw
 from triton_tune.kernel.recorded import OUTSIDE, RecordedTuning, tunings_in
 from triton_tune.kernel.tuning import Tuning
@@ -72,23 +80,21 @@ class KernelFile:
         tuning, kernel, _ = loaded(self)
         values = tuning.shapes[shape.position]
         with self.located(kernel):
-            arguments, untouched = make(tuning, values, device), None
+            call, untouched = make(tuning, values, device), None
             if tuning.reference is not None:
-                expected = arguments.pass_to(tuning.reference)
+                expected = on_copies(call, tuning.reference)
             else:
-                untouched = result_of(kernel, tuning, arguments, None)
-                expected = agreed_result(kernel, tuning, arguments, shape.judges, untouched)
+                untouched = result_of(kernel, call, None)
+                expected = agreed_result(kernel, call, shape.judges, tuning.tolerance, untouched)
                 self._look_where_it_writes(shape, expected, untouched)
-        sets = Sets(
-            lambda seed, config: launches_of(kernel, tuning, make(tuning, values, device, seed), config)
-        )
+        sets = Sets(lambda seed, config: launches_of(kernel, make(tuning, values, device, seed), config))
 
         @self.located(kernel)
         def measure(name: str, best_us: float) -> Cell:
             if name in shape.excluded:
                 return Failure(EXCLUDED)
             config = kernel.configs[name].config
-            result = result_of(kernel, tuning, arguments, config)
+            result = result_of(kernel, call, config)
             wrong = disagreement(result, expected, tuning.tolerance, untouched)
             if wrong is not None:
                 return Failure(f"{DISAGREES}: {wrong}")
@@ -162,7 +168,7 @@ class CompileJob:
         if self.shape.launch is not None:  # with tensors that need no memory in each process
             launch = pickle.loads(self.shape.launch)
         else:
-            launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[self.shape.position], device))
+            launch = first_launch(kernel, make(tuning, tuning.shapes[self.shape.position], device))
         if launch is not None:
             kernel.run(launch, kernel.configs[self.config].config, compile_only=True)
 

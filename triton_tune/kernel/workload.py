@@ -127,8 +127,7 @@ def _look_at(
     tuning, kernel, _ = loaded(file)
     recorded = isinstance(tuning, RecordedTuning)  # of whose tensors nothing is read
     with file.located(kernel):
-        arguments = make(tuning, tuning.shapes[position], META if recorded else device)
-        launch = first_launch(kernel, tuning, arguments)
+        launch = first_launch(kernel, make(tuning, tuning.shapes[position], META if recorded else device))
     if launch is None:
         raise TuningError(f"its call did not launch {kernel.name}")
     kept, excluded = kernel.pruned(launch)

@@ -88,8 +88,6 @@ class Choosing:
 def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallback: Any) -> Choosing:
     """How launches on the current device are chosen. Raises ValueError for a module that does not exist."""
     modules: dict[str, Any] = package.MODULES
-    if not hasattr(package, "key_for"):
-        raise ValueError(f"an earlier treegen wrote {package.__name__}: run `treegen build` again")
     key, not_tuned = overrides.device_key, None
     if forced is not None:
         choosing = Choosing(lambda **features: forced, None, None, False)

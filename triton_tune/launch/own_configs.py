@@ -1,7 +1,7 @@
 """A kernel's own configs: how a generated config is launched, and which configs a pruning rule excludes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner, Config
@@ -28,7 +28,7 @@ class OwnConfigs:
     autotuner: Autotuner | None
     defaults: Mapping[str, Any]  # of the kernel's arguments
     # By parameter, what integers stand for at a launch; `...` for a parameter that a config does not set.
-    literals: Mapping[str, Mapping[int, Any]] = field(default_factory=dict)
+    literals: Mapping[str, Mapping[int, Any]]
 
     def launch_of(self, config: Any) -> ConfigLaunch:
         """What a generated config adds to a launch, with the hook of the autotuner's equal config.

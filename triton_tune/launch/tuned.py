@@ -118,11 +118,9 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self.best_config: Any = None  # the triton.Config of the last launch, as the autotuner has it
         self._package, self._most, self._leaves_unknown = package, autotune, leaves_unknown
         self._defaults = defaults_of(function_of(fn))
-        self._own_configs = OwnConfigs(self.__name__, self.autotuner, self._defaults)
-        self._launch_of = cache(self._own_configs.launch_of)
         self._choosing: dict[int, Choosing] = {}  # by device
         self._devices = 0  # how many there are; 0 before the first launch
-        self._names: tuple[str, ...] = ()  # of the features, in the order in which they are read
+        self._names: tuple[str, ...] = ()  # of the features
         self._read: Read = lambda *args, **kwargs: ()
         self._values: Mapping[str, Mapping[str, int]] = {}
         self._warned: set[Any] = set()  # reasons
@@ -277,9 +275,11 @@ class Tuned(Autotuner):  # type: ignore[misc]
         default = package.MODULES["default"].choose
         names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
         self._values = getattr(package, "VALUES", {})
-        self._own_configs = replace(self._own_configs, literals=getattr(package, "LITERALS", {}))
+        literals = getattr(package, "LITERALS", {})
+        self._own_configs = OwnConfigs(self.__name__, self.autotuner, self._defaults, literals)
         self._launch_of = cache(self._own_configs.launch_of)
-        self._names, self._read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
+        self._names = names
+        self._read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
         self._fallback = default(**dict.fromkeys(names, 0))
         forced = self._overrides.config
         if forced is not None:
