@@ -9,8 +9,8 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import TuningError
+from triton_tune.launch.choosing import OWN
 from triton_tune.launch.every_autotuner import apply_rules, defaults_of, function_of, run_first
-from triton_tune.launch.own_configs import OWN
 from triton_tune.launch.tuned import Tuned
 from tuning_table.names import letters_for
 

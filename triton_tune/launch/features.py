@@ -4,7 +4,7 @@ import ast
 import builtins
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
 
 NONE = "none"  # the word of None and of an empty text
 # The order in which element types get integers: by width, so that a tree can ask for it.
@@ -126,4 +126,4 @@ def reader(
     left_out = {name: Missing(f"{kernel} is launched without its argument {name!r}") for name in arguments}
     read.__qualname__ = kernel  # which errors about arguments name
     read.__defaults__ = tuple({**left_out, **defaults}[name] for name in arguments)
-    return read
+    return cast(Read, read)
