@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from triton.runtime.autotuner import Autotuner
 from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.source import source_hash
 from triton_tune.kernel.tuning import Tuning, load_tunings
-from triton_tune.launch.every_autotuner import function_name, function_of
+from triton_tune.launch.every_autotuner import function_name, function_of, layers
 from triton_tune.launch.features import OF_SIZE, NotAFeature, known_feature, word_of
 from triton_tune.record.lines import Record, RecordedKernel, read_record, values_of
 from triton_tune.record.recorder import extent, is_narrow, is_wide
@@ -232,16 +232,10 @@ def find_autotuner(function: str) -> Autotuner:
     except Exception as error:
         raise Unusable(f"{type(error).__name__} while its module is imported: {in_one_line(error)}") from None
     for value in [getattr(module, name, None), *vars(module).values()]:
-        for tuner in _chain(value):
+        for tuner in layers(value):
             if isinstance(tuner, Autotuner) and function_name(tuner) == function:
                 return tuner
     raise Unusable("its module does not have it by any name, as if it were made within a function")
-
-
-def _chain(kernel: Any) -> Iterator[Any]:
-    while kernel is not None and not isinstance(kernel, type):
-        yield kernel
-        kernel = vars(kernel).get("fn") if hasattr(kernel, "__dict__") else None
 
 
 def _is_feature(value: Any) -> bool:

@@ -25,7 +25,7 @@ from triton_tune.launch.choosing import (
     logged,
     read_overrides,
 )
-from triton_tune.launch.every_autotuner import capturing, defaults_of, function_of
+from triton_tune.launch.every_autotuner import capturing, defaults_of, function_of, layers
 from triton_tune.launch.features import Feature, Missing, Read, integer_of, parse_feature, plain, reader
 
 _MOST_KEPT = 4096  # launches with different features that a kernel remembers
@@ -103,12 +103,9 @@ class Tuned(Autotuner):  # type: ignore[misc]
     ) -> None:
         if not hasattr(fn, "arg_names"):
             raise TypeError(f"@tuned decorates Triton kernels, and {fn!r:.60} is none")
-        inner = fn if isinstance(fn, Tuned) else getattr(fn, "fn", None)
-        while inner is not None:
-            if isinstance(inner, Autotuner):
-                what = "@tuned must stand directly above @triton.autotune"
-                raise TypeError(f"{what}: kernel.fn = tuned(...)(kernel.fn) puts it there")
-            inner = getattr(inner, "fn", None)
+        if isinstance(fn, Tuned) or any(isinstance(each, Autotuner) for each in layers(fn.fn)):
+            what = "@tuned must stand directly above @triton.autotune"
+            raise TypeError(f"{what}: kernel.fn = tuned(...)(kernel.fn) puts it there")
         self.autotuner = fn if isinstance(fn, Autotuner) else None
         self.__dict__.update(vars(self.autotuner or Autotuner(fn, fn.arg_names, None, [], None, None)))
         self.__dict__.pop("run", None)  # of an autotuner whose launches are wrapped
