@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import forkserver
 from types import ModuleType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from triton.backends.compiler import GPUTarget
@@ -46,13 +46,6 @@ class Job(Protocol):
 AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-class JobFailure(NamedTuple):
-    """A job and the error that it raised."""
-
-    job: Job
-    error: Exception
-
-
 def minimal(jobs: Iterable[AnyJob], compiled: frozenset[Hashable] = frozenset()) -> list[AnyJob]:
     """Return jobs that compile everything that ``jobs`` need beyond ``compiled``, once, longest first."""
     seen = set(compiled)
@@ -64,9 +57,9 @@ def minimal(jobs: Iterable[AnyJob], compiled: frozenset[Hashable] = frozenset())
     return sorted(kept, key=lambda job: job.cost, reverse=True)
 
 
-def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[JobFailure]:
-    """Run all jobs in this process and return those that raise."""
-    failures = []
+def run_jobs(jobs: Iterable[Job], device: torch.device) -> dict[Job, Exception]:
+    """Run all jobs in this process, and return the errors of those that raise one."""
+    failures: dict[Job, Exception] = {}
     on_gpu = device.type == "cuda"
     with torch.cuda.device(device) if on_gpu else contextlib.nullcontext():
         for job in jobs:
@@ -75,7 +68,7 @@ def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[JobFailure]:
                 if on_gpu:
                     torch.cuda.synchronize()
             except Exception as error:
-                failures.append(JobFailure(job, error))
+                failures[job] = error
     return failures
 
 
@@ -93,7 +86,7 @@ def _failures(job: Job, device: torch.device, deadline: float) -> int | None:
     """Count failures of a job in a worker; the caller's own launch shows their messages. None: too late."""
     if time.monotonic() >= deadline:
         return None
-    return sum(not isinstance(failure.error, OutOfResources) for failure in run_jobs([job], device))
+    return sum(not isinstance(error, OutOfResources) for error in run_jobs([job], device).values())
 
 
 @contextlib.contextmanager
