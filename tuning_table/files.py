@@ -111,31 +111,19 @@ def append_to(path: Path, head: str, text: str) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put `text` at `path` atomically, one process at a time; a kill may leave a staged file beside it."""
-    stage(path, text)
-    put_staged(path)
+    """Put `text` at `path` atomically, one process at a time; on disk when this returns.
 
-
-def staged_for(path: Path) -> Path:
-    return path.parent / f"{STAGED}{path.name}"
-
-
-def stage(path: Path, text: str) -> None:
-    """Write the file that `put_staged` puts at `path`."""
-    staged = staged_for(path)
+    A kill may leave a staged file beside it.
+    """
+    staged = path.parent / f"{STAGED}{path.name}"
     try:
         staged.unlink(missing_ok=True)
         append_to(staged, "", text)
+        staged.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             staged.unlink(missing_ok=True)
         raise
-
-
-def put_staged(path: Path) -> None:
-    """Put the staged file at `path`, if there is one; on disk when this returns."""
-    with contextlib.suppress(FileNotFoundError):
-        staged_for(path).replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -44,9 +44,7 @@ def merge(tables: Sequence[Path], folder: Path) -> Merged:
     scenarios = {name: row for run in runs for name, row in run.scenarios.items()}
     with create(folder, configs=configs, scenarios=scenarios, **provenance) as merged:
         rows = Counter(map(_content, merged.visits))
-        last: Counter[str] = Counter()
-        for visit in merged.visits:
-            last[visit.scenario] = max(last[visit.scenario], visit.repeat)
+        last = Counter(dict(sorted((visit.scenario, visit.repeat) for visit in merged.visits)))
         added: list[Visit] = []
         repeated = 0
         for run in runs:

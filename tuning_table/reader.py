@@ -39,8 +39,8 @@ _TIME = re.compile(r"[0-9]{1,15}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?")
 def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
     """The table in `folder`, every value checked.
 
-    running: a run may still be writing it, or was killed. Then a last row without a line end is left out, and
-    there need not be a row yet.
+    running: a run may still be writing it, or was killed. Then a last row without a line end is left out,
+    there need not be a row yet, and times.csv may have columns for more configs than run.yaml, or for fewer.
 
     Raises TableError, naming the file and the line, for anything missing, malformed or contradictory.
     """
@@ -50,7 +50,7 @@ def read(folder: Path | str, *, running: bool = False) -> RecordedTable:
     header = read_header(folder / RUN, read_text(folder / RUN, _MAX_RUN_BYTES))
     texts = {name: read_text(folder / name, whole_lines=running) for name in (SCENARIOS, TIMES)}
     scenarios = read_scenarios(folder / SCENARIOS, texts[SCENARIOS], header.features)
-    visits = tuple(_read_times(folder / TIMES, texts[TIMES], header, scenarios))
+    visits = tuple(_read_times(folder / TIMES, texts[TIMES], header, scenarios, running))
     if not visits and not running:
         raise TableError(folder / TIMES, "holds no row; measure the table, or take it out of the spec")
     return RecordedTable(header, scenarios, visits)
@@ -93,24 +93,33 @@ def read_scenarios(path: Path, text: str, features: Sequence[str]) -> dict[str, 
 
 
 def _read_times(
-    path: Path, text: str, header: TableHeader, scenarios: Mapping[str, object]
+    path: Path, text: str, header: TableHeader, scenarios: Mapping[str, object], running: bool
 ) -> Iterator[Visit]:
     lines: dict[tuple[str, int], int] = {}
-    ids = [config.id for config in header.configs]
-    for line, (scenario, repeat, *cells) in rows_below(path, text, ["scenario", "repeat", *ids]):
+    columns = ids = [config.id for config in header.configs]
+    found = columns_of(text)
+    if running and (set(found) < set(ids) or set(found) > set(ids)):
+        columns = found
+    for line, (scenario, repeat, *cells) in rows_below(path, text, ["scenario", "repeat", *columns]):
         if scenario not in scenarios:
             raise TableError(path, f"scenario {shown(scenario)} is not in {SCENARIOS}", line)
         number = repeat_of(path, line, repeat)
         first = lines.setdefault((scenario, number), line)
         if first != line:
             raise TableError(path, f"scenario {scenario} repeat {repeat} is already in line {first}", line)
-        tried = {c: _cell(path, line, c, cell) for c, cell in zip(ids, cells, strict=True) if cell}
+        tried = {c: _cell(path, line, c, cell) for c, cell in zip(columns, cells, strict=True) if cell}
         measured = [cell for cell in tried.values() if not isinstance(cell, Failure)]
         if header.cells is Cells.WINNERS and len(measured) != 1:
             raise TableError(path, "a table of winners has exactly one time per row", line)
         if not measured:
             raise TableError(path, "no config has a time here, so nothing can be chosen", line)
-        yield Visit(scenario, number, tried)
+        if kept := {c: tried[c] for c in ids if c in tried}:
+            yield Visit(scenario, number, kept)
+
+
+def columns_of(text: str) -> list[str]:
+    """The ids of the configs in the header of times.csv."""
+    return text.partition("\n")[0].split(",")[2:]
 
 
 def _cell(path: Path, line: int, config: str, cell: str) -> Cell:

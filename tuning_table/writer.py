@@ -4,7 +4,6 @@ Rows are appended whole. A kill costs at most the row in flight, and the same ru
 times.csv is made first; each writer locks it. run.yaml is made last, so a folder without it holds no table.
 """
 
-import contextlib
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, Self
 
 from tuning_table import files, reader
 from tuning_table.errors import TableError, shown
-from tuning_table.run_yaml import check_run, difference, read_header, run_text
+from tuning_table.run_yaml import check_run, difference, run_text
 from tuning_table.table import (
     FAILURES,
     FORMAT,
@@ -88,7 +87,6 @@ def create(
             folder.mkdir(parents=True, exist_ok=True)
         descriptor = files.open_locked(folder / TIMES, 0 if exists else os.O_CREAT)
         try:
-            _finish_other_configs(folder)
             # Another process may have made run.yaml before this one had the lock.
             if (folder / RUN).exists() and reader.read(folder, running=True).visits:
                 recorded = _same_run(folder, run, texts[SCENARIOS], descriptor)
@@ -193,8 +191,7 @@ class TableWriter:
 
 # A forked process would keep the lock after its parent's death.
 _OPEN: "weakref.WeakSet[TableWriter]" = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: list(map(TableWriter.close, _OPEN)))
+os.register_at_fork(after_in_child=lambda: list(map(TableWriter.close, _OPEN)))
 
 
 def _rows_of(
@@ -283,7 +280,8 @@ def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: 
     for name in (TIMES, FAILURES):
         if (folder / name).exists():
             files.remove_cut_off_line(folder / name)
-    if provenance["configs"] != run["configs"]:
+    columns = reader.columns_of((folder / TIMES).read_text())
+    if provenance["configs"] != run["configs"] or columns != [config["id"] for config in run["configs"]]:
         _put_other_configs(folder, {**run, "date": provenance["date"]}, recorded.visits, descriptor)
     elif provenance.get("constants") != run.get("constants"):
         kept = {key: provenance[key] for key in ("date", "summary") if key in provenance}
@@ -309,29 +307,17 @@ def _refuse_other_configs(
 def _put_other_configs(
     folder: Path, run: Mapping[str, Any], visits: Sequence[Visit], descriptor: int
 ) -> None:
-    """Rewrite a table with the configs of `run`. descriptor: its lock, then that of the new times.csv."""
+    """Rewrite a table with the configs of `run`. descriptor: its lock, then that of the new times.csv.
+
+    Where a kill leaves the new times.csv beside an old run.yaml, the next run ends this.
+    """
     ids = [config["id"] for config in run["configs"]]
     cells = [{c: cell for c, cell in visit.cells.items() if c in ids} for visit in visits]
     kept = [replace(visit, cells=of_kept) for visit, of_kept in zip(visits, cells, strict=True) if of_kept]
     rows, reasons = _rows_of(folder, ids, kept)
-    files.stage(folder / RUN, run_text(folder / RUN, run))
-    files.stage(folder / FAILURES, files.csv_text([reader.FAILURES_HEADER, *reasons]))
-    files.stage(folder / TIMES, files.csv_text([["scenario", "repeat", *ids], *rows]))
-    locked = files.open_locked(files.staged_for(folder / TIMES), 0)
-    files.put_staged(folder / TIMES)
+    files.replace_file(folder / TIMES, files.csv_text([["scenario", "repeat", *ids], *rows]))
+    locked = files.open_locked(folder / TIMES, 0)
     os.dup2(locked, descriptor, inheritable=False)
     os.close(locked)
-    _finish_other_configs(folder)
-
-
-def _finish_other_configs(folder: Path) -> None:
-    """Put the other files of a table whose times.csv has other configs than its run.yaml, after a kill."""
-    run = folder / RUN
-    if run.exists() and files.staged_for(run).exists():
-        columns = files.read_text(folder / TIMES).partition("\n")[0].split(",")[2:]
-        now, then = (files.read_text(path) for path in (run, files.staged_for(run)))
-        ids = [config.id for config in read_header(run, now).configs]
-        with contextlib.suppress(TableError):  # it was cut off, so it is of something else
-            if ids != columns == [config.id for config in read_header(run, then).configs]:
-                files.put_staged(folder / FAILURES)
-                files.put_staged(run)
+    files.replace_file(folder / FAILURES, files.csv_text([reader.FAILURES_HEADER, *reasons]))
+    files.replace_file(folder / RUN, run_text(folder / RUN, run))

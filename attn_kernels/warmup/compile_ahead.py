@@ -131,7 +131,7 @@ def compile_launches(
     ended = {} if device.type == "cpu" else fill_cache(launches, device, workers)
     given_up = [launch for launch, codes in ended.items() if any(codes.values())]
     failures = run_jobs((launch for launch in launches if launch not in given_up), device)
-    lines = [f"{failure.job}: {brief(failure.error)}" for failure in failures]
+    lines = [f"{launch}: {brief(error)}" for launch, error in failures.items()]
     lines += [f"{launch}: compiling it ended its process" for launch in given_up]
     for line in lines:
         logger.warning("compile_ahead: %s", line)

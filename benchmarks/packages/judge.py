@@ -89,7 +89,7 @@ def launches(tuning: Tuning, untuned: Path, device: torch.device) -> str:
     least = {s: min(medians.values()) for s in judged.scenarios if (medians := times.medians(s))}
     shortest = min(least, key=least.__getitem__)  # the queue never fills
     shape = tuning.shapes[list(judged.scenarios).index(shortest)]
-    launch = first_launch(AutotunedKernel(tuning.kernel), tuning, make(tuning, shape, device))
+    launch = first_launch(AutotunedKernel(tuning.kernel), make(tuning, shape, device))
     assert launch is not None
     own, ours = install(tuning)
     call, on_gpu = {"grid": launch.grid, "warmup": False, **launch.kwargs}, device.type == "cuda"
@@ -99,10 +99,10 @@ def launches(tuning: Tuning, untuned: Path, device: torch.device) -> str:
 
 def first_call(tuning: Tuning, device: torch.device) -> str:
     """Seconds of this process's first call."""
-    arguments = make(tuning, tuning.shapes[0], device)
+    call = make(tuning, tuning.shapes[0], device)
     synchronise(device)
     begun = time.monotonic()
-    tuning.call(*arguments.args, **arguments.kwargs)
+    call()
     synchronise(device)
     return f"{time.monotonic() - begun:.1f}"
 

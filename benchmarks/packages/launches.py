@@ -46,7 +46,7 @@ def main() -> None:
     rows = []
     for name, tuning in recorded.tunings.items():
         kernel = AutotunedKernel(tuning.kernel)
-        launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[0], CPU))
+        launch = first_launch(kernel, make(tuning, tuning.shapes[0], CPU))
         assert launch is not None
         tuner, given = kernel.tuner, {"grid": launch.grid, "warmup": False, **launch.kwargs}
         tuner.fn.run = lambda *args, **kwargs: None

@@ -115,7 +115,7 @@ def test_both_parts_of_a_batch_are_written() -> None:
     assert prepared.config.count(" + ") == 1
     jobs = [CompileJob(MIXED, Ours(in_parts=True)), CompileJob(MIXED, Ours(Config("qblock", 16, 16)))]
     assert minimal(jobs) == jobs
-    assert run_jobs(pickle.loads(pickle.dumps(jobs)), CPU) == []  # as other processes get them
+    assert run_jobs(pickle.loads(pickle.dumps(jobs)), CPU) == {}  # as other processes get them
 
 
 def test_rivals_that_do_not_load_are_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,10 +54,10 @@ BLOCK_FP8 = {
 }
 LAUNCH = """
 import torch, {name}, untuned
-from triton_tune.kernel.batches import Arguments
+from triton_tune.kernel.batches import make, on_copies
 for shape in untuned.UNTUNED.shapes:
-    made = Arguments(untuned.UNTUNED.arguments(**shape))
-    found, expected = made.pass_to({name}.{name}), made.pass_to(untuned.UNTUNED.reference)
+    call = make(untuned.UNTUNED, shape, torch.device("cpu"))
+    found, expected = on_copies(call, {name}.{name}), on_copies(call, untuned.UNTUNED.reference)
     error = (found.float() - expected.float()).abs().max() / expected.abs().max()
     assert error < 0.01, error
 print({name}.{name}_kernel.chosen(*[None] * {before}, *shape.values()).variant)

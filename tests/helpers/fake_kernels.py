@@ -15,7 +15,7 @@ class FakeKernel:
     key: str
     file: str
     cost: int = 1
-    deed: str = ""  # "fail", "die", "stay" or "tell"
+    deed: str = ""  # "fail", "die", "nap", "stay" or "tell"
 
     @property
     def needs(self) -> frozenset[str]:
@@ -33,5 +33,7 @@ class FakeKernel:
             raise RuntimeError("no such instruction")
         if self.deed == "die":
             os.abort()
+        if self.deed == "nap":
+            time.sleep(0.05)
         if self.deed == "stay":
             time.sleep(100)

@@ -53,7 +53,7 @@ def test_a_change_of_the_configs_that_was_killed_is_finished_or_never_was(
         folder = filled(tmp_path / str(killed))
         before = contents(folder)
         with monkeypatch.context() as patch:
-            for name in ("append_whole", "put_staged"):
+            for name in ("append_whole", "replace_file"):
                 do = getattr(files, name)
 
                 def step(*arguments: object, name: str = name, do: Any = do, most: int = killed) -> Any:
@@ -74,7 +74,7 @@ def test_a_change_of_the_configs_that_was_killed_is_finished_or_never_was(
             assert [known.id for known in table.header.configs] == ["M16", "M32", "M64"][: 3 - changed]
             assert len(table.visits) == len(VISITS)
         assert not list(folder.glob(".tuning-table-*"))
-    assert killed > 5 and steps.count("put_staged") > 2
+    assert killed > 5 and steps.count("replace_file") > 2
 
 
 @pytest.mark.parametrize("written", [0, 4])

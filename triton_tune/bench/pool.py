@@ -31,20 +31,14 @@ HUNG = "took longer than 120 s"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
-    """What a bench measures."""
+class Workload:
+    """What a command measures of one kernel on one GPU model."""
 
     scenarios: Mapping[str, Any]  # by id; pickled for the processes
     configs: Mapping[str, Hashable]  # by id
     prepare: Prepare  # pickled as well
     job_for: Callable[[Any, Any, torch.device], Job]  # compiles what a config launches in a scenario
     launches: Callable[[Any], Sequence[Hashable]] = lambda scenario: ()  # configs that `prepare` launches
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workload(Subject):
-    """What a command measures of one kernel on one GPU model."""
-
     kernel: str  # its name in run.yaml
     features: tuple[str, ...]
     problem: SearchProblem
@@ -129,9 +123,9 @@ class GpuBench:
         self._compiler.load(load)
         self._workers = [_Worker(device, load) for device in devices]
 
-    def begin(self, subject: Subject) -> None:
+    def begin(self, workload: Workload) -> None:
         """Wait until all processes have started, so that no budget pays for it. Raises TuningError."""
-        self._subject = subject
+        self._workload = workload
         for worker in self._workers:
             worker.await_ready()
         self._compiler.await_loaded()
@@ -148,14 +142,14 @@ class GpuBench:
     def compile(
         self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
     ) -> tuple[PlannedVisit, ...]:
-        subject, device = self._subject, self._workers[0].device
+        workload, device = self._workload, self._workers[0].device
         jobs: dict[tuple[PlannedVisit, str], Job] = {}
         first: list[Job] = []
         for task in tasks:
-            scenario = subject.scenarios[task.scenario]
-            first += [subject.job_for(scenario, config, device) for config in subject.launches(scenario)]
+            scenario = workload.scenarios[task.scenario]
+            first += [workload.job_for(scenario, config, device) for config in workload.launches(scenario)]
             for config in task.configs:
-                jobs[task, config] = subject.job_for(scenario, subject.configs[config], device)
+                jobs[task, config] = workload.job_for(scenario, workload.configs[config], device)
         self._compiler.compile(dict.fromkeys([*first, *jobs.values()]), deadline=until, progress=advance)
         has = self._compiler.has
         kept = [replace(task, configs=tuple(c for c in task.configs if has(jobs[task, c]))) for task in tasks]
@@ -188,7 +182,7 @@ class GpuBench:
                     yield Visit(visiting.task.scenario, visiting.task.repeat, visiting.cells)
 
     def _prepare(self, worker: _Worker, task: PlannedVisit) -> None:
-        worker.ask(Begin(self._subject.prepare, self._subject.scenarios[task.scenario], task.repeat))
+        worker.ask(Begin(self._workload.prepare, self._workload.scenarios[task.scenario], task.repeat))
 
     def _listen(self, worker: _Worker, visiting: _Visiting) -> None:
         try:
@@ -210,7 +204,7 @@ class GpuBench:
             return
         visiting.trying = visiting.left.pop()
         times = [cell for cell in visiting.cells.values() if not isinstance(cell, Failure)]
-        worker.ask(Try(self._subject.configs[visiting.trying], min(times, default=math.inf)))
+        worker.ask(Try(self._workload.configs[visiting.trying], min(times, default=math.inf)))
 
     def _restart(self, worker: _Worker, visiting: _Visiting, reason: str) -> None:
         """Replace a process that crashed or hangs; the config that it was asked for has failed."""

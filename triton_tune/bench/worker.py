@@ -24,7 +24,7 @@ class Begin(NamedTuple):
     """Asks to prepare a scenario; the answer is None, or the Failure of every config."""
 
     prepare: Prepare
-    scenario: Any  # of the bench's subject
+    scenario: Any  # of the bench's workload
     repeat: int
 
 

@@ -1,7 +1,6 @@
 """Read a kernel that `@triton.autotune` decorates: its configs, and what decides among them."""
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +8,8 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import TuningError
-from triton_tune.launch.every_autotuner import apply_rules, defaults_of, function_of, run_first
-from triton_tune.launch.own_configs import OWN
+from triton_tune.launch.choosing import OWN
+from triton_tune.launch.every_autotuner import apply_rules, defaults_of, function_of, layers, run_first
 from triton_tune.launch.tuned import Tuned
 from tuning_table.names import letters_for
 
@@ -33,9 +32,7 @@ class AutotunedKernel:
     """A kernel with its autotuner. Raises TuningError if it has none, or configs that no table can hold."""
 
     def __init__(self, kernel: Any) -> None:
-        self.tuner = kernel
-        while self.tuner is not None and not isinstance(self.tuner, Autotuner):
-            self.tuner = getattr(self.tuner, "fn", None)
+        self.tuner: Any = next((each for each in layers(kernel) if isinstance(each, Autotuner)), None)
         if self.tuner is None or getattr(self.tuner, "autotuner", self.tuner) is None:
             raise TuningError(f"{kernel!r:.60} has no @triton.autotune, which states the configs to time")
         self.function = function_of(kernel)
@@ -128,9 +125,8 @@ class AutotunedKernel:
         return next((c.id for c in self.configs.values() if values.items() <= c.parameters.items()), None)
 
     def _ids(self, configs: Sequence[Any]) -> tuple[str, ...]:
-        own = {id(config.config): config.id for config in self.configs.values()}
-        twins = {config.config: config.id for config in self.configs.values()}
-        ids = [own.get(id(config)) or twins.get(config) for config in configs]
+        known = {config.config: config.id for config in self.configs.values()}
+        ids = [known.get(config) for config in configs]
         if None in ids:
             raise TuningError("prune_configs_by returns a config that @triton.autotune does not list")
         return tuple(dict.fromkeys(filter(None, ids)))
@@ -151,9 +147,7 @@ class AutotunedKernel:
 
 def jitted(kernel: Any) -> Any:
     """What `@triton.jit` makes, below all other decorators."""
-    while hasattr(kernel, "fn") and not inspect.isfunction(kernel.fn):
-        kernel = kernel.fn
-    return kernel
+    return [*layers(kernel)][-2]
 
 
 def _special(value: Any, *, plain: bool) -> object:

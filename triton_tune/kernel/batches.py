@@ -32,27 +32,28 @@ TOLERANCES = {
 NARROW = 0.1  # of floating types with 8 bits or fewer
 
 
-class Arguments:
-    def __init__(self, made: Any) -> None:
-        self.kwargs: dict[str, Any] = dict(made) if isinstance(made, Mapping) else {}
-        parts = made if isinstance(made, list | tuple) else () if isinstance(made, Mapping) else (made,)
-        self.args: tuple[Any, ...] = tuple(parts)
-
-    def pass_to(self, function: Callable[..., Any]) -> Any:
-        """Call a function with copies of the tensors, which it may change."""
-        args, kwargs = tree_map_only(torch.Tensor, torch.clone, (self.args, self.kwargs))
-        return function(*args, **kwargs)
+Call = partial[Any]
+"""`Tuning.call` with its arguments."""
 
 
-def make(tuning: Tuning, shape: Mapping[str, Any], device: torch.device, seed: int = 0) -> Arguments:
-    """The arguments for a shape. The same seed gives the same ones if they come from seeded generators."""
+def make(tuning: Tuning, shape: Mapping[str, Any], device: torch.device, seed: int = 0) -> Call:
+    """The call for a shape. The same seed gives the same arguments if they come from seeded generators."""
     torch.manual_seed(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed)
     with device:
-        return Arguments(tuning.arguments(**shape))
+        made = tuning.arguments(**shape)
+    if isinstance(made, Mapping):
+        return partial(tuning.call, **made)
+    return partial(tuning.call, *(made if isinstance(made, list | tuple) else (made,)))
+
+
+def on_copies(call: Call, function: Callable[..., Any] | None = None) -> Any:
+    """What a call, or another function of its arguments, returns for copies of the tensors."""
+    args, kwargs = tree_map_only(torch.Tensor, torch.clone, (call.args, call.keywords))
+    return (function or call.func)(*args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -74,7 +75,7 @@ class _Enough(BaseException):
     """Ends a call at its first launch; the user's code cannot catch it with `except Exception`."""
 
 
-def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) -> Launch | None:
+def first_launch(kernel: AutotunedKernel, call: Call) -> Launch | None:
     """The first launch of a call, which ends there; None if the call launches nothing."""
     launches: list[Launch] = []
 
@@ -83,7 +84,7 @@ def first_launch(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments) 
         raise _Enough
 
     with kernel.launched_by(note), contextlib.suppress(_Enough):
-        tuning.call(*arguments.args, **arguments.kwargs)
+        call()
     return launches[0] if launches else None
 
 
@@ -109,9 +110,7 @@ def without_memory(launch: Launch) -> bytes | None:
     return pickled.getvalue()
 
 
-def launches_of(
-    kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any
-) -> tuple[Launch, ...]:
+def launches_of(kernel: AutotunedKernel, call: Call, config: Any) -> tuple[Launch, ...]:
     """All launches of a call, each of which is made with `config`."""
     launches: list[Launch] = []
 
@@ -120,22 +119,22 @@ def launches_of(
         kernel.run(launch, config)
 
     with kernel.launched_by(run):
-        tuning.call(*arguments.args, **arguments.kwargs)
+        call()
     return tuple(launches)
 
 
-def result_of(kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, config: Any) -> Any:
+def result_of(kernel: AutotunedKernel, call: Call, config: Any) -> Any:
     """What a call returns with `config`, or if its launches do nothing (None).
 
     Unwritten memory holds NaN, or the largest integer.
     """
     run = (lambda launch: None) if config is None else (lambda launch: kernel.run(launch, config))
     with kernel.launched_by(run), _poisoned_memory():
-        return arguments.pass_to(tuning.call)
+        return on_copies(call)
 
 
 def agreed_result(
-    kernel: AutotunedKernel, tuning: Tuning, arguments: Arguments, judges: Sequence[str], untouched: Any
+    kernel: AutotunedKernel, call: Call, judges: Sequence[str], tolerance: float | None, untouched: Any
 ) -> Any:
     """The result on which two of these configs agree, or that of the only one that can be launched.
 
@@ -145,11 +144,11 @@ def agreed_result(
     difference, failed = "", None
     for judge in judges:
         try:
-            result = result_of(kernel, tuning, arguments, kernel.configs[judge].config)
+            result = result_of(kernel, call, kernel.configs[judge].config)
         except DOES_NOT_FIT as error:
             failed = error
             continue
-        differences = [disagreement(result, other, tuning.tolerance, untouched) for other in results]
+        differences = [disagreement(result, other, tolerance, untouched) for other in results]
         if None in differences:
             return result
         difference = next((each for each in differences if each), difference)

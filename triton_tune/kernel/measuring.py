@@ -19,7 +19,15 @@ from triton_tune.core.device import cache_bytes, memory_bytes
 from triton_tune.core.errors import TuningError, TuningWarning, place_of
 from triton_tune.core.source import source_hash
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
-from triton_tune.kernel.batches import agreed_result, disagreement, first_launch, launches_of, make, result_of
+from triton_tune.kernel.batches import (
+    agreed_result,
+    disagreement,
+    first_launch,
+    launches_of,
+    make,
+    on_copies,
+    result_of,
+)
 from triton_tune.kernel.ranges import constant_names, draw
 from triton_tune.kernel.recorded import OUTSIDE, RecordedTuning, tunings_in
 from triton_tune.kernel.tuning import Tuning
@@ -68,48 +76,7 @@ class KernelFile:
     name: str
     untuned: bool = False  # the shapes that were kept aside when shapes were drawn, instead of the others
 
-    def prepare(self, shape: Shape, device: torch.device) -> Callable[[str, float], Cell]:
-        tuning, kernel, _ = loaded(self)
-        values = tuning.shapes[shape.position]
-        with self.located(kernel):
-            arguments, untouched = make(tuning, values, device), None
-            if tuning.reference is not None:
-                expected = arguments.pass_to(tuning.reference)
-            else:
-                untouched = result_of(kernel, tuning, arguments, None)
-                expected = agreed_result(kernel, tuning, arguments, shape.judges, untouched)
-                self._look_where_it_writes(shape, expected, untouched)
-        sets = Sets(
-            lambda seed, config: launches_of(kernel, tuning, make(tuning, values, device, seed), config)
-        )
-
-        @self.located(kernel)
-        def measure(name: str, best_us: float) -> Cell:
-            if name in shape.excluded:
-                return Failure(EXCLUDED)
-            config = kernel.configs[name].config
-            result = result_of(kernel, tuning, arguments, config)
-            wrong = disagreement(result, expected, tuning.tolerance, untouched)
-            if wrong is not None:
-                return Failure(f"{DISAGREES}: {wrong}")
-            sets.grow(config, device)
-            taken = _time(kernel, sets.launches, config, device, best_us)
-            while sets.grow(config, device, taken):
-                taken = _time(kernel, sets.launches, config, device, best_us)
-            notes = []
-            if kernel.others:
-                names = ", ".join(sorted(kernel.others))
-                notes.append(f"its call also launches {names}, whose configs are neither timed nor tuned")
-            if sets.warm:
-                what = "a launch reads so little of its tensors that caches may be warm"
-                notes.append(f"{what}, as in {shape.id}")
-            for note in notes:
-                warnings.warn(f"{self.name}: {note}", TuningWarning, stacklevel=1)
-            return taken
-
-        return measure
-
-    def _look_where_it_writes(self, shape: Shape, expected: Any, untouched: Any) -> None:
+    def look_where_it_writes(self, shape: Shape, expected: Any, untouched: Any) -> None:
         """Warn if launches write far less than the recorded one. Raises RuntimeError if elsewhere."""
         tuning = loaded(self).tuning
         if not isinstance(tuning, RecordedTuning):
@@ -136,7 +103,44 @@ class KernelFile:
 
 def prepare(shape: Shape, repeat: int, device: torch.device) -> Callable[[str, float], Cell]:
     """What checks and times a config at a shape (``bench.worker.Prepare``)."""
-    return shape.file.prepare(shape, device)
+    file = shape.file
+    tuning, kernel, _ = loaded(file)
+    values = tuning.shapes[shape.position]
+    with file.located(kernel):
+        call, untouched = make(tuning, values, device), None
+        if tuning.reference is not None:
+            expected = on_copies(call, tuning.reference)
+        else:
+            untouched = result_of(kernel, call, None)
+            expected = agreed_result(kernel, call, shape.judges, tuning.tolerance, untouched)
+            file.look_where_it_writes(shape, expected, untouched)
+    sets = Sets(lambda seed, config: launches_of(kernel, make(tuning, values, device, seed), config))
+
+    @file.located(kernel)
+    def measure(name: str, best_us: float) -> Cell:
+        if name in shape.excluded:
+            return Failure(EXCLUDED)
+        config = kernel.configs[name].config
+        result = result_of(kernel, call, config)
+        wrong = disagreement(result, expected, tuning.tolerance, untouched)
+        if wrong is not None:
+            return Failure(f"{DISAGREES}: {wrong}")
+        sets.grow(config, device)
+        taken = _time(kernel, sets.launches, config, device, best_us)
+        while sets.grow(config, device, taken):
+            taken = _time(kernel, sets.launches, config, device, best_us)
+        notes = []
+        if kernel.others:
+            names = ", ".join(sorted(kernel.others))
+            notes.append(f"its call also launches {names}, whose configs are neither timed nor tuned")
+        if sets.warm:
+            what = "a launch reads so little of its tensors that caches may be warm"
+            notes.append(f"{what}, as in {shape.id}")
+        for note in notes:
+            warnings.warn(f"{file.name}: {note}", TuningWarning, stacklevel=1)
+        return taken
+
+    return measure
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,7 @@ class CompileJob:
         if self.shape.launch is not None:  # with tensors that need no memory in each process
             launch = pickle.loads(self.shape.launch)
         else:
-            launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[self.shape.position], device))
+            launch = first_launch(kernel, make(tuning, tuning.shapes[self.shape.position], device))
         if launch is not None:
             kernel.run(launch, kernel.configs[self.config].config, compile_only=True)
 

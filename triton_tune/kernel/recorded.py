@@ -2,9 +2,10 @@
 
 import importlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from triton.runtime.autotuner import Autotuner
 from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.source import source_hash
 from triton_tune.kernel.tuning import Tuning, load_tunings
-from triton_tune.launch.every_autotuner import function_name, function_of
+from triton_tune.launch.every_autotuner import function_name, function_of, layers
 from triton_tune.launch.features import OF_SIZE, NotAFeature, known_feature, word_of
 from triton_tune.record.lines import Record, RecordedKernel, read_record, values_of
 from triton_tune.record.recorder import extent, is_narrow, is_wide
@@ -131,11 +132,8 @@ class Replay:
         """Launch the kernel, and return all its tensors; OUTSIDE: what then lies around them."""
         recorded = self._recorded.launches[launch]
         values = {n: _value(described, buffers) for n, described in recorded.arguments.items()}
-        positional = []
-        for name in self.tuner.arg_names:  # hooks and rules expect arguments where launches have them
-            if name not in values:
-                break
-            positional.append(values[name])
+        # Hooks and rules expect arguments where launches have them.
+        positional = [values[name] for name in takewhile(values.__contains__, self.tuner.arg_names)]
         named = {n: v for n, v in values.items() if n not in self.tuner.arg_names[: len(positional)]}
         self.tuner[partial(_size_of, recorded.grids)](*positional, **named)
         guards = [part for memory in buffers for part in (memory[:GUARD], memory[-GUARD:])]
@@ -173,16 +171,10 @@ class Replay:
         names = self.tuner.arg_names
         rows = []
         for launch in self._recorded.launches:
-            row: dict[str, Any] = {}
-            tensors = {n: v for n, v in launch.arguments.items() if isinstance(v, dict) and "tensor" in v}
-            for name in dict.fromkeys([*self.tuner.keys, *names]):
-                value = launch.arguments.get(name, 0)
-                if _is_feature(value):
-                    row[name] = value
-            for name in names:
-                for place in range(len(tensors[name]["shape"]) if name in tensors else 0):
-                    row[f"{name}{OF_SIZE}{place}"] = tensors[name]["shape"][place]
-            rows.append(row)
+            given = {n: launch.arguments.get(n, 0) for n in dict.fromkeys([*self.tuner.keys, *names])}
+            tensors = [(n, v["shape"]) for n, v in given.items() if isinstance(v, dict) and "tensor" in v]
+            sizes = {f"{n}{OF_SIZE}{place}": size for n, shape in tensors for place, size in enumerate(shape)}
+            rows.append({n: value for n, value in given.items() if _is_feature(value)} | sizes)
         every = dict.fromkeys(name for row in rows for name in row)
         kept: dict[str, str] = {}
         seen: set[tuple[int, ...]] = set()
@@ -232,16 +224,10 @@ def find_autotuner(function: str) -> Autotuner:
     except Exception as error:
         raise Unusable(f"{type(error).__name__} while its module is imported: {in_one_line(error)}") from None
     for value in [getattr(module, name, None), *vars(module).values()]:
-        for tuner in _chain(value):
+        for tuner in layers(value):
             if isinstance(tuner, Autotuner) and function_name(tuner) == function:
                 return tuner
     raise Unusable("its module does not have it by any name, as if it were made within a function")
-
-
-def _chain(kernel: Any) -> Iterator[Any]:
-    while kernel is not None and not isinstance(kernel, type):
-        yield kernel
-        kernel = vars(kernel).get("fn") if hasattr(kernel, "__dict__") else None
 
 
 def _is_feature(value: Any) -> bool:

@@ -18,8 +18,8 @@ from triton_tune.kernel.batches import described_alone, first_launch, make, with
 from triton_tune.kernel.measuring import TIMING, CompileJob, KernelFile, Shape, loaded, prepare
 from triton_tune.kernel.recorded import RecordedTuning, tunings_in
 from triton_tune.kernel.tuning import Tuning
+from triton_tune.launch.choosing import OWN
 from triton_tune.launch.features import DTYPES, OF_DTYPE, NotAFeature, integer_of, plain, value_of, word_of
-from triton_tune.launch.own_configs import OWN
 
 META = torch.device("meta")
 _WORD_WEIGHT = 4.0  # the distance between scenarios that differ in a word
@@ -127,8 +127,7 @@ def _look_at(
     tuning, kernel, _ = loaded(file)
     recorded = isinstance(tuning, RecordedTuning)  # of whose tensors nothing is read
     with file.located(kernel):
-        arguments = make(tuning, tuning.shapes[position], META if recorded else device)
-        launch = first_launch(kernel, tuning, arguments)
+        launch = first_launch(kernel, make(tuning, tuning.shapes[position], META if recorded else device))
     if launch is None:
         raise TuningError(f"its call did not launch {kernel.name}")
     kept, excluded = kernel.pruned(launch)

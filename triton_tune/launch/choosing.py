@@ -5,14 +5,11 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources, PTXASError
-
-from triton_tune.launch.own_configs import ConfigLaunch
 
 # A config that raises one of these cannot run here. Triton's autotuner passes over it, too.
 DOES_NOT_FIT = (OutOfResources, PTXASError, CompileTimeAssertionFailure)
@@ -20,6 +17,7 @@ DEVICE = "TRITON_TUNE_DEVICE"
 CONFIG = "TRITON_TUNE_CONFIG"
 LOG = "TRITON_TUNE_LOG"
 AUTOTUNE = "autotune"
+OWN = ("num_warps", "num_stages", "num_ctas", "maxnreg")  # parameters of Triton's
 
 _PARAMETER = re.compile(r"([A-Za-z_]\w*)=([0-9]{1,10})")
 _FORM = "expected kernel:BLOCK_M=64,num_warps=4 or kernel:autotune; several are separated by ;"
@@ -73,6 +71,16 @@ def read_overrides(kernel: str) -> Overrides:
 Choose = Callable[..., Any]
 
 
+@dataclass(frozen=True)
+class ConfigLaunch:
+    """What a config adds to a launch."""
+
+    keywords: dict[str, Any]
+    pre_hook: Callable[[dict[str, Any]], object] | None
+    config: Any  # the same as a triton.Config
+    autotuner: Any = None  # what chooses instead, except while a graph is captured
+
+
 @dataclass
 class Choosing:
     """How a device's launches are chosen, and what was chosen so far."""
@@ -85,34 +93,8 @@ class Choosing:
     failed: dict[tuple[Any, ...], list[Any]] = field(default_factory=dict)  # what did not fit, likewise
 
 
-def choosing_here(package: ModuleType, overrides: Overrides, forced: Any, fallback: Any) -> Choosing:
-    """How launches on the current device are chosen. Raises ValueError for a module that does not exist."""
-    modules: dict[str, Any] = package.MODULES
-    if not hasattr(package, "key_for"):
-        raise ValueError(f"an earlier treegen wrote {package.__name__}: run `treegen build` again")
-    key, not_tuned = overrides.device_key, None
-    if forced is not None:
-        choosing = Choosing(lambda **features: forced, None, None, False)
-    elif key is not None and key not in modules:
-        raise ValueError(f"{DEVICE} is {key!r}, but the modules are: {', '.join(sorted(modules))}")
-    else:
-        if key is not None:
-            module = modules[key]
-        else:
-            name, arch, vendor = current_device()
-            module = modules[package.key_for(name, arch, vendor)]
-            # A vendor has many GPUs, but Triton has one interpreter.
-            if package.key_for(name, arch, "") == "default" and vendor != "cpu":
-                not_tuned = f"{name or arch} was not tuned"
-        rows = [row for value in vars(module).values() if type(value) is tuple for row in value]
-        own = {config for row in rows for config in (row.config, *row.others.values(), *row.then)}
-        choosing = Choosing(module.choose, module, not_tuned, key is None and fallback not in own)
-    if overrides.log:
-        choosing.choose = _logged(package.__name__.rpartition(".")[2], choosing.choose)
-    return choosing
-
-
-def _logged(kernel: str, choose: Choose) -> Choose:
+def logged(kernel: str, choose: Choose) -> Choose:
+    """The same choice, which prints each distinct config to stderr."""
     seen: set[Any] = set()
 
     def choose_and_log(**features: int) -> Any:

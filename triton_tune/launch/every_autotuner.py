@@ -4,7 +4,7 @@ import contextlib
 import gc
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner, Heuristics
@@ -73,10 +73,17 @@ def run_without_search(tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
     return run_first(tuner, own_run, args, kwargs)
 
 
+def layers(kernel: Any) -> Iterator[Any]:
+    """A kernel, and what lies below each of its decorators, down to its Python function."""
+    while kernel is not None and not isinstance(kernel, type):
+        yield kernel
+        kernel = vars(kernel).get("fn") if hasattr(kernel, "__dict__") else None
+
+
 def function_of(kernel: Any) -> Any:
     """The Python function of a kernel."""
-    while hasattr(kernel, "fn"):
-        kernel = kernel.fn
+    for layer in layers(kernel):
+        kernel = layer
     return kernel
 
 
@@ -94,12 +101,11 @@ def defaults_of(function: Any) -> dict[str, Any]:
 
 def apply_rules(tuner: Autotuner, arguments: dict[str, Any]) -> list[Any]:
     """Add what `@triton.heuristics` below the autotuner computes to the arguments; returns it in order."""
-    computed, kernel = [], tuner.fn
-    while isinstance(kernel, Heuristics):
-        for name, rule in kernel.values.items():
+    computed = []
+    for kernel in layers(tuner.fn):
+        for name, rule in kernel.values.items() if isinstance(kernel, Heuristics) else ():
             arguments[name] = rule(arguments)
             computed.append(arguments[name])
-        kernel = kernel.fn
     return computed
 
 

@@ -4,7 +4,7 @@ import ast
 import builtins
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
 
 NONE = "none"  # the word of None and of an empty text
 # The order in which element types get integers: by width, so that a tree can ask for it.
@@ -102,35 +102,28 @@ def reader(
     defaults: Mapping[str, Any],
     features: Mapping[str, Feature],
     names: Sequence[str],
-) -> tuple[tuple[str, ...], Read]:
-    """The names in another order, and what reads a launch's values in that order from its arguments.
+) -> Read:
+    """What reads the features' values, in the order of `names`, from a launch's arguments.
 
     Raises ValueError for a name that is neither in `features` nor an argument or its element type.
     """
-    functions: dict[str, Any] = {name: f for name in names if callable(f := features.get(name))}
-    texts: dict[str, str] = {}
+    texts = []
     for name in names:
-        if name in functions:
-            continue
         expression = known_feature(name, arguments)
-        if name in features:
-            texts[name] = ast.unparse(parse_feature(name, str(features[name]), arguments))
+        if callable(features.get(name)):
+            given = ", ".join(f"{argument!r}: {argument}" for argument in arguments)
+            texts.append(f"features_of_launch[{name!r}]({{{given}, **others_of_launch}})")
+        elif name in features:
+            texts.append(ast.unparse(parse_feature(name, str(features[name]), arguments)))
         elif expression is not None:
-            texts[name] = expression
+            texts.append(expression)
         else:
             what = f"{kernel} has no argument {name!r}, which its generated package needs as a feature"
             raise ValueError(f"{what}: give @tuned an expression or a function for it in features")
     parameters = "".join(f"{name}=None, " for name in arguments)
-    values = "".join(f"({text}), " for text in texts.values())
-    read: Any = eval(f"lambda {parameters}**others_of_launch: ({values})", {})
+    values = "".join(f"({text}), " for text in texts)
+    read: Any = eval(f"lambda {parameters}**others_of_launch: ({values})", {"features_of_launch": features})
     left_out = {name: Missing(f"{kernel} is launched without its argument {name!r}") for name in arguments}
     read.__qualname__ = kernel  # which errors about arguments name
     read.__defaults__ = tuple({**left_out, **defaults}[name] for name in arguments)
-    if not functions:
-        return tuple(texts), read
-
-    def read_all(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        given = {**defaults, **dict(zip(arguments, args, strict=False)), **kwargs}
-        return (*read(*args, **kwargs), *[function(given) for function in functions.values()])
-
-    return (*texts, *functions), read_all
+    return cast(Read, read)

@@ -9,24 +9,28 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from triton.runtime.autotuner import Autotuner
+from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.jit import KernelInterface
 
 from triton_tune.launch.choosing import (
     AUTOTUNE,
     CONFIG,
+    DEVICE,
     DOES_NOT_FIT,
+    OWN,
     Choosing,
-    choosing_here,
+    ConfigLaunch,
+    current_device,
     device_number,
+    logged,
     read_overrides,
 )
-from triton_tune.launch.every_autotuner import capturing, defaults_of, function_of
+from triton_tune.launch.every_autotuner import capturing, defaults_of, function_of, layers
 from triton_tune.launch.features import Feature, Missing, Read, integer_of, parse_feature, plain, reader
-from triton_tune.launch.own_configs import ConfigLaunch, OwnConfigs
 
 _MOST_KEPT = 4096  # launches with different features that a kernel remembers
 _MOST_TRIED = 64  # configs, where one does not fit the device
+_UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set
 FALLBACK = "fallback"
 
 
@@ -99,12 +103,9 @@ class Tuned(Autotuner):  # type: ignore[misc]
     ) -> None:
         if not hasattr(fn, "arg_names"):
             raise TypeError(f"@tuned decorates Triton kernels, and {fn!r:.60} is none")
-        inner = fn if isinstance(fn, Tuned) else getattr(fn, "fn", None)
-        while inner is not None:
-            if isinstance(inner, Autotuner):
-                what = "@tuned must stand directly above @triton.autotune"
-                raise TypeError(f"{what}: kernel.fn = tuned(...)(kernel.fn) puts it there")
-            inner = getattr(inner, "fn", None)
+        if isinstance(fn, Tuned) or any(isinstance(each, Autotuner) for each in layers(fn.fn)):
+            what = "@tuned must stand directly above @triton.autotune"
+            raise TypeError(f"{what}: kernel.fn = tuned(...)(kernel.fn) puts it there")
         self.autotuner = fn if isinstance(fn, Autotuner) else None
         self.__dict__.update(vars(self.autotuner or Autotuner(fn, fn.arg_names, None, [], None, None)))
         self.__dict__.pop("run", None)  # of an autotuner whose launches are wrapped
@@ -118,13 +119,13 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self.best_config: Any = None  # the triton.Config of the last launch, as the autotuner has it
         self._package, self._most, self._leaves_unknown = package, autotune, leaves_unknown
         self._defaults = defaults_of(function_of(fn))
-        self._own_configs = OwnConfigs(self.__name__, self.autotuner, self._defaults)
-        self._launch_of = cache(self._own_configs.launch_of)
         self._choosing: dict[int, Choosing] = {}  # by device
         self._devices = 0  # how many there are; 0 before the first launch
-        self._names: tuple[str, ...] = ()  # of the features, in the order in which they are read
+        self._names: tuple[str, ...] = ()  # of the features
         self._read: Read = lambda *args, **kwargs: ()
         self._values: Mapping[str, Mapping[str, int]] = {}
+        # By parameter, what integers stand for at a launch; `...` for a parameter that a config does not set.
+        self._literals: Mapping[str, Mapping[int, Any]] = {}
         self._warned: set[Any] = set()  # reasons
         self._prunes = False
         self._fallback: Any = None
@@ -227,8 +228,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         else:
             configs = [self._forced]
         if self._prunes:
-            kept = [self._own_configs.kept(c, self._fallback, request.args, request.kwargs) for c in configs]
-            configs = list(dict.fromkeys(kept))
+            configs = list(dict.fromkeys(self._kept(config, request) for config in configs))
         return configs, not_tuned
 
     def _integers(self, features: tuple[Any, ...]) -> tuple[dict[str, Any], str | None]:
@@ -254,6 +254,60 @@ class Tuned(Autotuner):  # type: ignore[misc]
         tuner.early_config_prune = tuner.perf_model = None
         return tuner
 
+    def _launch_of_config(self, config: Any) -> ConfigLaunch:
+        """What a generated config adds to a launch, with the hook of the autotuner's equal config.
+
+        Raises ValueError if no config of the autotuner equals it, and some have a hook: without its hook, a
+        launch may compute something else.
+        """
+        set_values = {n: self._literals.get(n, {}).get(v, v) for n, v in _numbers(config).items()}
+        keywords = {name: value for name, value in set_values.items() if value is not ...}
+        equal = self._equal(config)
+        if equal is not None:
+            return ConfigLaunch(equal.all_kwargs(), equal.pre_hook, equal)
+        if self.autotuner is not None and any(other.pre_hook for other in self.configs):
+            what = f"{config} is no config of @triton.autotune, whose configs have a pre_hook"
+            raise ValueError(f"{self.__name__}: {what}: add it there, or tune the kernel again")
+        own = {name: keywords[name] for name in OWN if name in keywords}
+        others = {name: value for name, value in keywords.items() if name not in OWN}
+        return ConfigLaunch(keywords, None, Config(others, **own))
+
+    def _kept(self, chosen: Any, request: "_Request") -> Any:
+        """The chosen config if `early_config_prune` keeps it; else the fallback, or the first that is kept.
+
+        The rule decides nothing about a config that is not the autotuner's, nor if it keeps none.
+        """
+        given = dict(zip(self.arg_names, request.args, strict=False))
+        kept = list(self.early_config_prune(list(self.configs), given, **request.kwargs))
+        for config in (chosen, self._fallback):
+            own_config = self._equal(config)
+            if own_config is None or not kept or own_config in kept:
+                return config
+        names = [name for name in self._fallback._fields if name != "variant"]
+        for own_config in kept:
+            numbers = {name: self._number(own_config, name) for name in names}
+            if None not in numbers.values():
+                return self._fallback._replace(**numbers)
+        return chosen
+
+    def _equal(self, config: Any) -> Any:
+        for own_config in self.configs if self.autotuner is not None else ():
+            if all(self._number(own_config, name) == value for name, value in _numbers(config).items()):
+                return own_config
+        return None
+
+    def _number(self, config: Any, name: str) -> int | None:
+        """The integer that a generated config has for a parameter of the autotuner's; None if it has none."""
+        literals = self._literals.get(name, {})
+        default = ... if ... in literals.values() else self._defaults.get(name, ...)
+        value = config.all_kwargs().get(name, default)
+        for number, literal in literals.items():
+            if type(literal) is type(value) and literal == value:
+                return number
+        if value is None or value is ...:
+            return 0
+        return None if isinstance(value, str) else int(value)
+
     def _prepare(self) -> None:
         package = self._package
         if isinstance(package, str):
@@ -277,9 +331,10 @@ class Tuned(Autotuner):  # type: ignore[misc]
         default = package.MODULES["default"].choose
         names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
         self._values = getattr(package, "VALUES", {})
-        self._own_configs = replace(self._own_configs, literals=getattr(package, "LITERALS", {}))
-        self._launch_of = cache(self._own_configs.launch_of)
-        self._names, self._read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
+        self._literals = getattr(package, "LITERALS", {})
+        self._launch_of = cache(self._launch_of_config)
+        self._names = names
+        self._read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
         self._fallback = default(**dict.fromkeys(names, 0))
         forced = self._overrides.config
         if forced is not None:
@@ -299,14 +354,33 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self._devices = max(1, torch.cuda.device_count()) if torch else 2
 
     def _choosing_here(self) -> Choosing:
-        """What chooses on the current device; it is kept."""
+        """What chooses on the current device; it is kept. Raises ValueError: there is no such module."""
         number = 0 if self._devices == 1 else device_number()
         if number not in self._choosing:
-            choosing = choosing_here(self._generated, self._overrides, self._forced, self._fallback)
-            if not self._leaves_unknown:
-                choosing.not_tuned, choosing.fallback_is_untuned = None, False
-            self._choosing[number] = choosing
+            choosing = self._choosing[number] = self._make_choosing()
+            if self._overrides.log:
+                choosing.choose = logged(self._generated.__name__.rpartition(".")[2], choosing.choose)
         return self._choosing[number]
+
+    def _make_choosing(self) -> Choosing:
+        package, key, not_tuned = self._generated, self._overrides.device_key, None
+        if self._forced is not None:
+            return Choosing(lambda **features: self._forced, None, None, False)
+        if key is not None and key not in package.MODULES:
+            known = ", ".join(sorted(package.MODULES))
+            raise ValueError(f"{DEVICE} is {key!r}, but the modules are: {known}")
+        if key is None:
+            name, arch, vendor = current_device()
+            # A vendor has many GPUs, but Triton has one interpreter.
+            if package.key_for(name, arch, "") == "default" and vendor != "cpu" and self._leaves_unknown:
+                not_tuned = f"{name or arch} was not tuned"
+            module = package.MODULES[package.key_for(name, arch, vendor)]
+        else:
+            module = package.MODULES[key]
+        rows = [row for value in vars(module).values() if type(value) is tuple for row in value]
+        own = {config for row in rows for config in (row.config, *row.others.values(), *row.then)}
+        is_untuned = self._leaves_unknown and key is None and self._fallback not in own
+        return Choosing(module.choose, module, not_tuned, is_untuned)
 
 
 class _Request(NamedTuple):
@@ -316,3 +390,9 @@ class _Request(NamedTuple):
     features: tuple[Any, ...]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+
+def _numbers(config: Any) -> dict[str, int]:
+    """The parameters that a generated config sets, as it has them."""
+    values = config._asdict().items()
+    return {name: value for name, value in values if name != "variant" and _UNSET.get(name) != value}

@@ -8,14 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import forkserver
 from types import ModuleType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from triton.backends.compiler import GPUTarget
@@ -28,9 +27,7 @@ PTXAS = "TRITON_PTXAS_PATH"
 
 def default_workers() -> int:
     """One less than the processors that this process may use, at most 30, as each needs a GPU context."""
-    has_affinity = hasattr(os, "sched_getaffinity")  # not on all systems
-    processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 2
-    return min(MAX_WORKERS, max(1, processors - 1))
+    return min(MAX_WORKERS, max(1, len(os.sched_getaffinity(0)) - 1))
 
 
 class Job(Protocol):
@@ -49,13 +46,6 @@ class Job(Protocol):
 AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-class JobFailure(NamedTuple):
-    """A job and the error that it raised."""
-
-    job: Job
-    error: Exception
-
-
 def minimal(jobs: Iterable[AnyJob], compiled: frozenset[Hashable] = frozenset()) -> list[AnyJob]:
     """Return jobs that compile everything that ``jobs`` need beyond ``compiled``, once, longest first."""
     seen = set(compiled)
@@ -67,9 +57,9 @@ def minimal(jobs: Iterable[AnyJob], compiled: frozenset[Hashable] = frozenset())
     return sorted(kept, key=lambda job: job.cost, reverse=True)
 
 
-def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[JobFailure]:
-    """Run all jobs in this process and return those that raise."""
-    failures = []
+def run_jobs(jobs: Iterable[Job], device: torch.device) -> dict[Job, Exception]:
+    """Run all jobs in this process, and return the errors of those that raise one."""
+    failures: dict[Job, Exception] = {}
     on_gpu = device.type == "cuda"
     with torch.cuda.device(device) if on_gpu else contextlib.nullcontext():
         for job in jobs:
@@ -78,7 +68,7 @@ def run_jobs(jobs: Iterable[Job], device: torch.device) -> list[JobFailure]:
                 if on_gpu:
                     torch.cuda.synchronize()
             except Exception as error:
-                failures.append(JobFailure(job, error))
+                failures[job] = error
     return failures
 
 
@@ -92,9 +82,11 @@ def load_on(device: torch.device, load: Callable[[], object]) -> None:
             torch.cuda.synchronize(device)
 
 
-def _failures(job: Job, device: torch.device) -> int:
-    """Run a job in a worker and count failures; the caller's own launch shows their messages."""
-    return sum(not isinstance(failure.error, OutOfResources) for failure in run_jobs([job], device))
+def _failures(job: Job, device: torch.device, deadline: float) -> int | None:
+    """Count failures of a job in a worker; the caller's own launch shows their messages. None: too late."""
+    if time.monotonic() >= deadline:
+        return None
+    return sum(not isinstance(error, OutOfResources) for error in run_jobs([job], device).values())
 
 
 @contextlib.contextmanager
@@ -228,53 +220,39 @@ class CompileAhead:
         and of all.
         """
         done = CompileCounts()
-        if self._idle:
-            return done
-        waiting = deque(minimal(jobs, self._compiled))
-        total = len(waiting)
-        suspects: deque[Job] = deque()  # a process died while these ran; each runs again alone
-        running: dict[Future[int], Job] = {}
+        left = dict.fromkeys([] if self._idle else minimal(jobs, self._compiled))
+        total = len(left)
 
-        def finish(job: Job) -> None:
-            done.jobs += 1
-            self._compiled |= job.needs
-            progress(done.jobs, total)
+        def take(job: Job, failed: int | None) -> None:
+            del left[job]
+            if failed is not None:
+                done.jobs += 1
+                done.failed += failed
+                self._compiled |= job.needs
+                progress(done.jobs, total)
 
-        # Submit no more jobs than run at once: each submitted job is waited for, so nothing compiles later.
-        while running or ((waiting or suspects) and time.monotonic() < deadline):
-            alone = bool(suspects)
-            queue, limit = (suspects, 1) if alone else (waiting, self.workers)
-            while queue and len(running) < limit and time.monotonic() < deadline:
-                job = queue.popleft()
-                running[self._submit(job)] = job
-            ended, _ = wait(running, return_when=FIRST_COMPLETED)
-            died = []
-            for future in ended:
-                job = running.pop(future)
-                try:
-                    done.failed += future.result()
-                except BrokenExecutor:
-                    died.append(job)
-                else:
-                    finish(job)
-            if died:
-                died += running.values()
-                running.clear()
-                self.close()
-                if alone:
-                    done.broken.append(died[0])
-                    finish(died[0])
-                else:
-                    suspects.extend(died)
+        while left:
+            for job, failed in self._run([*left], deadline):
+                take(job, failed)
+            for suspect in [*left][: self.workers]:  # a process died while these ran; each runs again alone
+                for job, failed in self._run([suspect], deadline):
+                    take(job, failed)
+                if suspect in left:
+                    done.broken.append(suspect)
+                    take(suspect, 0)
         return done
 
-    def _submit(self, job: Job) -> Future[int]:
-        with without_interrupts(), without_main():  # processes are started as jobs come in
-            try:
-                return self._start().submit(_failures, job, self._device)
-            except BrokenExecutor:  # a process died since the last call
-                self.close()
-                return self._start().submit(_failures, job, self._device)
+    def _run(self, jobs: Iterable[Job], deadline: float) -> Iterator[tuple[Job, int | None]]:
+        """Each job as it ends, and what `_failures` returns; none after a process died."""
+        futures: dict[Future[int | None], Job] = {}
+        try:
+            with without_interrupts(), without_main():  # processes are started as jobs come in
+                for job in jobs:
+                    futures[self._start().submit(_failures, job, self._device, deadline)] = job
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenExecutor:
+            self.close()
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:

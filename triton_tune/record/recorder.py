@@ -21,6 +21,7 @@ from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import in_one_line
 from triton_tune.core.source import source_hash
+from triton_tune.launch.choosing import OWN
 from triton_tune.launch.every_autotuner import (
     apply_rules,
     capturing,
@@ -32,7 +33,6 @@ from triton_tune.launch.every_autotuner import (
     wrap_every,
 )
 from triton_tune.launch.features import plain
-from triton_tune.launch.own_configs import OWN
 from triton_tune.record.lines import FORMAT, SUFFIX
 
 VALUES_BYTES = 1 << 20  # integer tensors up to this size are kept whole: kernels use them as indices

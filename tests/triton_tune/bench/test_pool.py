@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from triton.runtime.errors import OutOfResources
 from tuning_workers import Act, stub
 
 from triton_tune.bench import pool
-from triton_tune.bench.pool import CRASHED, HUNG, GpuBench, Subject
+from triton_tune.bench.pool import CRASHED, HUNG, GpuBench
 from triton_tune.bench.timing import first_time
 from triton_tune.bench.worker import OUT_OF_MEMORY, failure_of
 from triton_tune.core import device
@@ -25,11 +26,12 @@ from tuning_table.table import TOO_LARGE, Failure
 
 CPU = torch.device("cpu")
 NAMES = ("c0", "c1", "c2", "c3")
-SUBJECT = Subject(
+WORKLOAD: Any = SimpleNamespace(  # as much as a bench needs
     scenarios={name: SimpleNamespace(name=name) for name in "abc"},
     configs={name: name for name in NAMES},
     prepare=print,  # any function, as `stub` takes its place
     job_for=lambda scenario, config, device: config,
+    launches=lambda scenario: (),
 )
 FINE = dict.fromkeys(NAMES, 7.0)
 LATER = 1e9
@@ -45,7 +47,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GpuBench]]:
         monkeypatch.setattr(pool, "serve", stub(act, **keywords))
         found = GpuBench(devices, 0)
         made.append(found)
-        found.begin(SUBJECT)
+        found.begin(WORKLOAD)
         return found
 
     yield make
@@ -166,7 +168,8 @@ def test_a_failure_tells_its_error(error: Exception, reason: str) -> None:
 
 PARENT = """
 import os, time, torch
-from triton_tune.bench.pool import GpuBench, Subject
+from types import SimpleNamespace
+from triton_tune.bench.pool import GpuBench
 from triton_tune.core.problem import PlannedVisit
 
 loaded = []
@@ -187,7 +190,7 @@ def prepare(scenario, repeat, device):
 if __name__ == "__main__":
     bench = GpuBench([torch.device("cpu")], 0, load)
     scenarios, configs = {"a": "a", "bad": "bad"}, {"c": "c", "r": "raises"}
-    bench.begin(Subject(scenarios=scenarios, configs=configs, prepare=prepare, job_for=None))
+    bench.begin(SimpleNamespace(scenarios=scenarios, configs=configs, prepare=prepare, job_for=None))
     for visit in bench.measure([PlannedVisit("bad", 1, ("c", "r")), PlannedVisit("a", 1, ("r", "c"))], 1e18):
         print(visit.cells["r"].reason, flush=True)
     print(int(visit.cells["c"]), flush=True)

@@ -1,6 +1,7 @@
 """Arguments, launches and comparisons of a kernel under tuning, and how launches are timed and compiled."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from triton_tune.bench.timing import BYTES_PER_US
 from triton_tune.core.errors import TuningError
 from triton_tune.kernel import measuring
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
-from triton_tune.kernel.batches import Arguments, disagreement, first_launch, make, result_of, without_memory
+from triton_tune.kernel.batches import disagreement, first_launch, make, on_copies, result_of, without_memory
 from triton_tune.kernel.measuring import CompileJob, KernelFile, Sets, loaded
 from triton_tune.kernel.tuning import Tuning, load_tunings
 from triton_tune.kernel.workload import file_of, workload_on
@@ -76,12 +77,14 @@ def test_arguments_repeat_with_their_seed_and_are_copied_and_unwritten_memory_is
     shape = {"size": 40, "flag": True, "dtype": torch.float32}
     one, same, other = (make(tuning, shape, CPU, seed) for seed in (0, 0, 1))
     assert torch.equal(one.args[0], same.args[0]) and not torch.equal(one.args[0], other.args[0])
-    one.pass_to(lambda x, flag: x.zero_())
+    on_copies(one, lambda x, flag: x.zero_())
     assert torch.equal(one.args[0], same.args[0])
-    assert Arguments({"x": 1}).pass_to(lambda x: x) == 1 == Arguments(1).pass_to(lambda x: x)
-    arguments = make(tuning, tuning.shapes[-1], CPU)
+    for made in (1, (1,), {"x": 1}):
+        identity = replace(tuning, call=lambda x: x, arguments=lambda made=made: made)
+        assert on_copies(make(identity, {}, CPU)) == 1
+    call = make(tuning, tuning.shapes[-1], CPU)
     partial = kernel.configs["B16_M3_W1_S1"].config
-    assert result_of(kernel, tuning, arguments, partial).isnan().sum() == 16
+    assert result_of(kernel, call, partial).isnan().sum() == 16
     assert not torch.are_deterministic_algorithms_enabled()
     assert "run" not in vars(tuning.kernel)  # the kernel is as it was
 
@@ -90,7 +93,7 @@ def test_pruning_parts_what_may_not_run_from_what_is_not_timed(
     scaled: tuple[AutotunedKernel, Tuning],
 ) -> None:
     kernel, tuning = scaled
-    launch = first_launch(kernel, tuning, make(tuning, tuning.shapes[0], CPU))  # of seven values
+    launch = first_launch(kernel, make(tuning, tuning.shapes[0], CPU))  # of seven values
     assert launch is not None
     kept, excluded = kernel.pruned(launch)
     assert excluded == {"B32_M0_W1_S1", "B64_M0_W1_S1"} and set(kept) == set(kernel.configs) - excluded

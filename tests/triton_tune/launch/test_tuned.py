@@ -330,7 +330,7 @@ def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch
         warnings.simplefilter("error")
         assert [launch(kernel, 22), launch(kernel, 6, MODE="thrice"), launch(kernel, 6)] == [128, 128, 64]
 
-    monkeypatch.setattr("triton_tune.launch.choosing.current_device", lambda: ("Some GPU", "sm_1", "nvidia"))
+    monkeypatch.setattr("triton_tune.launch.tuned.current_device", lambda: ("Some GPU", "sm_1", "nvidia"))
     kernel, blocks = left_to_the_autotuner(choose)
     with pytest.warns(UserWarning, match="Some GPU"):
         assert launch(kernel, 5) == 128 and len(blocks) == 3
