@@ -64,10 +64,8 @@ class Price:
 
     def __str__(self) -> str:
         """`+2.4% +- 0.3% in 84 scenarios (14 timed)`."""
-        of, fail = (
-            f"in {counted(self.scenarios, 'scenario')}",
-            f", {self.failing:,} fail" * bool(self.failing),
-        )
+        of = f"in {counted(self.scenarios, 'scenario')}"
+        fail = f", {self.failing:,} fail" if self.failing else ""
         if self.won is not None:
             return f"won {self.won[0]:,} -> {self.won[1]:,} {of}{fail}"
         if self.ratio is None:
