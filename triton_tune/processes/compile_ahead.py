@@ -27,7 +27,9 @@ PTXAS = "TRITON_PTXAS_PATH"
 
 def default_workers() -> int:
     """One less than the processors that this process may use, at most 30, as each needs a GPU context."""
-    return min(MAX_WORKERS, max(1, len(os.sched_getaffinity(0)) - 1))
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on all systems
+    processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 2
+    return min(MAX_WORKERS, max(1, processors - 1))
 
 
 class Job(Protocol):
@@ -248,11 +250,18 @@ class CompileAhead:
         try:
             with without_interrupts(), without_main():  # processes are started as jobs come in
                 for job in jobs:
-                    futures[self._start().submit(_failures, job, self._device, deadline)] = job
+                    futures[self._submit(job, deadline)] = job
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BrokenExecutor:
             self.close()
+
+    def _submit(self, job: Job, deadline: float) -> Future[int | None]:
+        try:
+            return self._start().submit(_failures, job, self._device, deadline)
+        except BrokenExecutor:  # a process died since the last call, so no job is to blame
+            self.close()
+            return self._start().submit(_failures, job, self._device, deadline)
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:
