@@ -14,6 +14,7 @@ import argparse
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from attn_kernels.tuning.space.space import ATTENTION
 from treegen.build import read_problems
 from treegen.core.problem import UNIT, Problem
 from treegen.core.table import Cells
-from treegen.crossval.folds import cross_validate, folds_of, group_folds
+from treegen.crossval.folds import Fold, cross_validate, folds_of, group_folds
 from treegen.crossval.score import Score, penalised
 from treegen.fit.fit import fit
 from treegen.read.problem import as_table, build_problem, read_table
@@ -91,28 +92,27 @@ def early(recorded: RecordedTable, scenarios: Sequence[str], share: float, seed:
     return replace(recorded, visits=tuple(compared))
 
 
-def early_problems(problem: Problem, share: float, seed: int) -> Iterator[Problem]:
-    """For each fold, what a run over its training scenarios leaves once a share of the cells is timed."""
-    recorded = read_run(problem.table.folder)
+def early_problems(problem: Problem, share: float, seed: int) -> list[tuple[Fold, Problem]]:
+    """The folds, each with what a run over its training scenarios leaves at a share of the cells."""
+    recorded, found = read_run(problem.table.folder), []
     for fold in group_folds(problem) or folds_of(problem):
         table = early(recorded, [problem.scenarios[row] for row in fold.train], share, seed)
-        yield build_problem(problem.kernel, problem.device, as_table(problem.table.folder, table))
+        found.append(
+            (fold, build_problem(problem.kernel, problem.device, as_table(problem.table.folder, table)))
+        )
+    return found
 
 
-def slowdown(problem: Problem, share: float, seed: int) -> float:
-    """The held-out mean of modules whose tables hold a share of the cells."""
-    folds = group_folds(problem) or folds_of(problem)
-    costs = [
-        penalised(Score.of(problem.rows(fold.test), fit(table)).cost)
-        for fold, table in zip(folds, early_problems(problem, share, seed), strict=True)
-    ]
+def slowdown(problem: Problem, tables: Sequence[tuple[Fold, Problem]]) -> float:
+    """The held-out mean of modules that are fitted to early tables, by all times."""
+    costs = [penalised(Score.of(problem.rows(fold.test), fit(table)).cost) for fold, table in tables]
     return math.exp(float(np.concatenate(costs).mean()) / UNIT)
 
 
-def printed(problem: Problem, share: float, seed: int) -> float:
-    """What a build says of these tables, on average; NaN where it says nothing."""
+def printed(tables: Sequence[tuple[Fold, Problem]]) -> float:
+    """What a build says of early tables, on average; NaN where it says nothing."""
     said = []
-    for table in early_problems(problem, share, seed):
+    for _, table in tables:
         evaluation = cross_validate(table, fit)
         figure = evaluation and (evaluation.groups or evaluation.folds).quality.slowdown
         said.append(math.log(figure) if figure else math.nan)
@@ -141,11 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for problem in problems:
         single = math.exp(float(penalised(problem.cost).mean(axis=0).min()) / UNIT)
         print(f"{problem.kernel.name} {problem.table.folder.name}"[:31].ljust(32) + f"{single:8.3f}", end="")
-        for judge in (slowdown, printed) if options.printed else (slowdown,):
+        tables = cache(partial(early_problems, problem))  # both lines judge the same ones
+        for judge in (partial(slowdown, problem), printed)[: 1 + options.printed]:
             if judge is printed:
                 print("  treegen build says".ljust(40), end="")
             for share in SHARES:
-                runs = [judge(problem, share, seed) for seed in range(options.seeds)]
+                runs = [judge(tables(share, seed)) for seed in range(options.seeds)]
                 mean = math.exp(float(np.log(runs).mean()))
                 print(f"{f'{mean:.3f} ({min(runs):.3f}-{max(runs):.3f})':>20}", end="", flush=True)
             print(flush=True)
