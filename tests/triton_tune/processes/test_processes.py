@@ -157,9 +157,7 @@ def kernels(file: Path, count: int, deadly: int = -1) -> list[FakeKernel]:
     return [FakeKernel(str(n), str(file), -n, "die" if n == deadly else "") for n in range(count)]
 
 
-def test_one_deadly_job_costs_only_itself(
-    tmp_path: Path,
-) -> None:
+def test_one_deadly_job_costs_only_itself(tmp_path: Path) -> None:
     jobs = kernels(file := tmp_path / "compiled", 8, deadly=3)
     with closing(CompileAhead(META, 3)) as processes:
         processes.load(bool)
