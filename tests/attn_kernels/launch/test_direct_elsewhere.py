@@ -38,7 +38,8 @@ def test_threads_share_compiled_kernels_and_nothing_else(many_splits, recorder, 
     for thread in threads:
         thread.join()
     assert len(recorder.direct) + len(recorder.public) == 4 * 50 * 3 * 2
-    assert len(recorder.public) <= 4 * 2 + 2
+    # Each thread binds the two kernels at most once, and goes through Triton once at most for what each bound.
+    assert len(recorder.public) <= 4 * 4 * 2
     main = [launch for launch in recorder.direct if launch.kernel == "qblock_kernel"]
     for launch in main:
         q, k = launch.arguments[1:3]
