@@ -38,7 +38,7 @@ def test_threads_share_compiled_kernels_and_nothing_else(many_splits, recorder, 
     for thread in threads:
         thread.join()
     assert len(recorder.direct) + len(recorder.public) == 4 * 50 * 3 * 2
-    # Each thread binds the two kernels at most once, and goes through Triton once at most for what each bound.
+    # Each thread binds the two kernels at most once, and launches what each bound at most once by Triton.
     assert len(recorder.public) <= 4 * 4 * 2
     main = [launch for launch in recorder.direct if launch.kernel == "qblock_kernel"]
     for launch in main:
