@@ -11,12 +11,14 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 
 import torch
 
 import attn_kernels
+from attn_kernels import Lengths
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.checking import Limits, check, expect
@@ -25,7 +27,7 @@ from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
 from benchmarks.common.table import spread_text
 from benchmarks.graphs.captured_step import CapturedStep, ServerBuffers
-from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, ServerBatch, draw
+from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, ServerBatch, draw, parts_of
 
 # Graphs of ours: captured at the maxima; exactly for the batch.
 OURS, EXACT = "for_capture", "exact"
@@ -50,9 +52,10 @@ def time_batch(
     batch = drawn.batch
     buffers.fill(batch, seed)
     tensors = buffers.tensors(batch)
-    steps = {**steps, EXACT: CapturedStep(buffers, batch)}
+    exact = partial(CapturedStep, buffers, batch.lengths, for_capture=False)
+    steps = {**steps, EXACT: exact()}
     if PARTS in steps:
-        steps[EXACT_PARTS] = CapturedStep(buffers, batch, in_parts=True)
+        steps[EXACT_PARTS] = exact(parts=batch.parts)
     expected, out = expect(tensors, ALL_ROWS), tensors.sets[0].out
     wrong = []
     for name, step in steps.items():
@@ -135,12 +138,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             attn_kernels.compile_ahead(device, buffers.model, for_capture=True, workers=workers), flush=True
         )
-    graphs: dict[object, dict[str, CapturedStep]] = {}
-    for maxima in dict.fromkeys(drawn.maxima for drawn in batches):
-        graphs[maxima] = {OURS: CapturedStep(buffers, maxima)}
-        if args.parts and maxima.mixed:
-            graphs[maxima][PARTS] = CapturedStep(buffers, maxima, in_parts=True)
-        graphs[maxima] |= {peer.name: CapturedStep(buffers, maxima, peer=run_fa3) for peer in peers}
+    graphs: dict[Lengths, dict[str, CapturedStep]] = {}
+    for maxima, kind in {drawn.maxima: drawn.kind for drawn in batches}.items():
+        captured_for = partial(CapturedStep, buffers, maxima, for_capture=True)
+        graphs[maxima] = {OURS: captured_for()}
+        if args.parts and kind == "mixed":
+            graphs[maxima][PARTS] = captured_for(parts=parts_of(maxima))
+        graphs[maxima] |= {peer.name: captured_for(peer=run_fa3) for peer in peers}
     captured = sum(map(len, graphs.values()))
     print(f"{captured} graphs captured after {time.monotonic() - started:.0f} s", flush=True)
     times: list[Times] = []

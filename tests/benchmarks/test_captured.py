@@ -4,11 +4,12 @@ import math
 
 import pytest
 
+from attn_kernels import Lengths
 from attn_kernels.measure.batches import decode
 from benchmarks.graphs import captured
 from benchmarks.graphs.captured import EXACT, EXACT_PARTS, OURS, PARTS, lines
 from benchmarks.graphs.captured_step import CapturedStep
-from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, GraphMaxima, ServerBatch, draw
+from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, ServerBatch, draw
 
 
 def fits(maxima, batch):
@@ -19,7 +20,7 @@ def fits(maxima, batch):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("server", [H100, SMOKE], ids=["H100", "smoke"])
 def test_batches_need_the_graph_that_is_replayed_for_them(kind, server):
-    graphs = server.mixed_graphs if kind == "mixed" else server.decode_graphs
+    graphs = server.graphs("mixed" if kind == "mixed" else "decode")
     batches = list(draw(server, kind, 300, 1))
     assert batches == list(draw(server, kind, 300, 1))
     for drawn in batches:
@@ -44,7 +45,8 @@ def test_replays_are_checked(arguments, spoilt, monkeypatch, capsys):
 
     def replay_with_nan(self):
         replay(self)
-        if self._options["for_capture"] and ("parts" in self._options) == (spoilt == PARTS):
+        given = self._make_plan.keywords
+        if given["for_capture"] and (given["parts"] is not None) == (spoilt == PARTS):
             self._layers[0].out[0, 0, 0] = math.nan
 
     replay = CapturedStep.replay
@@ -66,7 +68,7 @@ def test_wrong_use_is_refused(wrong, capsys):
 
 def test_tables_are_means_of_ratios_to_the_exact_graph():
     def times(kind, context, ours, exact):
-        batch = ServerBatch(kind, GraphMaxima(1, context, 1), decode(1, context))
+        batch = ServerBatch(kind, Lengths(1, 1, 1, context, context), decode(1, context))
         return batch, {OURS: ours, EXACT: exact}
 
     decodes = [times("decode", 512, 20, 10), times("decode", 9000, 5, 10)]
