@@ -101,33 +101,13 @@ class Batch:
         return dataclasses.replace(self, **{name: new for name, new in changes.items() if new is not None})
 
     @property
-    def num_seqs(self) -> int:
-        return len(self.query_lens)
-
-    @property
-    def num_query_tokens(self) -> int:
-        return sum(self.query_lens)
-
-    @property
-    def num_kv_tokens(self) -> int:
-        return sum(self.context_lens)
-
-    @property
-    def max_query_len(self) -> int:
-        return max(self.query_lens)
-
-    @property
-    def max_seq_len(self) -> int:
-        return max(self.context_lens)
-
-    @property
     def blocks_per_seq(self) -> tuple[int, ...]:
         return tuple(-(-context // self.block_size) for context in self.context_lens)
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of K and V that one launch must read."""
-        tokens = self.num_kv_tokens
+        tokens = self.lengths.num_kv_tokens
         if self.scores.window is not None:
             before = self.scores.window - 1
             lens = zip(self.query_lens, self.context_lens, strict=True)
@@ -157,7 +137,7 @@ class Batch:
         names = ("num_seqs", "num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
         return {name: getattr(lengths, name) for name in names} | self.model.features
 
-    @property
+    @cached_property
     def lengths(self) -> Lengths:
         return Lengths.of(self.query_lens, self.context_lens)
 

@@ -82,7 +82,7 @@ class Peer:
         if batch.layout.head_size > self.largest_head:
             raise NotApplicable(f"heads of at most {self.largest_head}")
         index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
-        limits = (batch.max_query_len, batch.max_seq_len, tensors.softmax_scale)
+        limits = (batch.lengths.max_query_len, batch.lengths.max_seq_len, tensors.softmax_scale)
         if tensors.options and not self.score_options:
             raise NotApplicable("loaded without score options")
         if not (batch.scores.causal or self.non_causal):
@@ -112,7 +112,7 @@ class Sdpa:
         batch, layout = tensors.batch, tensors.batch.layout
         if tensors.options or batch.cache_dtype:
             raise NotApplicable("without score options and fp8 caches")
-        n, query_len, context = batch.num_seqs, batch.query_lens[0], batch.context_lens[0]
+        n, query_len, context = len(batch.query_lens), batch.query_lens[0], batch.context_lens[0]
         if batch.query_lens != (query_len,) * n or batch.context_lens != (context,) * n:
             raise NotApplicable("lengths differ")
 
@@ -232,7 +232,7 @@ def peer_jobs(batches: Iterable[Batch], folder: Path, peer: str) -> list[PeerJob
     """One job for batches that are alike, so that no two processes compile the same kernel."""
     alike: dict[Hashable, list[Batch]] = {}
     for batch in batches:
-        key = (batch.layout, batch.dtype, batch.cache_dtype, batch.block_size, batch.max_query_len > 1)
+        key = (batch.layout, batch.dtype, batch.cache_dtype, batch.block_size, max(batch.query_lens) > 1)
         alike.setdefault(key, []).append(batch)
     return [PeerJob(tuple(group), folder, peer) for group in alike.values()]
 

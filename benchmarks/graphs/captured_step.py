@@ -55,8 +55,8 @@ class ServerBuffers:
 
     def fill(self, batch: Batch, seed: int) -> None:
         """Write a batch into the index tensors; padding sequences have no query tokens and no keys."""
-        n = batch.num_seqs
-        self.cu_seqlens_q.fill_(batch.num_query_tokens)
+        n = len(batch.query_lens)
+        self.cu_seqlens_q.fill_(batch.lengths.num_query_tokens)
         self.cu_seqlens_q[: n + 1] = torch.tensor([0, *accumulate(batch.query_lens)], dtype=torch.int32)
         self.seqused_k.zero_()
         self.seqused_k[:n] = torch.tensor(batch.context_lens, dtype=torch.int32)
@@ -78,12 +78,8 @@ class ServerBuffers:
 
     def tensors(self, batch: Batch) -> BatchTensors:
         """Return what `fill` wrote for a batch, without the padding."""
-        return BatchTensors(
-            batch,
-            *self.index(batch.num_seqs),
-            tuple(self.layers_of(batch.num_query_tokens)),
-            batch.layout.head_size**-0.5,
-        )
+        index, layers = self.index(batch.lengths.num_seqs), self.layers_of(batch.lengths.num_query_tokens)
+        return BatchTensors(batch, *index, tuple(layers), batch.layout.head_size**-0.5)
 
 
 class CapturedStep(Timed):
@@ -105,17 +101,13 @@ class CapturedStep(Timed):
         super().__init__([self._go])
         self._device, self._peer = buffers.device, peer
         self._layers = buffers.layers_of(lengths.num_query_tokens)
-        num_seqs, num_query_tokens, max_query_len, max_seq_len, num_kv_tokens = lengths
-        self._index = buffers.index(num_seqs)
-        self._limits = (max_query_len, max_seq_len, buffers.model.head_size**-0.5)
+        self._index = buffers.index(lengths.num_seqs)
+        self._limits = (lengths.max_query_len, lengths.max_seq_len, buffers.model.head_size**-0.5)
         self._make_plan = partial(
             attn_kernels.plan,
             *self._index,
             buffers.model,
-            num_query_tokens=num_query_tokens,
-            num_kv_tokens=num_kv_tokens,
-            max_query_len=max_query_len,
-            max_seq_len=max_seq_len,
+            **lengths.as_arguments(),
             check=False,
             for_capture=for_capture,
             parts=parts,

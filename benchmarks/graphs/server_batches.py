@@ -25,7 +25,7 @@ class ServerBatch:
     @property
     def context_class(self) -> str:
         """Name a limit of the mean context, for a table's rows."""
-        mean = self.batch.num_kv_tokens / self.batch.num_seqs
+        mean = self.batch.lengths.num_kv_tokens / self.batch.lengths.num_seqs
         return next((f"<= {short(limit)}" for limit in (512, 2 * K, 8 * K) if mean <= limit), "> 8K")
 
 

@@ -44,16 +44,13 @@ def costs(
     """A figure for each column, and what was launched."""
     tensors = materialise(batch, device)
     (kv,) = tensors.sets
-    choices, lengths = choices_for(batch.model, device), Lengths.of(batch.query_lens, batch.context_lens)
+    choices, lengths = choices_for(batch.model, device), batch.lengths
     index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
     planning = partial(
         attn_kernels.plan,
         *index,
         batch.model,
-        num_query_tokens=batch.num_query_tokens,
-        num_kv_tokens=batch.num_kv_tokens,
-        max_query_len=batch.max_query_len,
-        max_seq_len=batch.max_seq_len,
+        **lengths.as_arguments(),
         check=False,
     )
     one_call = partial(
@@ -61,9 +58,9 @@ def costs(
         kv.q,
         kv.k_cache,
         kv.v_cache,
-        batch.max_query_len,
+        lengths.max_query_len,
         tensors.cu_seqlens_q,
-        batch.max_seq_len,
+        lengths.max_seq_len,
         seqused_k=tensors.seqused_k,
         block_table=tensors.block_table,
         softmax_scale=tensors.softmax_scale,
@@ -71,7 +68,7 @@ def costs(
     )
     plan = plan_for(tensors)
     workspace = Workspace.for_maxima(
-        device, batch.model, max_query_tokens=batch.num_query_tokens, max_num_seqs=batch.num_seqs
+        device, batch.model, max_query_tokens=lengths.num_query_tokens, max_num_seqs=lengths.num_seqs
     )
     calls: list[Callable[[], object]] = [planning, partial(planning, workspace=workspace)]
     calls += [*launches_of(plan, tensors), one_call]

@@ -14,7 +14,7 @@ from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, ServerBatch, dr
 
 def fits(maxima, batch):
     sizes = ("num_seqs", "num_query_tokens", "max_query_len", "max_seq_len")
-    return all(getattr(batch, size) <= getattr(maxima, size) for size in sizes)
+    return all(getattr(batch.lengths, size) <= getattr(maxima, size) for size in sizes)
 
 
 @pytest.mark.parametrize("kind", KINDS)

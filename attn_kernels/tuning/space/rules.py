@@ -113,7 +113,7 @@ def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
     if needs_parts(config):
         return None
     rows = heads_of_tile(config, batch.model.gqa_group_size)  # that a query token takes
-    if config.block_m > EMPTY_FACTOR * max(16, power_above(batch.max_query_len * rows)):
+    if config.block_m > EMPTY_FACTOR * max(16, power_above(batch.lengths.max_query_len * rows)):
         return EMPTY_TILES
     tiles = query_tiles(config, batch)
     shortest = min(query for query in batch.query_lens if query)

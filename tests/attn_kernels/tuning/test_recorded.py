@@ -58,7 +58,7 @@ def test_a_line_is_a_batch_with_defaults_for_what_it_leaves_out(path: Path) -> N
     docs = Path(__file__).parents[3] / "docs" / "scenarios.md"
     _, example, _ = re.split(r"```(?:json)?\n", docs.read_text())
     (scenario,) = read(path, example)
-    assert scenario.num_seqs == 63 and scenario.kind == "mixed"
+    assert scenario.lengths.num_seqs == 63 and scenario.kind == "mixed"
 
 
 def test_equal_batches_are_merged_and_their_counts_add_up(path: Path) -> None:
