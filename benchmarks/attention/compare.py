@@ -166,8 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             environment.stop(f"--skip {rival}: the rivals are {', '.join(RIVALS)}")
     facts = environment.describe(device)
     print(environment.headline(facts), flush=True)
-    peers, problems = load_peers(args.peers, tuple(PEERS if on_gpu else TRITON_PEERS.values()))
-    print("\n".join(problems), end="\n" if problems else "")
+    peers = load_peers(args.peers, *(PEERS if on_gpu else TRITON_PEERS.values()))
     rivals: list[Implementation] = [peer for peer in (*peers, Sdpa()) if peer.name not in skipped]
     names = [rival for rival in RIVALS if any(rival == entry.name for entry in rivals)]
     more = [Ours(config, name) for name, config in tried.items()]

@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,26 +170,20 @@ PEERS: dict[str, Callable[[Callable[..., None]], Peer]] = {
 }
 
 
-def load_peers(
-    folder: Path, names: Sequence[str] = ("fa3", "vllm_triton")
-) -> tuple[list[Implementation], list[str]]:
-    """Load some of PEERS from `folder`; return also a line for each that failed, or for all."""
-    missing = f"{', '.join(names)} left out"
-    if not (folder / "peers.py").exists():
-        return [], [f"{missing}: no peers.py in {folder}"]
-    sys.path.insert(0, str(folder))
-    try:
-        peers = importlib.import_module("peers")
-    except Exception as error:
-        return [], [f"{missing}: {brief(error)}"]
+def load_peers(folder: Path, *names: str) -> list[Implementation]:
+    """Load some of PEERS from `folder`, and print a line for each that failed, or for all."""
     loaded: list[Implementation] = []
-    problems = []
+    if not (folder / "peers.py").exists():
+        print(f"{', '.join(names)} left out: no peers.py in {folder}")
+        return loaded
+    sys.path.insert(0, str(folder))
     for name in names:
         try:
+            peers = importlib.import_module("peers")
             loaded.append(PEERS[name](getattr(peers, name)()))  # loads the rival's library
         except Exception as error:
-            problems.append(f"{name} left out: {brief(error)}")
-    return loaded, problems
+            print(f"{name} left out: {brief(error)}")
+    return loaded
 
 
 @dataclass(frozen=True)
@@ -222,7 +216,7 @@ class PeerJob:
         return frozenset((batch, self.peer) for batch in self.batches)
 
     def run(self, device: torch.device) -> None:
-        (loaded,), _ = load_peers(self.folder, (self.peer,))
+        (loaded,) = load_peers(self.folder, self.peer)
         for batch in self.batches:
             with suppress(NotApplicable):
                 loaded.prepare(stand_in(batch, device)).launches[0]()

@@ -27,7 +27,7 @@ from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
 from benchmarks.common.table import spread_text
 from benchmarks.graphs.captured_step import CapturedStep, ServerBuffers
-from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, ServerBatch, draw, parts_of
+from benchmarks.graphs.server_batches import H100, KINDS, TINY, ServerBatch, draw, parts_of
 
 # Graphs of ours: captured at the maxima; exactly for the batch.
 OURS, EXACT = "for_capture", "exact"
@@ -100,7 +100,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--heads", type=HeadLayout.parse, help="QUERY/KV/SIZE, such as 16/8/256 (default: 32/8/128)")
     add("--seed", type=int, default=0)
     add("--parts", action="store_true", help="also capture mixed graphs in parts: decodes and prompts apart")
-    add("--smoke", action="store_true", help="test the command on tiny batches in Triton's interpreter")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py")
     environment.add_device_options(parser)
     args = parser.parse_args(arguments)
@@ -119,21 +118,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 if a replay is wrong."""
     started = time.monotonic()
     args = parse_arguments(arguments)
-    device = environment.device_from("cpu" if args.smoke else args.device)
-    server, dtype = (SMOKE, torch.float16) if args.smoke else (H100, torch.bfloat16)
+    device = environment.device_from(args.device)
+    on_gpu = device.type == "cuda"
+    server, dtype = (H100, torch.bfloat16) if on_gpu else (TINY, torch.float16)
     if args.heads is not None:
         server = dataclasses.replace(server, layout=args.heads)
     print(environment.headline(environment.describe(device)), flush=True)
-    peers, problems = ([], []) if args.smoke else load_peers(args.peers, ("fa3",))
-    print("\n".join(problems), end="\n" if problems else "")
-    counts = dict.fromkeys(BATCHES, 2) if args.smoke else BATCHES | (BATCHES_IN_PARTS if args.parts else {})
+    peers = load_peers(args.peers, "fa3") if on_gpu else []
+    counts = BATCHES | (BATCHES_IN_PARTS if args.parts else {}) if on_gpu else dict.fromkeys(BATCHES, 2)
     batches = [
         dataclasses.replace(drawn, batch=drawn.batch.at(dtype=dtype))
         for kind in sorted(args.sets, key=lambda kind: kind == "mixed")
         for drawn in draw(server, kind, args.batches or counts[kind], args.seed)
     ]
     buffers = ServerBuffers(server, device, dtype)
-    if not args.smoke:
+    if on_gpu:
         workers = args.compile_workers
         print(
             attn_kernels.compile_ahead(device, buffers.model, for_capture=True, workers=workers), flush=True

@@ -81,7 +81,7 @@ H100 = CaptureServer(
     max_tokens=512 * K,
     shortest=64,
 )
-SMOKE = CaptureServer((1, 2, 4), (96,), (3,), (8, 12), 96, 4, 24, HeadLayout(4, 2, 16), 2, 300, 1)
+TINY = CaptureServer((1, 2, 4), (96,), (3,), (8, 12), 96, 4, 24, HeadLayout(4, 2, 16), 2, 300, 1)
 
 
 def draw(server: CaptureServer, kind: str, count: int, seed: int) -> Iterator[ServerBatch]:

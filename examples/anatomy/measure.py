@@ -85,9 +85,9 @@ class Step:
 def measure(out: Path, device: torch.device) -> int:
     """Return how many results were wrong, failed or found no time."""
     started = time.monotonic()
-    fa3, problems = implemented.load_peers(implemented.PEERS_FOLDER, ("fa3",))
     facts = environment.describe(device)
-    print(environment.headline(facts), *problems, sep="\n", flush=True)
+    print(environment.headline(facts), flush=True)
+    fa3 = implemented.load_peers(implemented.PEERS_FOLDER, "fa3")
     jobs = [Step(name, kind) for name in STEPS[1:] for kind in {batch.kind for batch in BATCHES}]
     ours, ceilings = implemented.Ours(in_parts=True), measure_ceilings(device)
     ahead = [implemented.CompileJob(batch, ours) for batch in BATCHES]

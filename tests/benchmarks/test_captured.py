@@ -9,7 +9,7 @@ from attn_kernels.measure.batches import decode
 from benchmarks.graphs import captured
 from benchmarks.graphs.captured import EXACT, EXACT_PARTS, OURS, PARTS, lines
 from benchmarks.graphs.captured_step import CapturedStep
-from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, ServerBatch, draw
+from benchmarks.graphs.server_batches import H100, KINDS, TINY, ServerBatch, draw
 
 
 def fits(maxima, batch):
@@ -18,7 +18,7 @@ def fits(maxima, batch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("server", [H100, SMOKE], ids=["H100", "smoke"])
+@pytest.mark.parametrize("server", [H100, TINY], ids=["H100", "tiny"])
 def test_batches_need_the_graph_that_is_replayed_for_them(kind, server):
     graphs = server.graphs("mixed" if kind == "mixed" else "decode")
     batches = list(draw(server, kind, 300, 1))
@@ -38,7 +38,7 @@ def test_batches_need_the_graph_that_is_replayed_for_them(kind, server):
     (["--sets", "mixed", "--parts", "--batches", "1"], PARTS),
 ])  # fmt: skip
 def test_replays_are_checked(arguments, spoilt, monkeypatch, capsys):
-    assert captured.main(["--smoke", *arguments]) == 0
+    assert captured.main(["--device", "cpu", *arguments]) == 0
     printed = capsys.readouterr().out
     assert "0 wrong" in printed
     assert "--parts" not in arguments or EXACT_PARTS in printed
@@ -51,7 +51,7 @@ def test_replays_are_checked(arguments, spoilt, monkeypatch, capsys):
 
     replay = CapturedStep.replay
     monkeypatch.setattr(CapturedStep, "replay", replay_with_nan)
-    assert captured.main(["--smoke", *arguments]) == 1
+    assert captured.main(["--device", "cpu", *arguments]) == 1
     wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WRONG")]
     assert wrong and all(line.startswith(f"WRONG {spoilt}") for line in wrong)
 
@@ -61,7 +61,7 @@ def test_replays_are_checked(arguments, spoilt, monkeypatch, capsys):
 )
 def test_wrong_use_is_refused(wrong, capsys):
     with pytest.raises(SystemExit) as stopped:
-        captured.main(["--smoke", *wrong])
+        captured.main(["--device", "cpu", *wrong])
     assert stopped.value.code == 2
     assert wrong[0] in capsys.readouterr().err
 
