@@ -1,6 +1,6 @@
 """Latency of vLLM by output length, for several attention backends.
 
-python -m benchmarks.engines.latency [--vllm .vllm] [--backends FLASH_ATTN,CUSTOM]
+python -m benchmarks.engines.latency [--vllm .vllm] [--backends FLASH_ATTN CUSTOM]
 
 A row is one batch of equal prompts, from the call of `generate` to its last token. The model has the shape of
 Llama-3.1-8B and random weights. The engines of all backends start beside one another, a process each, and
@@ -38,14 +38,6 @@ CAPTURE_SIZES = [1, 2, 4, 8, 16, 32, 64, 512]  # vLLM has more of its own, whose
 MAX_SEQS = 64
 
 
-def numbers(text: str) -> list[int]:
-    """Read positive integers that commas separate; raises ValueError, which argparse reports."""
-    values = [int(word) for word in text.split(",")]
-    if min(values) < 1:
-        raise ValueError
-    return values
-
-
 def setting(text: str) -> tuple[str, Any]:
     """Read `name=value`, where the value is JSON, or else a word."""
     name, value = text.split("=", 1)
@@ -59,10 +51,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = parser_of(__doc__, "benchmarks.engines.latency")
     add = parser.add_argument
     add("--vllm", type=Path, help=VLLM_HELP)
-    add("--backends", default="FLASH_ATTN,CUSTOM", help="vLLM's names; default: %(default)s")
-    add("--batches", type=numbers, default=[1, 16], help="numbers of requests; default: 1,16")
-    add("--prompts", type=numbers, default=[500, 8000], help="tokens of each prompt; default: 500,8000")
-    add("--outputs", type=numbers, default=[1, 128, 512], help="tokens to generate; default: 1,128,512")
+    add("--backends", nargs="+", default=["FLASH_ATTN", OURS], help="vLLM's names; default: %(default)s")
+    add("--batches", nargs="+", type=int, default=[1, 16], help="numbers of requests; default: %(default)s")
+    add("--prompts", nargs="+", type=int, default=[500, 8000], help="tokens of each; default: %(default)s")
+    add("--outputs", nargs="+", type=int, default=[1, 128, 512], help="tokens; default: %(default)s")
     add("--out", type=Path, default=Path("results"), help="folder; rows are added to those of earlier runs")
     add("--kv-gib", type=float, default=18.0, help="GiB of each engine's cache; default: %(default)s")
     add("--repeats", type=int, default=3, help="default: %(default)s")
@@ -77,8 +69,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def run_engines(options: argparse.Namespace, tasks: Sequence[Row]) -> bool:
     """Measure the tasks with each backend's engine; returns whether all went well."""
     work = TMP / f"benchmarks_engines_{os.getpid()}"
-    backends = options.backends.split(",")
-    plugins = write_plugins(work / "plugins", PLUGIN if OURS in backends else None)
+    plugins = write_plugins(work / "plugins", PLUGIN if OURS in options.backends else None)
     cache = (options.cache or TMP / "benchmarks_engines_cache").resolve()
     values = environment(options.vllm, plugins, cache)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +89,7 @@ def run_engines(options: argparse.Namespace, tasks: Sequence[Row]) -> bool:
         **dict(options.engine_arg),
     }
     limits = Limits(options.repeats, options.answer_seconds, time.time() + options.seconds_budget)
-    jobs = [Job(backend, engine, str(model)) for backend in backends]
+    jobs = [Job(backend, engine, str(model)) for backend in options.backends]
     return take_turns(jobs, values, tasks, options.out, limits)
 
 

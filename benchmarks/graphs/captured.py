@@ -1,6 +1,6 @@
 """Measure how much slower a graph captured for fixed maxima is than one captured for each batch exactly.
 
-python -m benchmarks.graphs.captured [--sets decode,short,mixed] [--parts]
+python -m benchmarks.graphs.captured [--sets decode short mixed] [--parts]
 
 The exit code is 1 if a replay is wrong.
 """
@@ -95,23 +95,14 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = environment.parser_of(__doc__, "benchmarks.graphs.captured")
     add = parser.add_argument
     counts = ", ".join(f"{count} {kind}" for kind, count in BATCHES.items())
-    add("--sets", default=",".join(KINDS), help=f"some of {','.join(KINDS)} (default: all)")
+    add("--sets", nargs="+", choices=KINDS, default=KINDS, help="of batches (default: all)")
     add("--batches", type=int, help=f"number of batches of each set (default: {counts})")
     add("--heads", type=HeadLayout.parse, help="QUERY/KV/SIZE, such as 16/8/256 (default: 32/8/128)")
     add("--seed", type=int, default=0)
     add("--parts", action="store_true", help="also capture mixed graphs in parts: decodes and prompts apart")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py")
     environment.add_device_options(parser)
-    args = parser.parse_args(arguments)
-    args.sets = [name for name in args.sets.split(",") if name]
-    for name in args.sets or [""]:
-        if name not in KINDS:
-            environment.stop(f"--sets {name}: the sets are {', '.join(KINDS)}")
-    if args.parts and "mixed" not in args.sets:
-        environment.stop("--parts: the set mixed is needed")
-    if args.batches is not None and args.batches < 1:
-        environment.stop(f"--batches {args.batches}: at least 1 is needed")
-    return args
+    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -56,16 +56,6 @@ def test_replays_are_checked(arguments, spoilt, monkeypatch, capsys):
     assert wrong and all(line.startswith(f"WRONG {spoilt}") for line in wrong)
 
 
-@pytest.mark.parametrize(
-    "wrong", [["--sets", "decode,long"], ["--sets", ""], ["--batches", "0"], ["--parts", "--sets", "decode"]]
-)
-def test_wrong_use_is_refused(wrong, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        captured.main(["--device", "cpu", *wrong])
-    assert stopped.value.code == 2
-    assert wrong[0] in capsys.readouterr().err
-
-
 def test_tables_are_means_of_ratios_to_the_exact_graph():
     def times(kind, context, ours, exact):
         batch = ServerBatch(kind, Lengths(1, 1, 1, context, context), decode(1, context))

@@ -56,7 +56,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (tmp_path / "folder" / "vllm" / "__init__.py").write_text(FAKE_VLLM)
     monkeypatch.chdir(tmp_path)
     words = (
-        "--vllm folder --out out --cache cache --kv-gib 2 --batches 1 --prompts 5 --outputs 1,2 --repeats 2"
+        "--vllm folder --out out --cache cache --kv-gib 2 --batches 1 --prompts 5 --outputs 1 2 --repeats 2"
     )
     return f"{words} --engine-arg window=7".split()
 
@@ -67,7 +67,7 @@ def latencies(folder: Path) -> list[tuple[int, str, int]]:
 
 
 def test_each_engine_runs_in_its_process(tmp_path: Path, capsys, command: list[str]) -> None:
-    backends = ["--backends", "CUSTOM,BROKEN,HANGS,OTHER", "--answer-seconds", "5"]
+    backends = ["--backends", "CUSTOM", "BROKEN", "HANGS", "OTHER", "--answer-seconds", "5"]
     assert latency.main([*command, *backends]) == 1
     printed = capsys.readouterr().out
     for text in ("CUSTOM: exit 0", "ValueError: no such backend", "HANGS: exit none"):
