@@ -45,7 +45,7 @@ from benchmarks.common.implementations import (
     peer_jobs,
     run_fa3,
 )
-from benchmarks.common.table import figure
+from benchmarks.common.table import aligned, figure
 from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 
 TRITON_PEERS = {"vllm": "vllm_triton", "vllm33": "vllm_triton_33"}  # of vLLM 0.24 and 0.33, in PEERS
@@ -131,18 +131,13 @@ def mean_table(batches: Sequence[Records], rivals: Sequence[str], tried: Sequenc
     for records in batches:
         groups[f"heads {records['ours'].batch.layout}"].append(records)
     pairs = [*(("ours", rival) for rival in rivals), *((name, "ours") for name in tried)]
-    rows = {"": ["/".join(pair) for pair in pairs]}
+    rows = [["", *("/".join(pair) for pair in pairs)]]
     for group, members in (groups | {"all": list(batches)}).items():
-        rows[group] = cells = []
+        rows.append([group])
         for pair in pairs:
             ratios = [ratio for records in members if (ratio := time_ratio(records, *pair))]
-            cells.append(f"{geometric_mean(ratios):.3f} ({len(ratios)})" if ratios else "-")
-    widths = [max(12, len(text)) for text in rows[""]]
-    lines = [
-        f"{group:18}" + "".join(f" {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        for group, cells in rows.items()
-    ]
-    return ["", "ratios of times, geometric mean (batches)", *lines]
+            rows[-1].append(f"{geometric_mean(ratios):.3f} ({len(ratios)})" if ratios else "-")
+    return ["", "ratios of times, geometric mean (batches)", *aligned(rows)]
 
 
 def document(head: dict[str, object], batches: Sequence[Records]) -> str:

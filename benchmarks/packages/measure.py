@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.common.environment import parser_of
+from benchmarks.common.table import aligned
 from benchmarks.packages.processes import Commands, add_folders, check_machine
 
 HERE = Path(__file__).resolve().parent
@@ -107,8 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in sorted({path.parent.name for path in paths}):
         figures = [json.loads(path.read_text()) for path in paths if path.parent.name == name]
         print(f"\nTuned in {name}")
-        for title, row in ROWS.items():
-            print(f"{title:42}" + "".join(f"{each.get(row, '-'):>24}" for each in figures))
+        rows = [[title, *(str(each.get(row, "-")) for each in figures)] for title, row in ROWS.items()]
+        print(*aligned(rows), sep="\n")
     return int(failed)
 
 

@@ -132,7 +132,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _parse(raw: bytes) -> dict[str, Any]:
     """A line's values by key, each checked."""
     try:
-        record = json.loads(raw.decode(), object_pairs_hook=_no_repeats, parse_int=_number)
+        record = json.loads(raw.decode(), object_pairs_hook=_no_repeats)
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text (byte {error.start + 1} of the line)") from None
     except json.JSONDecodeError as error:
@@ -153,13 +153,6 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         raise ValueError("a key appears twice; keep one of them")
     return record
-
-
-def _number(text: str) -> int:
-    """Read an integer. Python's error for more than 4,300 digits would not help the user."""
-    if len(text) > 20:
-        raise ValueError(f"a number has {len(text)} digits, but at most {INT32_LIMIT - 1} is possible")
-    return int(text)
 
 
 def _scenario(record: Mapping[str, Any], line: int) -> Batch:
@@ -204,7 +197,7 @@ def _lengths(name: str, entries: Any) -> list[int]:
 def _integer(name: str, value: Any, least: int = 1) -> int:
     check_int(name, value, least)
     if value >= INT32_LIMIT:
-        raise ValueError(f"{name} is {value}, but at most {INT32_LIMIT - 1} is possible")
+        raise ValueError(f"{name} is {shown(value)}, but at most {INT32_LIMIT - 1} is possible")
     return int(value)
 
 
