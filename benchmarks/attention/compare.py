@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rivals.append(Peer(ONE_SPLIT, partial(run_fa3, num_splits=1), fp8_caches=True))
     beside = [*(one.name for one in more), *(one.name for one in rivals if one.name == ONE_SPLIT)]
     implementations: list[Implementation] = [Ours(), *more, *rivals]
-    jobs: list[Job] = [CompileJob(batch, one) for batch in batches for one in (Ours(), *more)]
+    jobs: list[Job] = [CompileJob((batch,), one) for batch in batches for one in (Ours(), *more)]
     for rival, peer in TRITON_PEERS.items():
         if rival in names:
             jobs += peer_jobs(batches, args.peers, peer)

@@ -188,47 +188,35 @@ def load_peers(folder: Path, *names: str) -> list[Implementation]:
 
 @dataclass(frozen=True)
 class CompileJob:
-    """A launch of ours over one page, which compiles what the batch needs. Only `plan` knows the kernels."""
+    """Launches over one page, which compile what batches need. Only `plan` knows the kernels of ours."""
 
-    batch: Batch
-    ours: Ours
+    batches: tuple[Batch, ...]
+    implementation: Ours | str  # ours, or a function of peers.py
+    folder: Path = PEERS_FOLDER  # holds peers.py
     cost: int = 1 << 59
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        return frozenset({self})
+        return frozenset((batch, self.implementation) for batch in self.batches)
 
     def run(self, device: torch.device) -> None:
-        self.ours.prepare(stand_in(self.batch, device)).launches[0]()
-
-
-@dataclass(frozen=True)
-class PeerJob:
-    """Launches of a peer's Triton kernel over one page, for batches that share most of its kernels."""
-
-    batches: tuple[Batch, ...]
-    folder: Path  # holds peers.py
-    peer: str  # its function
-    cost: int = 1 << 60
-
-    @property
-    def needs(self) -> frozenset[Hashable]:
-        return frozenset((batch, self.peer) for batch in self.batches)
-
-    def run(self, device: torch.device) -> None:
-        (loaded,) = load_peers(self.folder, self.peer)
+        one: Implementation
+        if isinstance(self.implementation, Ours):
+            one = self.implementation
+        else:
+            (one,) = load_peers(self.folder, self.implementation)
         for batch in self.batches:
             with suppress(NotApplicable):
-                loaded.prepare(stand_in(batch, device)).launches[0]()
+                one.prepare(stand_in(batch, device)).launches[0]()
 
 
-def peer_jobs(batches: Iterable[Batch], folder: Path, peer: str) -> list[PeerJob]:
+def peer_jobs(batches: Iterable[Batch], folder: Path, peer: str) -> list[CompileJob]:
     """One job for batches that are alike, so that no two processes compile the same kernel."""
     alike: dict[Hashable, list[Batch]] = {}
     for batch in batches:
         key = (batch.layout, batch.dtype, batch.cache_dtype, batch.block_size, max(batch.query_lens) > 1)
         alike.setdefault(key, []).append(batch)
-    return [PeerJob(tuple(group), folder, peer) for group in alike.values()]
+    return [CompileJob(tuple(group), peer, folder) for group in alike.values()]
 
 
 FA3_UNUSED = (

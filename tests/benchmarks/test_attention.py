@@ -113,7 +113,8 @@ def test_both_parts_of_a_batch_are_written() -> None:
     prepared.launches[0]()
     assert check(prepared.output(0), expect(tensors)).ok
     assert prepared.config.count(" + ") == 1
-    jobs = [CompileJob(MIXED, Ours(in_parts=True)), CompileJob(MIXED, Ours(Config("qblock", 16, 16)))]
+    ways = (Ours(in_parts=True), Ours(Config("qblock", 16, 16)))
+    jobs = [CompileJob((MIXED,), ours) for ours in ways]
     assert minimal(jobs) == jobs
     assert run_jobs(pickle.loads(pickle.dumps(jobs)), CPU) == {}  # as other processes get them
 
