@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import random
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,15 +24,11 @@ class HeadLayout:
     @classmethod
     def parse(cls, text: str) -> "HeadLayout":
         """Read `32/8` (head size 128) or `32/8/64`; raises ValueError on anything else."""
-        try:
-            layout = cls(*(int(part) for part in text.split("/")))
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"head layout {text!r}: expected QUERY_HEADS/KV_HEADS[/HEAD_SIZE], e.g. 32/8/128"
-            ) from None
-        if min(dataclasses.astuple(layout)) < 1 or layout.num_query_heads % layout.num_kv_heads:
-            raise ValueError(f"head layout {text!r}: query heads must be a positive multiple of KV heads")
-        return layout
+        match = re.fullmatch(r"(\d+)/(\d+)(?:/(\d+))?", text)
+        sizes = [int(size) for size in match.groups() if size] if match else [0]
+        if min(sizes) < 1 or sizes[0] % sizes[1]:
+            raise ValueError(f"head layout {text!r}: expected a multiple of KV heads, as in 32/8 or 32/8/128")
+        return cls(*sizes)
 
     def model(
         self,
