@@ -80,22 +80,22 @@ class Choices:
         constants = self.model.features
         source, step = key, module.for_model(**constants)
         possible, of_any_model = _possible_of(module, constants), configs_of(module)
-        way, fused, fused_of_any_model = _always(SEPARATE), list[Config](), list[Config]()
-        if forced is not None and not needs_parts(forced):
-            source, step = CONFIG, _always(forced)
-            possible = of_any_model = [forced]
+        way, fused = _always(SEPARATE), list[Config]()
         if forced is not None and needs_parts(forced):
             way, fused = logged(CONFIG, _always(forced), self.model), [forced]
-            fused_of_any_model = fused
+            of_any_model += fused
+        elif forced is not None:
+            source, step, possible, of_any_model = CONFIG, _always(forced), [forced], [forced]
         elif self.model.batch_invariant:
             pass  # each part has the same config: two launches give the bits of one
-        elif forced is None and (mixed := _module_beside(MIXED, self.device, self.device_key)):
+        elif mixed := _module_beside(MIXED, self.device, self.device_key):
             way = logged(f"{mixed[0]} of {MIXED}", mixed[1].for_model(**constants), self.model)
-            fused, fused_of_any_model = _launched_by(_rows(mixed[1], constants)), configs_of(mixed[1])
+            fused = _launched_by(_rows(mixed[1], constants))
+            of_any_model += configs_of(mixed[1])
         for config in possible:
             check_shared_memory(config, self.model, self.device)
         self._possible = list(dict.fromkeys(possible))
-        self._of_any_model = [*of_any_model, *_with_kernel(fused_of_any_model)]
+        self._of_any_model = _with_kernel(of_any_model)
         self._source, self._module = source, module
         self._choose = logged(source, step, self.model)
         self._choose_way, self._fused = way, _with_kernel(fused)

@@ -20,6 +20,7 @@ from typing import Any
 from attn_kernels.core.errors import AttnKernelsWarning
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
+from tuning_table.files import replace_file
 
 VARIABLE = "ATTN_KERNELS_RECORD"
 MAX_BUCKETS = 4096  # of a process; a line of the file has about 300 bytes
@@ -48,7 +49,7 @@ class Recorder:
         self._written = 0  # the plans that the file counts
         self._warned: set[str] = set()
         self._lock = threading.Lock()  # of the file
-        self._replace_file("")
+        replace_file(path, "")
         util.Finalize(None, self.write, exitpriority=0)  # unlike atexit, forked workers run it too
         threading.Thread(target=self._write_now_and_then, name=VARIABLE, daemon=True).start()
 
@@ -72,7 +73,7 @@ class Recorder:
             if total == self._written:
                 return
             try:
-                self._replace_file("".join(map(line_of, buckets)))
+                replace_file(self.path, "".join(map(line_of, buckets)))
                 self._written = total
             except OSError as error:
                 self._warn_once(f"{self.path}: cannot be written: {error.strerror or error}; plans go on")
@@ -90,15 +91,6 @@ class Recorder:
         while not never.wait(delay):
             self.write()
             delay = min(2 * delay, MOST_S)
-
-    def _replace_file(self, text: str) -> None:
-        """Write all or nothing, so that a killed process leaves a file that can be read."""
-        new = self.path.with_name(self.path.name + ".new")
-        try:
-            new.write_text(text)
-            new.replace(self.path)
-        finally:
-            new.unlink(missing_ok=True)
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:

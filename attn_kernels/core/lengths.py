@@ -1,7 +1,7 @@
 """Lengths of sequences as the host knows them, and the two parts of a mixed batch."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 MAX_DRAFT = 8  # query tokens of a decode, drafted tokens of speculative decoding included
 
@@ -35,6 +35,12 @@ class Lengths(NamedTuple):
             max(context_lens, default=0),
             sum(context_lens),
         )
+
+    def as_arguments(self) -> dict[str, Any]:
+        """Return the lengths that ``plan`` takes by keyword: all but ``num_seqs``, which its tensors have."""
+        arguments = self._asdict()
+        del arguments["num_seqs"]
+        return arguments
 
     def of_unknown_total(self, window: int | None) -> Self:
         """Return the lengths where only the longest context is known: the others count as half as long.

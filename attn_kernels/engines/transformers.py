@@ -111,8 +111,8 @@ def step_mask(
     firsts = [kv_offset] * batch_size  # of each sequence, the position of its first key
     if attention_mask is not None:
         q_offset = int(q_offset)
-        tokens = _first_tokens(attention_mask, q_offset, q_offset + q_length)
-        firsts = [max(first, kv_offset) for first in tokens]
+        spans = _tokens_of(attention_mask, q_offset + q_length, q_offset)
+        firsts = [max(first, kv_offset) for first, _ in spans]
     first_query = 0 if isinstance(q_offset, Tensor) else q_offset
     ranges = image_ranges(rule, firsts, first_query)
     if ranges is not None:
@@ -143,23 +143,11 @@ def _padded(attention_mask: Tensor, q_length: int, kv_length: int, window: int |
     return Sequences(keys if window else tuple((i * q_length, q_length) for i in range(len(spans))), keys)
 
 
-def _first_tokens(attention_mask: Tensor, q_offset: int, stop: int) -> list[int]:
-    """The position of each sequence's first token that is no padding.
-
-    Padding behind the last token is allowed among the queries: no other query sees it.
-    """
-    spans = _tokens_of(attention_mask, stop)
-    for i, (first, count) in enumerate(spans):
-        if count and first + count <= q_offset:
-            needed = "padding is only supported on the left, and on the right of the newest tokens"
-            raise NotImplementedError(f"attention_mask has zeros behind tokens of sequence {i}, but {needed}")
-    return [first if count else stop for first, count in spans]
-
-
-def _tokens_of(attention_mask: Tensor, stop: int) -> list[tuple[int, int]]:
+def _tokens_of(attention_mask: Tensor, stop: int, q_offset: int = 0) -> list[tuple[int, int]]:
     """The position of each sequence's first token that is no padding, and how many there are. Synchronises.
 
-    Raises NotImplementedError about padding between tokens.
+    Without tokens, the position is ``stop``. Raises NotImplementedError about padding behind tokens, except
+    among the queries, from ``q_offset`` on: no other query sees it there.
     """
     if attention_mask.ndim != 2 or attention_mask.shape[1] < stop:
         needed = f"(batch_size, {stop}) is needed: a column for each token so far"
@@ -171,7 +159,7 @@ def _tokens_of(attention_mask: Tensor, stop: int) -> list[tuple[int, int]]:
     count = tokens.sum(1)
     spans = []
     for i, (begin, end, total) in enumerate(torch.stack((first, last, count), 1).tolist()):
-        if total and end - begin + 1 != total:
+        if total and (end - begin + 1 != total or end < q_offset):
             needed = "padding is only supported on the left, and on the right of the newest tokens"
             raise NotImplementedError(f"attention_mask has zeros behind tokens of sequence {i}, but {needed}")
         spans.append((begin, total))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import random
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,15 +24,11 @@ class HeadLayout:
     @classmethod
     def parse(cls, text: str) -> "HeadLayout":
         """Read `32/8` (head size 128) or `32/8/64`; raises ValueError on anything else."""
-        try:
-            layout = cls(*(int(part) for part in text.split("/")))
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"head layout {text!r}: expected QUERY_HEADS/KV_HEADS[/HEAD_SIZE], e.g. 32/8/128"
-            ) from None
-        if min(dataclasses.astuple(layout)) < 1 or layout.num_query_heads % layout.num_kv_heads:
-            raise ValueError(f"head layout {text!r}: query heads must be a positive multiple of KV heads")
-        return layout
+        match = re.fullmatch(r"(\d+)/(\d+)(?:/(\d+))?", text)
+        sizes = [int(size) for size in match.groups() if size] if match else [0]
+        if min(sizes) < 1 or sizes[0] % sizes[1]:
+            raise ValueError(f"head layout {text!r}: expected a multiple of KV heads, as in 32/8 or 32/8/128")
+        return cls(*sizes)
 
     def model(
         self,
@@ -101,33 +98,13 @@ class Batch:
         return dataclasses.replace(self, **{name: new for name, new in changes.items() if new is not None})
 
     @property
-    def num_seqs(self) -> int:
-        return len(self.query_lens)
-
-    @property
-    def num_query_tokens(self) -> int:
-        return sum(self.query_lens)
-
-    @property
-    def num_kv_tokens(self) -> int:
-        return sum(self.context_lens)
-
-    @property
-    def max_query_len(self) -> int:
-        return max(self.query_lens)
-
-    @property
-    def max_seq_len(self) -> int:
-        return max(self.context_lens)
-
-    @property
     def blocks_per_seq(self) -> tuple[int, ...]:
         return tuple(-(-context // self.block_size) for context in self.context_lens)
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of K and V that one launch must read."""
-        tokens = self.num_kv_tokens
+        tokens = self.lengths.num_kv_tokens
         if self.scores.window is not None:
             before = self.scores.window - 1
             lens = zip(self.query_lens, self.context_lens, strict=True)
@@ -157,7 +134,7 @@ class Batch:
         names = ("num_seqs", "num_query_tokens", "num_kv_tokens", "max_query_len", "max_seq_len")
         return {name: getattr(lengths, name) for name in names} | self.model.features
 
-    @property
+    @cached_property
     def lengths(self) -> Lengths:
         return Lengths.of(self.query_lens, self.context_lens)
 

@@ -50,8 +50,8 @@ def work(batch: Batch) -> Work:
         visible_keys(query, context, batch.scores.window) if batch.scores.causal else query * context
         for query, context in lens
     )
-    rows = batch.num_query_tokens * layout.num_query_heads * layout.head_size
-    index_bytes = 4 * (2 * batch.num_seqs + 1 + sum(batch.blocks_per_seq))
+    rows = batch.lengths.num_query_tokens * layout.num_query_heads * layout.head_size
+    index_bytes = 4 * (2 * batch.lengths.num_seqs + 1 + sum(batch.blocks_per_seq))
     return Work(
         flops=4 * pairs * layout.num_query_heads * layout.head_size,
         bytes=2 * rows * batch.dtype.itemsize + batch.kv_bytes + index_bytes,

@@ -55,7 +55,7 @@ class BatchTensors:
 def set_bytes(batch: Batch) -> int:
     """The size in bytes of one KV set: both caches, q and out."""
     slots = sum(batch.blocks_per_seq) * batch.block_size * batch.layout.num_kv_heads
-    rows = batch.num_query_tokens * batch.layout.num_query_heads
+    rows = batch.lengths.num_query_tokens * batch.layout.num_query_heads
     return 2 * batch.layout.head_size * (slots * batch.kv_element_size + rows * batch.dtype.itemsize)
 
 
@@ -76,7 +76,7 @@ def block_table(batch: Batch, seed: int) -> torch.Tensor:
     """Pages in random order, int32 [num_seqs, max_blocks_per_seq], padded with page 0."""
     blocks = batch.blocks_per_seq
     pages = torch.randperm(sum(blocks), generator=torch.Generator().manual_seed(seed)).to(torch.int32)
-    table = torch.zeros(batch.num_seqs, max(blocks), dtype=torch.int32)
+    table = torch.zeros(batch.lengths.num_seqs, max(blocks), dtype=torch.int32)
     for row, pages_of_row in zip(table, torch.split(pages, list(blocks)), strict=True):
         row[: len(pages_of_row)] = pages_of_row
     return table
@@ -84,29 +84,37 @@ def block_table(batch: Batch, seed: int) -> torch.Tensor:
 
 def materialise(batch: Batch, device: torch.device, *, num_sets: int = 1, seed: int = 0) -> BatchTensors:
     """Allocate and fill `num_sets` KV sets with normal random numbers; outputs are poisoned with NaN."""
+    return _materialise(batch, device, block_table(batch, seed), sum(batch.blocks_per_seq), num_sets, seed)
+
+
+def stand_in(batch: Batch, device: torch.device) -> BatchTensors:
+    """Tensors with one page that launch the same kernels as the batch's, for compiling ahead."""
+    return _materialise(batch, device, torch.zeros_like(block_table(batch, 0)), 1)
+
+
+def _materialise(
+    batch: Batch, device: torch.device, table: torch.Tensor, num_blocks: int, num_sets: int = 1, seed: int = 0
+) -> BatchTensors:
     layout, dtype, cache_dtype = batch.layout, batch.dtype, batch.cache_dtype or batch.dtype
     generator = torch.Generator(device=device).manual_seed(seed)
-    table = block_table(batch, seed)
-    cache = (num_sets, sum(batch.blocks_per_seq), batch.block_size, layout.num_kv_heads, layout.head_size)
-    rows = (num_sets, batch.num_query_tokens, layout.num_query_heads, layout.head_size)
+    cache = (num_sets, num_blocks, batch.block_size, layout.num_kv_heads, layout.head_size)
+    rows = (num_sets, batch.lengths.num_query_tokens, layout.num_query_heads, layout.head_size)
 
     def normal(shape: tuple[int, ...]) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device=device).normal_(generator=generator)
 
     q, k, v = normal(rows), normal(cache).to(cache_dtype), normal(cache).to(cache_dtype)
     out = torch.full(rows, math.nan, dtype=dtype, device=device)
-    return _assemble(batch, device, table, tuple(KVSet(*parts) for parts in zip(q, k, v, out, strict=True)))
-
-
-def stand_in(batch: Batch, device: torch.device) -> BatchTensors:
-    """Tensors with one page that launch the same kernels as the batch's, for compiling ahead."""
-    layout, dtype, cache_dtype = batch.layout, batch.dtype, batch.cache_dtype or batch.dtype
-    shape = (1, batch.block_size, layout.num_kv_heads, layout.head_size)
-    page = torch.ones(shape, dtype=dtype, device=device).to(cache_dtype)
-    rows = (batch.num_query_tokens, layout.num_query_heads, layout.head_size)
-    q = torch.ones(rows, dtype=dtype, device=device)
-    table = torch.zeros_like(block_table(batch, 0))
-    return _assemble(batch, device, table, (KVSet(q, page, page.clone(), torch.empty_like(q)),))
+    starts = torch.tensor((0, *batch.query_lens)).cumsum(0).to(torch.int32)
+    return BatchTensors(
+        batch=batch,
+        cu_seqlens_q=starts.to(device),
+        seqused_k=torch.tensor(batch.context_lens, dtype=torch.int32, device=device),
+        block_table=table.to(device),
+        sets=tuple(KVSet(*parts) for parts in zip(q, k, v, out, strict=True)),
+        softmax_scale=layout.head_size**-0.5,
+        options=score_options(batch, device),
+    )
 
 
 def plan_for(
@@ -124,10 +132,7 @@ def plan_for(
         tensors.seqused_k,
         tensors.block_table,
         replace(batch.model, batch_invariant=batch_invariant),
-        num_query_tokens=batch.num_query_tokens,
-        num_kv_tokens=batch.num_kv_tokens,
-        max_query_len=batch.max_query_len,
-        max_seq_len=batch.max_seq_len,
+        **batch.lengths.as_arguments(),
         config=config,
         parts=batch.parts if in_parts else None,
     )
@@ -140,21 +145,6 @@ def launches_of(plan: Plan, tensors: BatchTensors) -> list[Launch]:
         run(plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out, softmax_scale=tensors.softmax_scale, **options)
 
     return [partial(launch, kv) for kv in tensors.sets]
-
-
-def _assemble(
-    batch: Batch, device: torch.device, table: torch.Tensor, sets: tuple[KVSet, ...]
-) -> BatchTensors:
-    starts = torch.tensor((0, *batch.query_lens)).cumsum(0).to(torch.int32)
-    return BatchTensors(
-        batch=batch,
-        cu_seqlens_q=starts.to(device),
-        seqused_k=torch.tensor(batch.context_lens, dtype=torch.int32, device=device),
-        block_table=table.to(device),
-        sets=sets,
-        softmax_scale=batch.layout.head_size**-0.5,
-        options=score_options(batch, device),
-    )
 
 
 def score_options(batch: Batch, device: torch.device) -> dict[str, Any]:

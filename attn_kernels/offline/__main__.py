@@ -1,7 +1,7 @@
 """Compile configs for GPUs that this machine lacks, and show whether they fit.
 
     python -m attn_kernels.offline --all
-    python -m attn_kernels.offline --target sm_90 --variant qblock --features window,fp8
+    python -m attn_kernels.offline --target sm_90 --variant qblock --features window fp8
     python -m attn_kernels.offline --target sm_90 gfx942 --config qblock_M16_T64_W4_S3
 
 Exit codes: 0 all fit, 1 some do not fit or do not compile, 2 wrong use.
@@ -11,12 +11,13 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import product
 
 from attn_kernels.core.config import Config
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.compile import (
-    DTYPE_NAMES,
+    DTYPES,
     FEATURES,
     CompileCase,
     CompileOutcome,
@@ -25,6 +26,7 @@ from attn_kernels.offline.compile import (
     compile_in_processes,
 )
 from attn_kernels.offline.resources import SHARED_LIMITS, TARGETS
+from triton_tune.cli.arguments import count
 from tuning_table.command_line import CommandParser
 
 ALL = tuple(config for variant in VARIANTS.values() for config in variant.samples)
@@ -41,26 +43,15 @@ def _parser() -> CommandParser:
     subject.add_argument("--config", action="append", help="a config by its name; may be repeated")
     add = parser.add_argument
     add("--target", nargs="+", choices=TARGETS, default=list(TARGETS), help="GPUs; all if not given")
-    add(
-        "--features",
-        type=_features,
-        help=f"comma-separated: {', '.join(FEATURES)}, or all; none if not given",
-    )
+    names = (*FEATURES, "all")
+    add("--features", nargs="+", choices=names, metavar="NAME", help=f"of {', '.join(names)}; default: none")
     add("--head-sizes", type=int, nargs="+", default=[128], metavar="N")
     add("--block-size", type=int, default=16, metavar="N", help="tokens per page")
     add("--gqa-group-size", type=int, default=4, metavar="N")
-    add("--dtype", default="bf16", choices=DTYPE_NAMES.values())
-    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes at a time")
+    add("--dtype", default="bf16", choices=DTYPES)
+    jobs, processors = partial(count, least=1), os.cpu_count() or 1
+    add("--jobs", type=jobs, default=processors, metavar="N", help="processes at a time")
     return parser
-
-
-def _features(text: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of features; returns them in the order of ``FEATURES``."""
-    names = FEATURES if text == "all" else tuple(text.split(","))
-    for name in names:
-        if name not in FEATURES:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of: {', '.join(FEATURES)}, all")
-    return tuple(name for name in FEATURES if name in names)
 
 
 def _configs(options: argparse.Namespace) -> Sequence[Config]:
@@ -72,13 +63,11 @@ def _configs(options: argparse.Namespace) -> Sequence[Config]:
 
 def _cases(options: argparse.Namespace) -> list[CompileCase]:
     """Everything to compile. Raises ValueError, or RuntimeError if TRITON_INTERPRET is set."""
-    if options.jobs < 1:
-        raise ValueError(f"--jobs is {options.jobs}, but at least 1 is needed")
-    features = [options.features or ()]
-    if options.all and options.features is None:
+    given = options.features or ()
+    features = [FEATURES if "all" in given else tuple(name for name in FEATURES if name in given)]
+    if options.all and not given:
         features.append(FEATURES)
-    dtype = {name: dtype for dtype, name in DTYPE_NAMES.items()}[options.dtype]
-    sizes = (options.block_size, options.gqa_group_size, dtype)
+    sizes = (options.block_size, options.gqa_group_size, DTYPES[options.dtype])
     places = product(
         dict.fromkeys(_configs(options)),
         dict.fromkeys(options.target),

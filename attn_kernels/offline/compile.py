@@ -33,7 +33,7 @@ from triton_tune.processes.needed_kernels import NeededKernel, collect_needed
 
 # Those of ``warmup.dummy_launch.FEATURES`` that differ here, and fp8 caches.
 FEATURES = ("window", "noncausal", "softcap", "alibi", "sinks", "fp8", "scales", "lse", "ranges")
-DTYPE_NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 OF_HOPPER = {"schedule_kernel", "hopper_kernel", "join_prompts_kernel"}
 ENDED = "the compiler ended its process"
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from attn_kernels.choose.mixed import WITHOUT_KERNEL, mixed_features, needs_parts
+from attn_kernels.core.checks import MAX_HEAD_SIZE
 from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
@@ -26,7 +27,6 @@ from attn_kernels.offline.compile import (
 )
 from attn_kernels.offline.resources import Resources
 
-LARGEST_HEAD = 512
 UNBOUND_HEAD = 256  # for configs without a constraint on it; plans refuse wider heads that do not fit
 LARGEST_GROUP = 64  # query heads per KV head: more are shared among programs of the fallback's tiles
 PAGE_SIZE = 16
@@ -108,7 +108,7 @@ def _job_of(case: Any) -> CompileCase | CompileOutcome:
     except TypeError as error:
         return CompileOutcome({}, str(error))
     element = _size(case, "kv_element_size", BF16_BYTES)
-    head_size = _size(case, "head_size", LARGEST_HEAD, UNBOUND_HEAD)
+    head_size = _size(case, "head_size", MAX_HEAD_SIZE, UNBOUND_HEAD)
     group = _size(case, "gqa_group_size", LARGEST_GROUP)
     features = ("fp8",) if element < BF16_BYTES else ()
     return CompileCase(

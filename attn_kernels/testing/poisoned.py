@@ -46,13 +46,8 @@ class PoisonedBatch:
 
     def plan(self, **options: Any) -> Plan:
         """``attn_kernels.plan`` of this batch; ``options`` are its keyword arguments, or replace them."""
-        arguments: dict[str, Any] = {
-            "num_query_tokens": self.q.shape[0],
-            "num_kv_tokens": sum(self.context_lens),
-            "max_query_len": max(self.query_lens, default=0),
-            "max_seq_len": max(self.context_lens, default=0),
-            "model": self.model,
-        }
+        arguments = Lengths.of(self.query_lens, self.context_lens).as_arguments()
+        arguments |= {"num_query_tokens": len(self.q), "model": self.model}  # q may be padded
         return plan(self.cu_seqlens_q, self.seqused_k, self.block_table, **(arguments | options))
 
     def plan_in_parts(

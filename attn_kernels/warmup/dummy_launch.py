@@ -73,8 +73,9 @@ class DummyLaunch:
 
     def run(self, device: torch.device) -> None:
         """Compile and load the kernels. Raises as ``plan`` and ``run``, and Triton's own errors."""
-        step, caches = _plan(self, device), _caches(self.model, self.large, device)
-        q = _rows(self.model, self.model.num_query_heads, device)
+        model, step, caches = self.model, _plan(self, device), _caches(self.model, self.large, device)
+        rows = (sum(LENGTHS), model.num_query_heads, model.head_size)
+        q = torch.zeros(rows, dtype=model.dtype, device=device)
         # The real sequences are too short to be split, whatever the plan's number of splits.
         for splits in JOINED_AT_ONCE if step.num_splits > 1 else (1,):
             step = dataclasses.replace(step, num_splits=splits, launches={})
@@ -83,10 +84,6 @@ class DummyLaunch:
                 if "lse" in options:
                     merge_attention_states(out, options["lse"], out, options["lse"])
         _divide(device)
-
-
-def _rows(model: Model, heads: int, device: torch.device) -> Tensor:
-    return torch.zeros(sum(LENGTHS), heads, model.head_size, dtype=model.dtype, device=device)
 
 
 def _caches(model: Model, large: bool, device: torch.device) -> tuple[Tensor, Tensor]:

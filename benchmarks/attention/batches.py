@@ -235,7 +235,7 @@ def select(
     name: str,
     *,
     only: str = "",
-    heads: tuple[HeadLayout, ...] = (),
+    heads: Sequence[HeadLayout] = (),
     block_size: int | None = None,
     dtype: str | None = None,
 ) -> list[Batch]:

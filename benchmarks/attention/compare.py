@@ -45,10 +45,17 @@ from benchmarks.common.implementations import (
     peer_jobs,
     run_fa3,
 )
-from benchmarks.common.table import figure
+from benchmarks.common.table import aligned, figure
 from triton_tune.processes.compile_ahead import Job, compile_in_parallel
 
 TRITON_PEERS = {"vllm": "vllm_triton", "vllm33": "vllm_triton_33"}  # of vLLM 0.24 and 0.33, in PEERS
+
+
+def config(text: str) -> Config:
+    """Read a config that can be launched; raises ValueError, which argparse reports."""
+    parsed = Config.parse(text)
+    check_config(parsed)
+    return parsed
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -56,15 +63,17 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--batches", choices=list(BATCH_SETS), help="named set (default: core; tiny on cpu)")
     add("--only", default="", help="keep batches whose text contains this, e.g. 'decode 64x8K heads 32/8'")
-    add("--layouts", default="", help="replace the set's head layouts: 32/8,28/4/128,...")
+    layouts = "replace the set's head layouts: 32/8 28/4/128 ..."
+    add("--layouts", nargs="+", type=HeadLayout.parse, default=[], metavar="HEADS", help=layouts)
     add("--page-size", type=int, help="tokens that a KV page holds (default 16)")
     add("--dtype", choices=("bfloat16", "float16"), help="element type (default bfloat16; float16 on cpu)")
-    add("--config", action="append", default=[], help="also time this config: qblock_M16_T64_W4_S3")
+    configs = "also time these configs: qblock_M16_T64_W4_S3 ..."
+    add("--config", nargs="+", type=config, default=[], metavar="CONFIG", help=configs)
     invariant = "also time ours with batch_invariant, and fa3 with one split, as vLLM has it in that mode"
     add("--invariant", action="store_true", help=invariant)
     parts = "also time ours with the parts of mixed batches; --batches steps has many"
     add("--parts", action="store_true", help=parts)
-    add("--skip", default="", help=f"leave out some of {','.join(RIVALS)}")
+    add("--skip", nargs="+", choices=RIVALS, default=[], help="rivals to leave out")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py (default .peers)")
     add("--out", type=Path, help="folder for compare.json")
     environment.add_device_options(parser)
@@ -122,18 +131,13 @@ def mean_table(batches: Sequence[Records], rivals: Sequence[str], tried: Sequenc
     for records in batches:
         groups[f"heads {records['ours'].batch.layout}"].append(records)
     pairs = [*(("ours", rival) for rival in rivals), *((name, "ours") for name in tried)]
-    rows = {"": ["/".join(pair) for pair in pairs]}
+    rows = [["", *("/".join(pair) for pair in pairs)]]
     for group, members in (groups | {"all": list(batches)}).items():
-        rows[group] = cells = []
+        rows.append([group])
         for pair in pairs:
             ratios = [ratio for records in members if (ratio := time_ratio(records, *pair))]
-            cells.append(f"{geometric_mean(ratios):.3f} ({len(ratios)})" if ratios else "-")
-    widths = [max(12, len(text)) for text in rows[""]]
-    lines = [
-        f"{group:18}" + "".join(f" {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        for group, cells in rows.items()
-    ]
-    return ["", "ratios of times, geometric mean (batches)", *lines]
+            rows[-1].append(f"{geometric_mean(ratios):.3f} ({len(ratios)})" if ratios else "-")
+    return ["", "ratios of times, geometric mean (batches)", *aligned(rows)]
 
 
 def document(head: dict[str, object], batches: Sequence[Records]) -> str:
@@ -150,27 +154,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     on_gpu = device.type == "cuda"
     dtype = args.dtype or (None if on_gpu else "float16")  # vLLM's kernel multiplies bf16 wrongly on a CPU
     name = args.batches or ("core" if on_gpu else "tiny")
-    try:
-        layouts = tuple(HeadLayout.parse(text) for text in args.layouts.split(",") if text)
-        tried = {text: Config.parse(text) for text in args.config}
-        for config in tried.values():
-            check_config(config)
-        batches = select(name, only=args.only, heads=layouts, block_size=args.page_size, dtype=dtype)
-    except ValueError as error:
-        environment.stop(str(error))
+    batches = select(name, only=args.only, heads=args.layouts, block_size=args.page_size, dtype=dtype)
     if not batches:
         environment.stop(f"--only {args.only!r}: no batch of {name} has this in its text")
-    skipped = [rival for rival in args.skip.split(",") if rival]
-    for rival in skipped:
-        if rival not in RIVALS:
-            environment.stop(f"--skip {rival}: the rivals are {', '.join(RIVALS)}")
     facts = environment.describe(device)
     print(environment.headline(facts), flush=True)
-    peers, problems = load_peers(args.peers, tuple(PEERS if on_gpu else TRITON_PEERS.values()))
-    print("\n".join(problems), end="\n" if problems else "")
-    rivals: list[Implementation] = [peer for peer in (*peers, Sdpa()) if peer.name not in skipped]
+    peers = load_peers(args.peers, *(PEERS if on_gpu else TRITON_PEERS.values()))
+    rivals: list[Implementation] = [peer for peer in (*peers, Sdpa()) if peer.name not in args.skip]
     names = [rival for rival in RIVALS if any(rival == entry.name for entry in rivals)]
-    more = [Ours(config, name) for name, config in tried.items()]
+    more = [Ours(config, str(config)) for config in args.config]
     if args.parts:
         more.append(Ours(name="ours in parts", in_parts=True))
     if args.invariant:  # implementations that give a sequence the same bits in every batch
@@ -179,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rivals.append(Peer(ONE_SPLIT, partial(run_fa3, num_splits=1), fp8_caches=True))
     beside = [*(one.name for one in more), *(one.name for one in rivals if one.name == ONE_SPLIT)]
     implementations: list[Implementation] = [Ours(), *more, *rivals]
-    jobs: list[Job] = [CompileJob(batch, one) for batch in batches for one in (Ours(), *more)]
+    jobs: list[Job] = [CompileJob((batch,), one) for batch in batches for one in (Ours(), *more)]
     for rival, peer in TRITON_PEERS.items():
         if rival in names:
             jobs += peer_jobs(batches, args.peers, peer)

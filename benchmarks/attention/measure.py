@@ -65,9 +65,7 @@ class Record:
             "layout": str(batch.layout),
             "block_size": batch.block_size,
             "dtype": batch.dtype_name,
-            "num_seqs": batch.num_seqs,
-            "num_query_tokens": batch.num_query_tokens,
-            "num_kv_tokens": batch.num_kv_tokens,
+            **batch.lengths._asdict(),
         }
 
 

@@ -17,7 +17,7 @@ import sklearn
 from benchmarks.choosers.judge import AUTOTUNER, Figures, judge_numbered
 from benchmarks.choosers.tables import CASES, Case, read
 from benchmarks.choosers.ways import WAYS
-from benchmarks.common.table import figure
+from benchmarks.common.table import aligned, figure
 from treegen.core.errors import InputError
 from treegen.crossval.parallel import processes
 
@@ -28,8 +28,7 @@ fell back: choices that failed or that a constraint forbids, and no choice; the 
 beaten: over 1% slower than the one config that is best in the known scenarios.
 choice, build: CPU time to choose for a model that was met before, and to learn."""
 
-_HEAD = f"{'mean':>31}{'95%':>7}{'worst':>7}{'no time':>9}{'fell back':>11}{'beaten':>8}"
-_HEAD += f"{'to review':>16}{'choice':>10}{'bytes':>9}{'build':>8}"
+HEAD = ("mean", "95%", "worst", "no time", "fell back", "beaten", "to review", "choice", "bytes", "build")
 
 
 def table(case: Case, figures_of_ways: Mapping[str, Figures | str]) -> list[str]:
@@ -39,20 +38,22 @@ def table(case: Case, figures_of_ways: Mapping[str, Figures | str]) -> list[str]
         "on groups of models left out in turn" if unseen is None else f"on {len(unseen.cost)} of other models"
     )
     title = f"{case.name}: {len(seen.configs)} configs, {len(seen.cost)} scenarios, judged {others}"
-    order = sorted(figures_of_ways, key=lambda way: mean(figures_of_ways[way]))
-    return ["", title, _HEAD, *(f"{way:24}{row(figures_of_ways[way])}" for way in order)]
+    order = sorted(figures_of_ways.items(), key=lambda pair: mean(pair[1]))
+    rows = [[way, *cells(result)] for way, result in order if not isinstance(result, str)]
+    left_out = [f"{way}: left out: {result}" for way, result in order if isinstance(result, str)]
+    return ["", title, *aligned([["", *HEAD], *rows]), *left_out]
 
 
-def row(result: Figures | str) -> str:
-    if isinstance(result, str):
-        return f"  left out: {result}"
+def cells(result: Figures) -> list[str]:
+    """The figures of HEAD."""
     q = result.quality
-    text = f"{figure(q.slowdown, '.3f'):>7}{figure(q.percentile95, '.2f'):>7}{figure(q.worst, '.2f'):>7}"
-    shares = zip((9, 11, 8), (q.unmeasured / q.choices, result.fell_back, result.worse), strict=True)
-    text += "".join(f"{f'{value:.0%}' if value else '-':>{width}}" for width, value in shares)
-    text += f"{result.size:>8,} {result.unit:8}{scaled(result.nanoseconds, 'ns us ms'):>9}"
-    built = figure(result.seconds, ".2f") + " s" * (result.seconds is not None)
-    return f"{text}{scaled(result.stored, 'B KB MB'):>9}{built:>8}"
+    shares = (q.unmeasured / q.choices, result.fell_back, result.worse)
+    return [
+        *(figure(q.slowdown, ".3f"), figure(q.percentile95, ".2f"), figure(q.worst, ".2f")),
+        *(f"{share:.0%}" if share else "-" for share in shares),
+        *(f"{result.size:,} {result.unit}", scaled(result.nanoseconds, "ns us ms")),
+        *(scaled(result.stored, "B KB MB"), "-" if result.seconds is None else f"{result.seconds:.2f} s"),
+    ]
 
 
 def scaled(value: float, units: str) -> str:
@@ -67,11 +68,11 @@ def mean(result: Figures | str) -> float:
 
 def summary(cells_of_ways: Mapping[str, Sequence[Figures | str]]) -> list[str]:
     """A line per way, with its mean on each case."""
-    lines = ["", "Mean slowdowns on other models", " " * 24 + "".join(f"{case.name:>19}" for case in CASES)]
-    for way, cells in cells_of_ways.items():
-        means = ("-" if math.isinf(mean(cell)) else f"{mean(cell):.3f}" for cell in cells)
-        lines.append(f"{way:24}" + "".join(f"{text:>19}" for text in means))
-    return lines
+    rows = [["", *(case.name for case in CASES)]]
+    for way, results in cells_of_ways.items():
+        means = ("-" if math.isinf(mean(result)) else f"{mean(result):.3f}" for result in results)
+        rows.append([way, *means])
+    return ["", "Mean slowdowns on other models", *aligned(rows)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ import triton
 
 from triton_tune.core.device import device_facts, driver_version
 from triton_tune.core.source import hash_of
+from tuning_table.command_line import CommandParser
 from tuning_table.files import replace_file
 
 EnvironmentFacts = dict[str, str | int | float]
@@ -54,11 +55,9 @@ def device_from(name: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def parser_of(doc: str | None, prog: str) -> argparse.ArgumentParser:
-    """The parser of a command that its module's text describes."""
-    return argparse.ArgumentParser(
-        prog=prog, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parser_of(doc: str | None, prog: str) -> CommandParser:
+    """The parser of a command that its module's text describes; wrong use is one line and exit code 2."""
+    return CommandParser(prog=prog, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:

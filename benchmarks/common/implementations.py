@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +82,7 @@ class Peer:
         if batch.layout.head_size > self.largest_head:
             raise NotApplicable(f"heads of at most {self.largest_head}")
         index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
-        limits = (batch.max_query_len, batch.max_seq_len, tensors.softmax_scale)
+        limits = (batch.lengths.max_query_len, batch.lengths.max_seq_len, tensors.softmax_scale)
         if tensors.options and not self.score_options:
             raise NotApplicable("loaded without score options")
         if not (batch.scores.causal or self.non_causal):
@@ -112,7 +112,7 @@ class Sdpa:
         batch, layout = tensors.batch, tensors.batch.layout
         if tensors.options or batch.cache_dtype:
             raise NotApplicable("without score options and fp8 caches")
-        n, query_len, context = batch.num_seqs, batch.query_lens[0], batch.context_lens[0]
+        n, query_len, context = len(batch.query_lens), batch.query_lens[0], batch.context_lens[0]
         if batch.query_lens != (query_len,) * n or batch.context_lens != (context,) * n:
             raise NotApplicable("lengths differ")
 
@@ -170,71 +170,53 @@ PEERS: dict[str, Callable[[Callable[..., None]], Peer]] = {
 }
 
 
-def load_peers(
-    folder: Path, names: Sequence[str] = ("fa3", "vllm_triton")
-) -> tuple[list[Implementation], list[str]]:
-    """Load some of PEERS from `folder`; return also a line for each that failed, or for all."""
-    missing = f"{', '.join(names)} left out"
-    if not (folder / "peers.py").exists():
-        return [], [f"{missing}: no peers.py in {folder}"]
-    sys.path.insert(0, str(folder))
-    try:
-        peers = importlib.import_module("peers")
-    except Exception as error:
-        return [], [f"{missing}: {brief(error)}"]
+def load_peers(folder: Path, *names: str) -> list[Implementation]:
+    """Load some of PEERS from `folder`, and print a line for each that failed, or for all."""
     loaded: list[Implementation] = []
-    problems = []
+    if not (folder / "peers.py").exists():
+        print(f"{', '.join(names)} left out: no peers.py in {folder}")
+        return loaded
+    sys.path.insert(0, str(folder))
     for name in names:
         try:
+            peers = importlib.import_module("peers")
             loaded.append(PEERS[name](getattr(peers, name)()))  # loads the rival's library
         except Exception as error:
-            problems.append(f"{name} left out: {brief(error)}")
-    return loaded, problems
+            print(f"{name} left out: {brief(error)}")
+    return loaded
 
 
 @dataclass(frozen=True)
 class CompileJob:
-    """A launch of ours over one page, which compiles what the batch needs. Only `plan` knows the kernels."""
+    """Launches over one page, which compile what batches need. Only `plan` knows the kernels of ours."""
 
-    batch: Batch
-    ours: Ours
+    batches: tuple[Batch, ...]
+    implementation: Ours | str  # ours, or a function of peers.py
+    folder: Path = PEERS_FOLDER  # holds peers.py
     cost: int = 1 << 59
 
     @property
     def needs(self) -> frozenset[Hashable]:
-        return frozenset({self})
+        return frozenset((batch, self.implementation) for batch in self.batches)
 
     def run(self, device: torch.device) -> None:
-        self.ours.prepare(stand_in(self.batch, device)).launches[0]()
-
-
-@dataclass(frozen=True)
-class PeerJob:
-    """Launches of a peer's Triton kernel over one page, for batches that share most of its kernels."""
-
-    batches: tuple[Batch, ...]
-    folder: Path  # holds peers.py
-    peer: str  # its function
-    cost: int = 1 << 60
-
-    @property
-    def needs(self) -> frozenset[Hashable]:
-        return frozenset((batch, self.peer) for batch in self.batches)
-
-    def run(self, device: torch.device) -> None:
-        (loaded,), _ = load_peers(self.folder, (self.peer,))
+        one: Implementation
+        if isinstance(self.implementation, Ours):
+            one = self.implementation
+        else:
+            (one,) = load_peers(self.folder, self.implementation)
         for batch in self.batches:
             with suppress(NotApplicable):
-                loaded.prepare(stand_in(batch, device)).launches[0]()
+                one.prepare(stand_in(batch, device)).launches[0]()
 
 
-def peer_jobs(batches: Iterable[Batch], folder: Path, peer: str) -> list[PeerJob]:
+def peer_jobs(batches: Iterable[Batch], folder: Path, peer: str) -> list[CompileJob]:
     """One job for batches that are alike, so that no two processes compile the same kernel."""
     alike: dict[Hashable, list[Batch]] = {}
     for batch in batches:
-        key = (batch.layout, batch.dtype, batch.cache_dtype, batch.block_size, batch.max_query_len > 1)
+        key = (batch.layout, batch.dtype, batch.cache_dtype, batch.block_size, max(batch.query_lens) > 1)
         alike.setdefault(key, []).append(batch)
-    return [PeerJob(tuple(group), folder, peer) for group in alike.values()]
+    return [CompileJob(tuple(group), peer, folder) for group in alike.values()]
 
 
 FA3_UNUSED = (

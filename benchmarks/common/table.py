@@ -1,13 +1,24 @@
 """Figures of printed tables."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import geometric_mean
 
 
 def figure(value: float | None, spec: str) -> str:
     """Format a value by a format spec, or return "-" for None."""
     return "-" if value is None else format(value, spec)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, each column as wide as its widest cell, and all but the first flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [head.ljust(widths[0]), *(cell.rjust(n) for cell, n in zip(cells, widths[1:], strict=True))]
+        )
+        for head, *cells in rows
+    ]
 
 
 def spread_text(ratios: Iterable[float]) -> str:

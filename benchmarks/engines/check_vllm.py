@@ -1,6 +1,6 @@
 """Serve prompts with kinds of models in vLLM, and let one of its own backends score every token.
 
-python -m benchmarks.engines.check_vllm [--vllm FOLDER] [--cases llama,window,faults] [--planted]
+python -m benchmarks.engines.check_vllm [--vllm FOLDER] [--cases llama window faults] [--planted]
 
 Needs one GPU, two for the cases `two_gpus` and `shared_keys`, and vLLM, installed or in the folder of --vllm.
 Models are small, with random weights; each case has other heads, options or caches. All requests are served
@@ -338,22 +338,18 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--vllm", type=Path, help=VLLM_HELP)
     here = [name for name, case in CASES.items() if case.gpus <= max(1, torch.cuda.device_count())]
-    add("--cases", default=",".join(here), help="default: %(default)s")
+    add("--cases", nargs="+", choices=CASES, default=here, metavar="CASE", help=f"default: {' '.join(here)}")
     add("--requests", type=int, default=1000, help="of `faults`; default: %(default)s")
     add("--planted", action="store_true", help="expect each case to be found wrong")
     add("--timeout", type=float, default=900, help="seconds of each process")
     add("--out", type=Path, help="folder for logs and what was found; default: in /tmp")
     add("--child", choices=("serve", "score"), help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.cases.split(",") if name not in CASES]
-    if unknown:
-        parser.error(f"--cases {unknown[0]!r:.40}: not one of {', '.join(CASES)}")
-    return options
+    return parser.parse_args(arguments)
 
 
 def child(options: argparse.Namespace) -> int:
     """Serve or score the cases one after the other, in a process of vLLM; a file of JSON each."""
-    for name in options.cases.split(","):
+    for name in options.cases:
         case, model, path = CASES[name], options.out / name, options.out / f"{name}.json"
         try:
             if options.child == "serve":
@@ -386,7 +382,7 @@ def run_child(options: argparse.Namespace, out: Path, kind: str, names: list[str
     if CASES[names[0]].invariant:
         values["VLLM_BATCH_INVARIANT"] = "1"
     command = [sys.executable, "-m", "benchmarks.engines.check_vllm", "--child", kind, "--out", str(out)]
-    command += ["--cases", ",".join(names), "--requests", str(options.requests)]
+    command += ["--cases", *names, "--requests", str(options.requests)]
     log = out / f"log_{kind}_{names[0]}.txt"
     with log.open("w") as file:
         try:
@@ -402,7 +398,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.child is not None:
         return child(options)
     out = (options.out or TMP / f"check_vllm_{os.getpid()}").resolve()
-    names = options.cases.split(",")
+    names = options.cases
     for name in names:
         write_model(out / name, MODEL | CASES[name].model)
         (out / f"{name}.json").unlink(missing_ok=True)

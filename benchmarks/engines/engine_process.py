@@ -23,13 +23,8 @@ class Job:
     """What one process starts."""
 
     backend: str
-    mode: str  # graphs or eager
     engine: dict[str, Any]  # arguments of vLLM's LLM
     model: str  # folder
-
-    @property
-    def name(self) -> str:
-        return f"{self.backend}_{self.mode}"
 
 
 def generate(llm: Any, prompts: list[list[int]], count: int) -> float:
@@ -53,8 +48,7 @@ def serve(job: Job, parent: Connection) -> None:
     the engine up.
     """
     begun = time.perf_counter()
-    options = {"enable_prefix_caching": False, "enforce_eager": job.mode == "eager", **job.engine}
-    llm, warm = start_vllm(job.model, LARGE, job.backend, **options), set[tuple[int, int]]()
+    llm, warm = start_vllm(job.model, LARGE, job.backend, **job.engine), set[tuple[int, int]]()
     parent.send({"seconds": time.perf_counter() - begun})
     while (task := parent.recv()) is not None:
         batch, prompt = task["batch"], task["prompt"]

@@ -1,12 +1,10 @@
 """Latency of vLLM by output length, for several attention backends.
 
-python -m benchmarks.engines.latency [--vllm .vllm] [--backends FLASH_ATTN,TRITON_ATTN,CUSTOM]
+python -m benchmarks.engines.latency [--vllm .vllm] [--backends FLASH_ATTN CUSTOM]
 
 A row is one batch of equal prompts, from the call of `generate` to its last token. The model has the shape of
-Llama-3.1-8B and random weights. Each backend and mode is a process of its own. `graphs` is vLLM's default,
-with torch.compile and CUDA graphs; `eager` is without both. With `--together --kv-gib 20`, the backends of a
-mode start beside one another and then take turns, row by row, so drift of the GPU touches all of them.
-Writes results.jsonl and latency.md.
+Llama-3.1-8B and random weights. The engines of all backends start beside one another, a process each, and
+take turns, row by row, so drift of the GPU touches all of them. Writes results.jsonl and latency.md.
 """
 
 import argparse
@@ -15,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +34,8 @@ from benchmarks.engines.vllm_folder import (
     write_plugins,
 )
 
-MODES = ("graphs", "eager")
 CAPTURE_SIZES = [1, 2, 4, 8, 16, 32, 64, 512]  # vLLM has more of its own, whose capture takes longer
 MAX_SEQS = 64
-
-
-def numbers(text: str) -> list[int]:
-    """Read positive integers that commas separate; raises ValueError, which argparse reports."""
-    values = [int(word) for word in text.split(",")]
-    if min(values) < 1:
-        raise ValueError
-    return values
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -62,47 +51,25 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = parser_of(__doc__, "benchmarks.engines.latency")
     add = parser.add_argument
     add("--vllm", type=Path, help=VLLM_HELP)
-    add("--backends", default="FLASH_ATTN,TRITON_ATTN,CUSTOM", help="vLLM's names; default: %(default)s")
-    add("--modes", default="graphs,eager", help="graphs, eager or both; default: %(default)s")
-    add("--batches", type=numbers, default=[1, 16], help="numbers of requests; default: 1,16")
-    add("--prompts", type=numbers, default=[500, 8000], help="tokens of each prompt; default: 500,8000")
-    add("--outputs", type=numbers, default=[1, 128, 512], help="tokens to generate; default: 1,128,512")
+    add("--backends", nargs="+", default=["FLASH_ATTN", OURS], help="vLLM's names; default: %(default)s")
+    add("--batches", nargs="+", type=int, default=[1, 16], help="numbers of requests; default: %(default)s")
+    add("--prompts", nargs="+", type=int, default=[500, 8000], help="tokens of each; default: %(default)s")
+    add("--outputs", nargs="+", type=int, default=[1, 128, 512], help="tokens; default: %(default)s")
     add("--out", type=Path, default=Path("results"), help="folder; rows are added to those of earlier runs")
-    add("--together", action="store_true", help="backends of a mode share the GPU and take turns")
-    add("--kv-gib", type=float, help="GiB of each engine's cache; default: what vLLM finds free")
+    add("--kv-gib", type=float, default=18.0, help="GiB of each engine's cache; default: %(default)s")
     add("--repeats", type=int, default=3, help="default: %(default)s")
     add("--seconds-budget", type=float, default=3600.0, help="begin nothing new after that; default: an hour")
-    add("--process-seconds", type=float, default=900.0, help="limit of each process; default: %(default)s")
+    add("--answer-seconds", type=float, default=900.0, help="limit of a start, and of a row; default: 900")
     add("--cache", type=Path, help="folder of compiled code that later runs find again; default: in /tmp")
     add("--engine-arg", type=setting, action="append", default=[], metavar="NAME=JSON", help="of vLLM's LLM")
     add("--model-arg", type=setting, action="append", default=[], metavar="NAME=JSON", help="of config.json")
-    options = parser.parse_args(arguments)
-    for mode in options.modes.split(","):
-        if mode not in MODES:
-            stop(f"--modes {mode!r:.40}: not one of {', '.join(MODES)}")
-    return options
-
-
-def jobs_of(options: argparse.Namespace, model: Path) -> Iterator[Job]:
-    """A job for each mode and backend, with the engine's arguments of the command line last."""
-    for mode, backend in itertools.product(options.modes.split(","), options.backends.split(",")):
-        engine: dict[str, Any] = {
-            "max_model_len": max(options.prompts) + max(options.outputs) + 16,
-            "max_num_seqs": max(MAX_SEQS, *options.batches),
-            "gpu_memory_utilization": 0.8,
-        }
-        if mode == "graphs":
-            engine["compilation_config"] = {"cudagraph_capture_sizes": CAPTURE_SIZES}
-        if options.kv_gib is not None:  # vLLM then measures no memory, which other engines' would disturb
-            engine |= {"kv_cache_memory_bytes": int(options.kv_gib * 2**30), "gpu_memory_utilization": 0.1}
-        yield Job(backend, mode, engine | dict(options.engine_arg), str(model))
+    return parser.parse_args(arguments)
 
 
 def run_engines(options: argparse.Namespace, tasks: Sequence[Row]) -> bool:
-    """Measure the tasks with each job's engine; returns whether all went well."""
+    """Measure the tasks with each backend's engine; returns whether all went well."""
     work = TMP / f"benchmarks_engines_{os.getpid()}"
-    custom = OURS in options.backends.split(",")
-    plugins = write_plugins(work / "plugins", PLUGIN if custom else None)
+    plugins = write_plugins(work / "plugins", PLUGIN if OURS in options.backends else None)
     cache = (options.cache or TMP / "benchmarks_engines_cache").resolve()
     values = environment(options.vllm, plugins, cache)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -111,18 +78,19 @@ def run_engines(options: argparse.Namespace, tasks: Sequence[Row]) -> bool:
         print(facts, flush=True)
         append(options.out, {"kind": "host", "text": facts})
     model = write_model(work / "model", LLAMA_3_8B | dict(options.model_arg))
-    limits = Limits(options.repeats, options.process_seconds, time.time() + options.seconds_budget)
-    fine = True
-    for _, group in itertools.groupby(
-        jobs_of(options, model), key=lambda job: (job.mode, None if options.together else job.backend)
-    ):
-        members = list(group)
-        if time.time() > limits.deadline:
-            print(f"{', '.join(job.name for job in members)}: left out, the time is up", flush=True)
-            fine = False
-            continue
-        fine &= take_turns(members, values, tasks, options.out, limits)
-    return fine
+    engine: dict[str, Any] = {
+        "enable_prefix_caching": False,
+        "max_model_len": max(options.prompts) + max(options.outputs) + 16,
+        "max_num_seqs": max(MAX_SEQS, *options.batches),
+        "compilation_config": {"cudagraph_capture_sizes": CAPTURE_SIZES},
+        # vLLM then measures no memory, which other engines' would disturb.
+        "kv_cache_memory_bytes": int(options.kv_gib * 2**30),
+        "gpu_memory_utilization": 0.1,
+        **dict(options.engine_arg),
+    }
+    limits = Limits(options.repeats, options.answer_seconds, time.time() + options.seconds_budget)
+    jobs = [Job(backend, engine, str(model)) for backend in options.backends]
+    return take_turns(jobs, values, tasks, options.out, limits)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from benchmarks.engines.turns import Row
 from benchmarks.engines.vllm_folder import OURS
 
 SIZES = ("batch", "prompt", "output")
-Place = tuple[Any, ...]  # mode, batch, prompt, output
+Place = tuple[Any, ...]  # batch, prompt, output
 Values = Mapping[Place, float]
 
 
@@ -18,7 +18,7 @@ def latest(rows: Iterable[Row]) -> dict[str, dict[Place, Row]]:
     rows_of: dict[str, dict[Place, Row]] = {}
     for row in rows:
         if row["kind"] == "latency":
-            rows_of.setdefault(row["backend"], {})[tuple(row[name] for name in ("mode", *SIZES))] = row
+            rows_of.setdefault(row["backend"], {})[tuple(row[name] for name in SIZES)] = row
     return dict(sorted(rows_of.items(), key=lambda pair: pair[0] == OURS))
 
 
@@ -30,11 +30,9 @@ def compared(heads: str, values: Mapping[str, Values], text: Callable[[str, Plac
     *others, ours = values
     columns = [*heads.split(", "), *values, *(f"{name} / {ours}" for name in others)]
     lines = [f"| {' | '.join(columns)} |", "| --- |" + " ---: |" * (len(columns) - 1)]
-    for place in sorted(
-        {place for of in values.values() for place in of}, key=lambda place: (place[0] != "graphs", place[1:])
-    ):
-        mode, batch, prompt, *output = place
-        row = [mode, f"{batch} x {prompt}", *map(str, output)]
+    for place in sorted({place for of in values.values() for place in of}):
+        batch, prompt, *output = place
+        row = [f"{batch} x {prompt}", *map(str, output)]
         row += [text(name, place) if place in of else "-" for name, of in values.items()]
         mine = values[ours].get(place, 0.0)
         for name in others:
@@ -60,19 +58,19 @@ def latency_lines(rows: Sequence[Row]) -> list[str]:
 
     lines = list(dict.fromkeys(row["text"] for row in rows if row["kind"] == "host"))
     lines += ["", f"Seconds, median (spread); a ratio above 1 means that {ours} is faster.", ""]
-    lines += compared("mode, batch x prompt, output", seconds, with_spread)
+    lines += compared("batch x prompt, output", seconds, with_spread)
     steps = {name: decode_steps(of) for name, of in seconds.items()}
     if any(steps.values()):
         lines += ["", "Milliseconds per decode step, from two output lengths.", ""]
-        lines += compared("mode, batch x prompt", steps, lambda name, place: f"{steps[name][place]:.2f}")
+        lines += compared("batch x prompt", steps, lambda name, place: f"{steps[name][place]:.2f}")
     return lines
 
 
 def decode_steps(seconds: Values) -> Values:
-    """Milliseconds of a decode step, by mode, batch and prompt, from the two longest outputs."""
+    """Milliseconds of a decode step, by batch and prompt, from the two longest outputs."""
     steps = {}
-    for place, group in itertools.groupby(sorted(seconds), key=lambda place: place[:3]):
-        short, *longer = [one[3] for one in group if one[3] > 1] or [1]
+    for place, group in itertools.groupby(sorted(seconds), key=lambda place: place[:2]):
+        short, *longer = [one[2] for one in group if one[2] > 1] or [1]
         if longer:
             more = seconds[*place, longer[-1]] - seconds[*place, short]
             steps[place] = 1e3 * more / (longer[-1] - short)

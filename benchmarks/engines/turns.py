@@ -48,7 +48,7 @@ class Limits:
     """How often engines are measured, and for how long."""
 
     repeats: int  # rounds
-    process_s: float  # of a process
+    answer_s: float  # of a start, and of a measurement
     deadline: float  # `time.time()` after which nothing new begins, nor what took longer than what is left
 
 
@@ -59,10 +59,9 @@ class EngineProcess:
         self.job = job
         self.failure: str | None = None  # how it ended, or why it was stopped
         self.took: dict[int, float] = defaultdict(float)  # seconds of a task, by its number
-        self._started = time.time()
-        self._until = min(self._started + limits.process_s, limits.deadline + GRACE_S)
+        self._started, self._limits = time.time(), limits
         self._rows: dict[int, Row] = defaultdict(dict)
-        self._log = out / f"log_{job.name}.txt"
+        self._log = out / f"log_{job.backend}.txt"
         self._pipe, theirs = Pipe()
         module = [sys.executable, "-m", "benchmarks.engines.engine_process"]
         with self._log.open("w") as file, theirs:
@@ -77,11 +76,12 @@ class EngineProcess:
 
     def answer(self) -> Row | None:
         """Wait for the next answer; None, with `failure`, if the process ended or its time is up."""
+        until = min(time.time() + self._limits.answer_s, self._limits.deadline + GRACE_S)
         with contextlib.suppress(EOFError, ConnectionResetError):
             while not self._pipe.poll(POLL_S):
                 if self._process.poll() is not None:
                     break
-                if time.time() > self._until:
+                if time.time() > until:
                     self.failure = f"none after {time.time() - self._started:.0f} s, so it was stopped"
                     return None
             else:
@@ -112,7 +112,7 @@ class EngineProcess:
             except subprocess.TimeoutExpired:
                 how = "0, but the process was stopped"
         self.stop()
-        print(f"{self.job.name}: exit {how}; {time.time() - self._started:.0f} s", flush=True)
+        print(f"{self.job.backend}: exit {how}; {time.time() - self._started:.0f} s", flush=True)
         fine = how.startswith("0")
         if not fine:
             lines = self._log.read_text(errors="replace").splitlines()
@@ -150,8 +150,7 @@ def take_turns(
 
         def write(engine: EngineProcess, kind: str, row: Row | None) -> None:
             if row is not None:
-                head = {"backend": engine.job.backend, "mode": engine.job.mode, "kind": kind}
-                append(out, head | row)
+                append(out, {"backend": engine.job.backend, "kind": kind} | row)
 
         for engine in engines:
             write(engine, "start", engine.answer())

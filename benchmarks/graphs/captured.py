@@ -1,6 +1,6 @@
 """Measure how much slower a graph captured for fixed maxima is than one captured for each batch exactly.
 
-python -m benchmarks.graphs.captured [--sets decode,short,mixed] [--parts]
+python -m benchmarks.graphs.captured [--sets decode short mixed] [--parts]
 
 The exit code is 1 if a replay is wrong.
 """
@@ -11,12 +11,14 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 
 import torch
 
 import attn_kernels
+from attn_kernels import Lengths
 from attn_kernels.core.errors import brief
 from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.measure.checking import Limits, check, expect
@@ -25,7 +27,7 @@ from benchmarks.common import environment
 from benchmarks.common.implementations import PEERS_FOLDER, load_peers, run_fa3
 from benchmarks.common.table import spread_text
 from benchmarks.graphs.captured_step import CapturedStep, ServerBuffers
-from benchmarks.graphs.server_batches import H100, KINDS, SMOKE, ServerBatch, draw
+from benchmarks.graphs.server_batches import H100, KINDS, TINY, ServerBatch, draw, parts_of
 
 # Graphs of ours: captured at the maxima; exactly for the batch.
 OURS, EXACT = "for_capture", "exact"
@@ -50,9 +52,10 @@ def time_batch(
     batch = drawn.batch
     buffers.fill(batch, seed)
     tensors = buffers.tensors(batch)
-    steps = {**steps, EXACT: CapturedStep(buffers, batch)}
+    exact = partial(CapturedStep, buffers, batch.lengths, for_capture=False)
+    steps = {**steps, EXACT: exact()}
     if PARTS in steps:
-        steps[EXACT_PARTS] = CapturedStep(buffers, batch, in_parts=True)
+        steps[EXACT_PARTS] = exact(parts=batch.parts)
     expected, out = expect(tensors, ALL_ROWS), tensors.sets[0].out
     wrong = []
     for name, step in steps.items():
@@ -92,55 +95,46 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = environment.parser_of(__doc__, "benchmarks.graphs.captured")
     add = parser.add_argument
     counts = ", ".join(f"{count} {kind}" for kind, count in BATCHES.items())
-    add("--sets", default=",".join(KINDS), help=f"some of {','.join(KINDS)} (default: all)")
+    add("--sets", nargs="+", choices=KINDS, default=KINDS, help="of batches (default: all)")
     add("--batches", type=int, help=f"number of batches of each set (default: {counts})")
     add("--heads", type=HeadLayout.parse, help="QUERY/KV/SIZE, such as 16/8/256 (default: 32/8/128)")
     add("--seed", type=int, default=0)
     add("--parts", action="store_true", help="also capture mixed graphs in parts: decodes and prompts apart")
-    add("--smoke", action="store_true", help="test the command on tiny batches in Triton's interpreter")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py")
     environment.add_device_options(parser)
-    args = parser.parse_args(arguments)
-    args.sets = [name for name in args.sets.split(",") if name]
-    for name in args.sets or [""]:
-        if name not in KINDS:
-            environment.stop(f"--sets {name}: the sets are {', '.join(KINDS)}")
-    if args.parts and "mixed" not in args.sets:
-        environment.stop("--parts: the set mixed is needed")
-    if args.batches is not None and args.batches < 1:
-        environment.stop(f"--batches {args.batches}: at least 1 is needed")
-    return args
+    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0, or 1 if a replay is wrong."""
     started = time.monotonic()
     args = parse_arguments(arguments)
-    device = environment.device_from("cpu" if args.smoke else args.device)
-    server, dtype = (SMOKE, torch.float16) if args.smoke else (H100, torch.bfloat16)
+    device = environment.device_from(args.device)
+    on_gpu = device.type == "cuda"
+    server, dtype = (H100, torch.bfloat16) if on_gpu else (TINY, torch.float16)
     if args.heads is not None:
         server = dataclasses.replace(server, layout=args.heads)
     print(environment.headline(environment.describe(device)), flush=True)
-    peers, problems = ([], []) if args.smoke else load_peers(args.peers, ("fa3",))
-    print("\n".join(problems), end="\n" if problems else "")
-    counts = dict.fromkeys(BATCHES, 2) if args.smoke else BATCHES | (BATCHES_IN_PARTS if args.parts else {})
+    peers = load_peers(args.peers, "fa3") if on_gpu else []
+    counts = BATCHES | (BATCHES_IN_PARTS if args.parts else {}) if on_gpu else dict.fromkeys(BATCHES, 2)
     batches = [
         dataclasses.replace(drawn, batch=drawn.batch.at(dtype=dtype))
         for kind in sorted(args.sets, key=lambda kind: kind == "mixed")
         for drawn in draw(server, kind, args.batches or counts[kind], args.seed)
     ]
     buffers = ServerBuffers(server, device, dtype)
-    if not args.smoke:
+    if on_gpu:
         workers = args.compile_workers
         print(
             attn_kernels.compile_ahead(device, buffers.model, for_capture=True, workers=workers), flush=True
         )
-    graphs: dict[object, dict[str, CapturedStep]] = {}
-    for maxima in dict.fromkeys(drawn.maxima for drawn in batches):
-        graphs[maxima] = {OURS: CapturedStep(buffers, maxima)}
-        if args.parts and maxima.mixed:
-            graphs[maxima][PARTS] = CapturedStep(buffers, maxima, in_parts=True)
-        graphs[maxima] |= {peer.name: CapturedStep(buffers, maxima, peer=run_fa3) for peer in peers}
+    graphs: dict[Lengths, dict[str, CapturedStep]] = {}
+    for maxima, kind in {drawn.maxima: drawn.kind for drawn in batches}.items():
+        captured_for = partial(CapturedStep, buffers, maxima, for_capture=True)
+        graphs[maxima] = {OURS: captured_for()}
+        if args.parts and kind == "mixed":
+            graphs[maxima][PARTS] = captured_for(parts=parts_of(maxima))
+        graphs[maxima] |= {peer.name: captured_for(peer=run_fa3) for peer in peers}
     captured = sum(map(len, graphs.values()))
     print(f"{captured} graphs captured after {time.monotonic() - started:.0f} s", flush=True)
     times: list[Times] = []

@@ -1,17 +1,18 @@
 """A server's persistent buffers, and a step that is captured over them as a graph."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import attn_kernels
+from attn_kernels import Lengths, Parts
 from attn_kernels.measure.batches import Batch
 from attn_kernels.measure.tensors import BatchTensors, KVSet
 from attn_kernels.measure.timing import Timed, replay_us
-from benchmarks.graphs.server_batches import CaptureServer, GraphMaxima
+from benchmarks.graphs.server_batches import CaptureServer
 from triton_tune.bench.timing import capture
 
 BLOCK_SIZE = 16
@@ -54,8 +55,8 @@ class ServerBuffers:
 
     def fill(self, batch: Batch, seed: int) -> None:
         """Write a batch into the index tensors; padding sequences have no query tokens and no keys."""
-        n = batch.num_seqs
-        self.cu_seqlens_q.fill_(batch.num_query_tokens)
+        n = len(batch.query_lens)
+        self.cu_seqlens_q.fill_(batch.lengths.num_query_tokens)
         self.cu_seqlens_q[: n + 1] = torch.tensor([0, *accumulate(batch.query_lens)], dtype=torch.int32)
         self.seqused_k.zero_()
         self.seqused_k[:n] = torch.tensor(batch.context_lens, dtype=torch.int32)
@@ -77,44 +78,40 @@ class ServerBuffers:
 
     def tensors(self, batch: Batch) -> BatchTensors:
         """Return what `fill` wrote for a batch, without the padding."""
-        return BatchTensors(
-            batch,
-            *self.index(batch.num_seqs),
-            tuple(self.layers_of(batch.num_query_tokens)),
-            batch.layout.head_size**-0.5,
-        )
+        index, layers = self.index(batch.lengths.num_seqs), self.layers_of(batch.lengths.num_query_tokens)
+        return BatchTensors(batch, *index, tuple(layers), batch.layout.head_size**-0.5)
 
 
 class CapturedStep(Timed):
     """One step of every layer as a graph; on a CPU every replay plans and launches it again.
 
-    sizes: what the graph is captured for: maxima, or one batch exactly. in_parts: plan the decodes and the
-    prompts apart. peer: another project's kernel, in place of ours.
+    lengths: what the graph is captured for: one batch, or the maxima of many. parts: those of the decodes and
+    the prompts, to plan them apart. peer: another project's kernel, in place of ours.
     """
 
     def __init__(
         self,
         buffers: ServerBuffers,
-        sizes: GraphMaxima | Batch,
-        in_parts: bool = False,
+        lengths: Lengths,
+        *,
+        for_capture: bool,
+        parts: Parts | None = None,
         peer: Callable[..., None] | None = None,
     ) -> None:
         super().__init__([self._go])
-        self._index = buffers.index(sizes.num_seqs)
-        self._layers = buffers.layers_of(sizes.num_query_tokens)
         self._device, self._peer = buffers.device, peer
-        self._limits = (sizes.max_query_len, sizes.max_seq_len, buffers.server.layout.head_size**-0.5)
-        self._options: dict[str, Any] = {
-            "num_query_tokens": sizes.num_query_tokens,
-            "num_kv_tokens": sizes.num_kv_tokens if isinstance(sizes, Batch) else None,
-            "max_query_len": sizes.max_query_len,
-            "max_seq_len": sizes.max_seq_len,
-            "model": buffers.model,
-            "check": False,
-            "for_capture": isinstance(sizes, GraphMaxima),
-        }
-        if in_parts:
-            self._options["parts"] = sizes.parts
+        self._layers = buffers.layers_of(lengths.num_query_tokens)
+        self._index = buffers.index(lengths.num_seqs)
+        self._limits = (lengths.max_query_len, lengths.max_seq_len, buffers.model.head_size**-0.5)
+        self._make_plan = partial(
+            attn_kernels.plan,
+            *self._index,
+            buffers.model,
+            **lengths.as_arguments(),
+            check=False,
+            for_capture=for_capture,
+            parts=parts,
+        )
         self._go()  # compiles, and prepares direct launches
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -123,7 +120,7 @@ class CapturedStep(Timed):
     def _go(self) -> None:
         """Plan and launch one step."""
         if self._peer is None:  # the plan is kept, because the graph uses its memory
-            self._plan = attn_kernels.plan(*self._index, **self._options)
+            self._plan = self._make_plan()
         for kv in self._layers:
             if self._peer is None:
                 attn_kernels.run(self._plan, kv.q, kv.k_cache, kv.v_cache, out=kv.out)

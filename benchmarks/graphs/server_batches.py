@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 from attn_kernels import Lengths, Parts
 from attn_kernels.measure.batches import Batch, HeadLayout, short
@@ -15,44 +15,17 @@ MOST_CHUNKS = 3  # prompts of which a mixed step computes a chunk
 
 
 @dataclass(frozen=True)
-class GraphMaxima:
-    """The sizes that a graph is captured for."""
-
-    num_seqs: int
-    max_seq_len: int
-    num_query_tokens: int  # of all sequences
-    mixed: bool = False  # one sequence may have all query tokens; else each has one
-
-    @property
-    def max_query_len(self) -> int:
-        return self.num_query_tokens if self.mixed else 1
-
-    @property
-    def parts(self) -> Parts:
-        """The parts of a mixed graph: any sequence may decode, and up to MOST_CHUNKS compute chunks."""
-        longest, decodes, chunks = self.max_seq_len, self.num_seqs, min(MOST_CHUNKS, self.num_seqs)
-        return Parts(
-            Lengths(decodes, decodes, 1, longest, decodes * longest),
-            Lengths(chunks, self.num_query_tokens, self.max_query_len, longest, chunks * longest),
-        )
-
-    def __str__(self) -> str:
-        tokens = f"+{short(self.num_query_tokens)}" if self.mixed else ""
-        return f"{self.num_seqs}x{short(self.max_seq_len)}{tokens}"
-
-
-@dataclass(frozen=True)
 class ServerBatch:
-    """A batch, and the smallest graph that can be replayed for it."""
+    """A batch, and the maxima of the smallest graph that can be replayed for it."""
 
     kind: str  # of KINDS
-    maxima: GraphMaxima
+    maxima: Lengths
     batch: Batch
 
     @property
     def context_class(self) -> str:
         """Name a limit of the mean context, for a table's rows."""
-        mean = self.batch.num_kv_tokens / self.batch.num_seqs
+        mean = self.batch.lengths.num_kv_tokens / self.batch.lengths.num_seqs
         return next((f"<= {short(limit)}" for limit in (512, 2 * K, 8 * K) if mean <= limit), "> 8K")
 
 
@@ -72,26 +45,26 @@ class CaptureServer:
     max_tokens: int  # that the caches hold
     shortest: int  # least median of a batch's contexts
 
-    @property
-    def decode_graphs(self) -> list[GraphMaxima]:
-        return [GraphMaxima(size, context, size) for context in self.contexts for size in self.sizes]
+    def graphs(self, kind: str) -> list[Lengths]:
+        """The maxima of the graphs for a kind; a sequence of a mixed one may have all query tokens."""
+        if kind == "mixed":
+            longest = self.mixed_context
+            sizes = product(self.mixed_sizes, self.mixed_tokens)
+            return [Lengths(size, tokens, tokens, longest, size * longest) for size, tokens in sizes]
+        sizes = product(self.contexts, self.sizes if kind == "decode" else (self.short_size,))
+        return [Lengths(size, size, 1, context, size * context) for context, size in sizes]
 
     @property
-    def mixed_graphs(self) -> list[GraphMaxima]:
-        return [
-            GraphMaxima(size, self.mixed_context, tokens, mixed=True)
-            for size in self.mixed_sizes
-            for tokens in self.mixed_tokens
-        ]
-
-    @property
-    def largest(self) -> GraphMaxima:
+    def largest(self) -> Lengths:
         """Every maximum of all graphs."""
-        graphs = [*self.decode_graphs, *self.mixed_graphs]
-        fields = zip(
-            *((graph.num_seqs, graph.max_seq_len, graph.num_query_tokens) for graph in graphs), strict=True
-        )
-        return GraphMaxima(*map(max, fields))
+        return Lengths(*map(max, zip(*self.graphs("decode"), *self.graphs("mixed"), strict=True)))
+
+
+def parts_of(maxima: Lengths) -> Parts:
+    """The parts of a mixed graph: any sequence may decode, and up to MOST_CHUNKS compute chunks."""
+    num_seqs, longest, chunks = maxima.num_seqs, maxima.max_seq_len, min(MOST_CHUNKS, maxima.num_seqs)
+    prompts = maxima._replace(num_seqs=chunks, num_kv_tokens=chunks * longest)
+    return Parts(Lengths(num_seqs, num_seqs, 1, longest, num_seqs * longest), prompts)
 
 
 # 32 layers of Llama-3-8B's heads; half a million tokens are 64 GiB of keys and values in bf16.
@@ -108,7 +81,7 @@ H100 = CaptureServer(
     max_tokens=512 * K,
     shortest=64,
 )
-SMOKE = CaptureServer((1, 2, 4), (96,), (3,), (8, 12), 96, 4, 24, HeadLayout(4, 2, 16), 2, 300, 1)
+TINY = CaptureServer((1, 2, 4), (96,), (3,), (8, 12), 96, 4, 24, HeadLayout(4, 2, 16), 2, 300, 1)
 
 
 def draw(server: CaptureServer, kind: str, count: int, seed: int) -> Iterator[ServerBatch]:
@@ -120,15 +93,15 @@ def draw(server: CaptureServer, kind: str, count: int, seed: int) -> Iterator[Se
     is at least as long as its chunk.
     """
     rng = random.Random(f"captured/{seed}" if kind == "decode" else f"captured {kind}/{seed}")
-    graphs = server.mixed_graphs if kind == "mixed" else server.decode_graphs
-    if kind == "short":
-        graphs = [maxima for maxima in graphs if maxima.num_seqs == server.short_size]
+    graphs = server.graphs(kind)
     for index in range(count):
         maxima = graphs[index % len(graphs)]
         num_seqs = draw_size(server.mixed_sizes if kind == "mixed" else server.sizes, maxima.num_seqs, rng)
         queries = draw_queries(server, maxima, num_seqs, rng) if kind == "mixed" else (1,) * num_seqs
         contexts, median = draw_contexts(server, maxima, num_seqs, kind, rng)
-        name = f"{maxima}: {num_seqs} of about {median}, {kind}"
+        sizes = f"{maxima.num_seqs}x{short(maxima.max_seq_len)}"
+        sizes += f"+{short(maxima.num_query_tokens)}" if kind == "mixed" else ""
+        name = f"{sizes}: {num_seqs} of about {median}, {kind}"
         longest = tuple(max(query, context) for query, context in zip(queries, contexts, strict=True))
         batch = Batch(name, "mixed" if kind == "mixed" else "decode", queries, longest, server.layout)
         yield ServerBatch(kind, maxima, batch)
@@ -140,7 +113,7 @@ def draw_size(sizes: tuple[int, ...], largest: int, rng: random.Random) -> int:
 
 
 def draw_queries(
-    server: CaptureServer, maxima: GraphMaxima, num_seqs: int, rng: random.Random
+    server: CaptureServer, maxima: Lengths, num_seqs: int, rng: random.Random
 ) -> tuple[int, ...]:
     """Draw the query lengths of decodes, followed by chunks of prompts."""
     chunks = rng.randint(1, min(MOST_CHUNKS, num_seqs))
@@ -151,7 +124,7 @@ def draw_queries(
 
 
 def draw_contexts(
-    server: CaptureServer, maxima: GraphMaxima, num_seqs: int, kind: str, rng: random.Random
+    server: CaptureServer, maxima: Lengths, num_seqs: int, kind: str, rng: random.Random
 ) -> tuple[list[int], int]:
     """Draw contexts that fit the caches; return them and the median of their distribution."""
     longest = server.short_context if kind == "short" else maxima.max_seq_len

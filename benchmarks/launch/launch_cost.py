@@ -1,6 +1,6 @@
 """CPU time of choosing, planning and launching, beside FlashAttention-3 and vLLM's Triton kernel.
 
-python -m benchmarks.launch.launch_cost [--smoke]
+python -m benchmarks.launch.launch_cost [--device cuda]
 
 A figure is the median over bursts of calls, in microseconds but where it says nanoseconds.
 """
@@ -27,9 +27,7 @@ from benchmarks.common.implementations import PEERS_FOLDER, Implementation, load
 from benchmarks.launch.timing import cpu_us
 
 BATCHES = (decode(8, 2048), decode(64, 8192), prefill(1, 2048))
-SMOKE = tuple(
-    batch.at(HeadLayout(4, 2, 16), dtype=torch.float16) for batch in (decode(1, 16), prefill(1, 16))
-)
+TINY = tuple(batch.at(HeadLayout(4, 2, 16), dtype=torch.float16) for batch in (decode(1, 16), prefill(1, 16)))
 OURS = ("choose in ns", "plan, us", "workspace", "run, us", "one call, us")
 
 
@@ -44,16 +42,13 @@ def costs(
     """A figure for each column, and what was launched."""
     tensors = materialise(batch, device)
     (kv,) = tensors.sets
-    choices, lengths = choices_for(batch.model, device), Lengths.of(batch.query_lens, batch.context_lens)
+    choices, lengths = choices_for(batch.model, device), batch.lengths
     index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
     planning = partial(
         attn_kernels.plan,
         *index,
         batch.model,
-        num_query_tokens=batch.num_query_tokens,
-        num_kv_tokens=batch.num_kv_tokens,
-        max_query_len=batch.max_query_len,
-        max_seq_len=batch.max_seq_len,
+        **lengths.as_arguments(),
         check=False,
     )
     one_call = partial(
@@ -61,9 +56,9 @@ def costs(
         kv.q,
         kv.k_cache,
         kv.v_cache,
-        batch.max_query_len,
+        lengths.max_query_len,
         tensors.cu_seqlens_q,
-        batch.max_seq_len,
+        lengths.max_seq_len,
         seqused_k=tensors.seqused_k,
         block_table=tensors.block_table,
         softmax_scale=tensors.softmax_scale,
@@ -71,7 +66,7 @@ def costs(
     )
     plan = plan_for(tensors)
     workspace = Workspace.for_maxima(
-        device, batch.model, max_query_tokens=batch.num_query_tokens, max_num_seqs=batch.num_seqs
+        device, batch.model, max_query_tokens=lengths.num_query_tokens, max_num_seqs=lengths.num_seqs
     )
     calls: list[Callable[[], object]] = [planning, partial(planning, workspace=workspace)]
     calls += [*launches_of(plan, tensors), one_call]
@@ -109,15 +104,14 @@ def main(arguments: list[str] | None = None) -> int:
     started = time.monotonic()
     parser = environment.parser_of(__doc__, "benchmarks.launch.launch_cost")
     add = parser.add_argument
-    add("--smoke", action="store_true", help="tiny, in Triton's interpreter: tests the command")
     add("--peers", type=Path, default=PEERS_FOLDER, help="folder that holds peers.py")
-    add("--device", default="cuda", help="cuda or cuda:N")
+    add("--device", default="cuda", help=environment.DEVICE_HELP)
     args = parser.parse_args(arguments)
-    device = environment.device_from("cpu" if args.smoke else args.device)
+    device = environment.device_from(args.device)
+    on_gpu = device.type == "cuda"
     print(environment.headline(environment.describe(device)), flush=True)
-    peers, problems = load_peers(args.peers) if not args.smoke else ([], [])
-    print("\n".join(problems), end="\n" if problems else "")
-    batches, bursts, number, buckets = (SMOKE, 1, 10, 1000) if args.smoke else (BATCHES, 60, 20_000, 200_000)
+    peers = load_peers(args.peers, "fa3", "vllm_triton") if on_gpu else []
+    batches, bursts, number, buckets = (BATCHES, 60, 20_000, 200_000) if on_gpu else (TINY, 1, 10, 1000)
     columns = (*OURS, *(f"{peer.name}, us" for peer in peers))
     print(f"{'':18}" + "".join(f"{column:>14}" for column in columns), flush=True)
     for batch in batches:

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.common.environment import device_from, parser_of, stop
-from benchmarks.packages.processes import Commands
+from benchmarks.common.environment import parser_of
+from benchmarks.common.table import aligned
+from benchmarks.packages.processes import Commands, add_folders, check_machine
 
 HERE = Path(__file__).resolve().parent
 KERNELS = ("chunk_kkt", "causal_conv1d", "fused_swiglu", "chunk_scan", "chunk_h", "int8_mm")
@@ -85,18 +86,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, "benchmarks.packages.measure")
     add = parser.add_argument
     add("--kernels", nargs="*", choices=KERNELS, default=KERNELS, help="none: print the tables alone")
-    add("--packages", type=Path, default=Path(".packages"), help="folder of the packages")
-    add("--out", type=Path, default=Path("results/packages"), help="folder of all results")
+    add_folders(parser, "results/packages")
     add("--tuning", nargs="+", type=float, default=[60.0], help="seconds to tune in, a module for each")
     add("--judging", type=float, default=90.0, help="seconds for the shapes of other models, at most")
     add("--launches", action="store_true", help="also time launches and first calls, with the last module")
     options = parser.parse_args(arguments)
     if options.kernels:
-        device_from("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
-        if not options.packages.is_dir():
-            stop(f"--packages {options.packages}: no such folder; benchmarks/README.md says how to fill it")
-    if min(*options.tuning, options.judging) <= 0:
-        stop("--tuning and --judging: seconds above 0 are needed")
+        check_machine(options.packages)
     failed = False
     for kernel in options.kernels:
         folder = options.out.resolve() / kernel
@@ -112,8 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in sorted({path.parent.name for path in paths}):
         figures = [json.loads(path.read_text()) for path in paths if path.parent.name == name]
         print(f"\nTuned in {name}")
-        for title, row in ROWS.items():
-            print(f"{title:42}" + "".join(f"{each.get(row, '-'):>24}" for each in figures))
+        rows = [[title, *(str(each.get(row, "-")) for each in figures)] for title, row in ROWS.items()]
+        print(*aligned(rows), sep="\n")
     return int(failed)
 
 

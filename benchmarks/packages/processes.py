@@ -1,5 +1,6 @@
 """The commands of a measurement, as processes that can import the packages, with one log."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -8,7 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.common.environment import device_from, stop
+
 REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def add_folders(parser: argparse.ArgumentParser, out: str) -> None:
+    """Add the options of the folders that a measurement reads and writes."""
+    parser.add_argument("--packages", type=Path, default=Path(".packages"), help="folder of the packages")
+    parser.add_argument("--out", type=Path, default=Path(out), help="folder of all results")
+
+
+def check_machine(packages: Path) -> None:
+    """Exit with code 2 where kernels cannot run, or there are no packages."""
+    device_from("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda")
+    if not packages.is_dir():
+        stop(f"--packages {packages}: no such folder; benchmarks/README.md says how to fill it")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ FILE gets seconds of the first steps, and the time of each autotuned kernel in w
 
 import gc
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +15,11 @@ from typing import Any
 import torch
 from triton.runtime.autotuner import Autotuner
 
+from benchmarks.launch.timing import synchronise
+from benchmarks.packages.models import DTYPE, TINY
 from triton_tune.launch.every_autotuner import function_of
 
-TINY = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if TINY else "cuda"
-DTYPE = torch.float16 if TINY else torch.bfloat16  # the interpreter's products of bfloat16 are wrong
+DEVICE = torch.device("cpu" if TINY else "cuda")
 WARM = 2 if TINY else 10  # steps of each batch in a measurement
 REPEATS = 1 if TINY else 15  # measurements, as the host's speed varies
 Step = Callable[[], Any]
@@ -103,11 +102,6 @@ STEPS: dict[str, tuple[Callable[..., Step], list[tuple[Any, list[Any]]]]] = {
 }
 
 
-def synchronise() -> None:
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
-
-
 def autotuners() -> Iterator[Autotuner]:
     """Those that were launched."""
     for tuner in gc.get_objects():
@@ -124,7 +118,7 @@ def kernel_times(steps: list[Step]) -> dict[str, float]:
         for _ in range(WARM):
             for step in steps:
                 step()
-        synchronise()
+        synchronise(DEVICE)
     times: dict[str, float] = {}
     for event in profile.key_averages():
         if event.key in names:
@@ -148,7 +142,7 @@ def main(name: str, model: str, file: str) -> None:
 
         begun = time.monotonic()
         step()
-        synchronise()
+        synchronise(DEVICE)
         result["first"].append(time.monotonic() - begun)
         step()
         steps.append(step)
@@ -157,7 +151,7 @@ def main(name: str, model: str, file: str) -> None:
         for _ in range(WARM):
             for warm in steps:
                 warm()
-        synchronise()
+        synchronise(DEVICE)
         result["warm_ms"].append(1e3 * (time.monotonic() - begun) / WARM)
     del result["warm_ms"][0]
     result["kernels_us"] = kernel_times(steps)

@@ -20,9 +20,9 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from benchmarks.common.environment import device_from, parser_of, stop
-from benchmarks.packages.processes import Commands
-from benchmarks.packages.steps import STEPS, TINY
+from benchmarks.common.environment import parser_of
+from benchmarks.packages.processes import Commands, add_folders, check_machine
+from benchmarks.packages.steps import STEPS
 
 STAGES = ("record", "tune", "build", "ours", "ahead", "own")
 RANKS, NOISE = 8, 0.02  # of a simulation of what ranks of a job choose: a time's relative deviation
@@ -151,15 +151,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--steps", nargs="*", choices=STEPS, default=["gated_delta_net"], help="none: print the tables alone")
     add("--stages", nargs="+", choices=STAGES, default=STAGES, help="in this order; those that are done stay")
-    add("--packages", type=Path, default=Path(".packages"), help="folder of the packages")
-    add("--out", type=Path, default=Path("results/whole"), help="folder of all results")
+    add_folders(parser, "results/whole")
     add("--budget", type=float, default=150.0, help="seconds to tune each package in")
     add("--limit", type=float, default=400.0, help="seconds after which a program is ended")
     options = parser.parse_args(arguments)
     if options.steps:
-        device_from("cpu" if TINY else "cuda")
-        if not options.packages.is_dir():
-            stop(f"--packages {options.packages}: no such folder; benchmarks/README.md says how to fill it")
+        check_machine(options.packages)
     status = 0
     for name in options.steps:
         runs = Runs(name, options)

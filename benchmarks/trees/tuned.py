@@ -42,7 +42,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TimedTable:
-    """A table and what is chosen in its scenarios."""
+    """A table, and the slowdowns of what is chosen in its scenarios."""
 
     device: str
     set: str
@@ -56,15 +56,15 @@ class TimedTable:
         """[scenarios] the best time."""
         return np.asarray(np.nanmin(self.times, axis=1))
 
-    def times_of(self, columns: Ints | int) -> Floats:
-        """[scenarios] the times of choices; NaN where they are untimed."""
+    def slowdowns(self, columns: Ints | int) -> Floats:
+        """[scenarios] the times of choices over the best ones; NaN where a choice is untimed."""
         times = self.times[np.arange(len(self.times)), columns]
-        return np.where(np.equal(columns, ABSENT), np.nan, times)
+        return np.where(np.equal(columns, ABSENT), np.nan, times / self.best)
 
     @property
     def ways(self) -> dict[str, Floats]:
-        """[scenarios] the times of what is chosen, and of the single best config."""
-        return {"chosen": self.times_of(self.chosen), "single": self.times_of(self.single)}
+        """[scenarios] the slowdowns of what is chosen, and of the single best config."""
+        return {"chosen": self.slowdowns(self.chosen), "single": self.slowdowns(self.single)}
 
     @property
     def kinds(self) -> npt.NDArray[np.str_]:
@@ -136,15 +136,13 @@ def table_lines(table: TimedTable) -> list[str]:
     kinds = table.kinds
     groups = {"all": kinds != ""} | {f"kind {kind}": kinds == kind for kind in KINDS}
     for group, inside in groups.items():
-        figures = (cells((times / table.best)[inside]) for times in ways.values())
+        figures = (cells(slowdowns[inside]) for slowdowns in ways.values())
         lines.append(f"{group:24}{inside.sum():6} " + " ".join(f"| {text}" for text in figures))
     lines += [f"single best: {names[table.single]}", "worst choices:"]
-    slowdowns, best = ways["chosen"] / table.best, np.nanargmin(table.times, axis=1)
-    for row in np.argsort(-slowdowns, kind="stable")[:WORST]:
-        chosen = f"{names[table.chosen[row]]} {ways['chosen'][row]:.1f} us"
-        lines.append(
-            f"  {slowdowns[row]:6.2f} {ids[row]:42} {chosen}, {names[best[row]]} {table.best[row]:.1f} us"
-        )
+    for row in np.argsort(-ways["chosen"], kind="stable")[:WORST]:
+        times, columns = table.times[row], (table.chosen[row], np.nanargmin(table.times[row]))
+        chosen, best = (f"{names[column]} {times[column]:.1f} us" for column in columns)
+        lines.append(f"  {ways['chosen'][row]:6.2f} {ids[row]:42} {chosen}, {best}")
     return lines
 
 
@@ -165,60 +163,50 @@ def device_lines(first: TimedTable, second: TimedTable, modules: dict[ModuleKey,
         chosen = Score.of(one.problem, modules[KERNEL, other.device].heuristic).columns
         differ = int((chosen != one.chosen).sum())
         label = f"module of {other.device} on {one.device} (other choice in {differ})"
-        lines.append(f"{label:58} {cells(one.times_of(chosen) / one.best)}")
+        lines.append(f"{label:58} {cells(one.slowdowns(chosen))}")
     return lines
 
 
 def draw(tables: Sequence[TimedTable], path: Path) -> None:
-    """The slowdowns in a device's tables, and below them the times."""
+    """The slowdowns in a device's tables."""
     pyplot = pyplot_or_stop()
-    kinds = np.concatenate([table.kinds for table in tables])
-    best = np.concatenate([table.best for table in tables])
+    kinds, best = (np.concatenate([getattr(table, name) for table in tables]) for name in ("kinds", "best"))
     is_other = np.concatenate([[table.set != "tuned"] * len(table.best) for table in tables])
     order = np.lexsort((best, np.array([KINDS.index(kind) for kind in kinds])))
-    figure, (above, below) = pyplot.subplots(
-        2, 1, figsize=(12.3, 9.2), sharex=True, gridspec_kw={"height_ratios": (3, 2), "hspace": 0.06}
-    )
+    figure, axes = pyplot.subplots(figsize=(12.3, 6))
     for name, (label, colour, marker) in STYLES.items():
-        times = np.concatenate([table.ways[name] for table in tables])
+        slowdowns = np.concatenate([table.ways[name] for table in tables])[order]
         for other, what in ((False, label), (True, f"{label}, other models")):
             rows = np.flatnonzero(is_other[order] == other)
             look: dict[str, Any] = {"s": 13, "alpha": 0.7, "edgecolors": "none", "zorder": 3}
             if other:
                 look = {"s": 42, "edgecolors": "black", "linewidths": 0.8, "zorder": 4}
-            look |= {"color": colour, "marker": marker, "label": what}
-            above.scatter(rows, (times / best)[order][rows], **look)
-            below.scatter(rows, times[order][rows], **look)
-    above.axhline(1.0, color="black", linewidth=1.4, zorder=2, label="best config measured")
+            axes.scatter(rows, slowdowns[rows], color=colour, marker=marker, label=what, **look)
+    axes.axhline(1.0, color="black", linewidth=1.4, zorder=2, label="best config measured")
     start = 0
     for kind in KINDS:
         end = start + int((kinds == kind).sum())
-        below.plot(range(start, end), best[order][start:end], color="black", linewidth=1.4, zorder=2)
         at = ((start + end - 1) / 2, 1.015)
         centred = {"xycoords": ("data", "axes fraction"), "ha": "center", "fontsize": 10}
-        above.annotate(f"{kind}\n({end - start})", at, **centred)
+        axes.annotate(f"{kind}\n({end - start})", at, **centred)
+        axes.axvline(end - 0.5, color="black", linewidth=0.7, alpha=0.35)
         start = end
-        for axes in (above, below):
-            axes.axvline(end - 0.5, color="black", linewidth=0.7, alpha=0.35)
-    for axes in (above, below):
-        axes.set_yscale("log")
-        axes.grid(axis="y", alpha=0.25)
-        axes.set_axisbelow(True)
-    above.minorticks_off()
-    above.set_yticks(ticks := (1, 1.1, 1.25, 1.5, 2, 3, 4), map(str, ticks))
-    above.set(ylabel="time / best time measured (log)", xlim=(-2, len(best) + 1), ylim=(0.95, None))
-    below.set(ylabel="microseconds per launch (log)", xlabel="scenarios, by kind and best time", xticks=[])
-    below.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    figure.align_ylabels((above, below))
-    above.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.085), ncols=3, fontsize=9.5, frameon=False)
+    axes.set_yscale("log")
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.minorticks_off()
+    axes.set_yticks(ticks := (1, 1.1, 1.25, 1.5, 2, 3, 4), map(str, ticks))
+    axes.set(ylabel="time / best time measured (log)", xlabel="scenarios, by kind and best time")
+    axes.set(xlim=(-2, len(best) + 1), ylim=(0.95, None), xticks=[])
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.1), ncols=3, fontsize=9.5, frameon=False)
     means = ", ".join(
-        f"{cells(table.ways['chosen'] / table.best).split()[0]} in {len(table.best)} {table.set} scenarios"
+        f"{cells(table.ways['chosen']).split()[0]} in {len(table.best)} {table.set} scenarios"
         for table in tables
     )
     run = tables[0].problem.table.provenance
     title = f"{run['device']['name']}, {str(run['date'])[:10]}: geometric mean of time chosen / best {means}"
-    figure.suptitle(title, x=0.07, y=0.985, ha="left", fontsize=11)
-    figure.subplots_adjust(left=0.068, right=0.985, top=0.845, bottom=0.045)
+    figure.suptitle(title, x=0.07, y=0.975, ha="left", fontsize=11)
+    figure.subplots_adjust(left=0.068, right=0.985, top=0.78, bottom=0.06)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)

@@ -85,12 +85,12 @@ class Step:
 def measure(out: Path, device: torch.device) -> int:
     """Return how many results were wrong, failed or found no time."""
     started = time.monotonic()
-    fa3, problems = implemented.load_peers(implemented.PEERS_FOLDER, ("fa3",))
     facts = environment.describe(device)
-    print(environment.headline(facts), *problems, sep="\n", flush=True)
+    print(environment.headline(facts), flush=True)
+    fa3 = implemented.load_peers(implemented.PEERS_FOLDER, "fa3")
     jobs = [Step(name, kind) for name in STEPS[1:] for kind in {batch.kind for batch in BATCHES}]
     ours, ceilings = implemented.Ours(in_parts=True), measure_ceilings(device)
-    ahead = [implemented.CompileJob(batch, ours) for batch in BATCHES]
+    ahead = [implemented.CompileJob((batch,), ours) for batch in BATCHES]
     print(compile_in_parallel([*jobs, *ahead], device), flush=True)
     every = [ours, *fa3, *map(Step, STEPS)]
     done: list[Records] = []

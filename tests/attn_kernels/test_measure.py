@@ -31,8 +31,8 @@ def test_random_batches_respect_their_limits() -> None:
     for seed in range(50):
         batch = varlen(seed, max_seqs=8, max_context=512, max_tokens=1000)
         assert batch == varlen(seed, max_seqs=8, max_context=512, max_tokens=1000)
-        assert batch.num_seqs <= 8 and batch.max_seq_len <= 512
-        assert batch.num_kv_tokens <= 1000 and batch.num_query_tokens <= 125 + 8
+        assert batch.lengths.num_seqs <= 8 and batch.lengths.max_seq_len <= 512
+        assert batch.lengths.num_kv_tokens <= 1000 and batch.lengths.num_query_tokens <= 125 + 8
 
 
 def test_roofline_counts_pairs_and_bytes_exactly() -> None:

@@ -113,20 +113,23 @@ def test_both_parts_of_a_batch_are_written() -> None:
     prepared.launches[0]()
     assert check(prepared.output(0), expect(tensors)).ok
     assert prepared.config.count(" + ") == 1
-    jobs = [CompileJob(MIXED, Ours(in_parts=True)), CompileJob(MIXED, Ours(Config("qblock", 16, 16)))]
+    ways = (Ours(in_parts=True), Ours(Config("qblock", 16, 16)))
+    jobs = [CompileJob((MIXED,), ours) for ours in ways]
     assert minimal(jobs) == jobs
     assert run_jobs(pickle.loads(pickle.dumps(jobs)), CPU) == {}  # as other processes get them
 
 
-def test_rivals_that_do_not_load_are_a_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rivals_that_do_not_load_are_a_line_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "peers.py").write_text("def fa3(): raise OSError('none')\ndef vllm_triton(): return print\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(sys.modules, "peers", None)  # after this test it is gone again
     monkeypatch.delitem(sys.modules, "peers")
-    loaded, problems = load_peers(tmp_path)
-    assert [peer.name for peer in loaded] == ["vllm"]
-    assert len(problems) == 1 and "fa3" in problems[0]
-    assert load_peers(tmp_path / "none")[0] == []
+    assert [peer.name for peer in load_peers(tmp_path, "fa3", "vllm_triton")] == ["vllm"]
+    (problem,) = capsys.readouterr().out.splitlines()
+    assert "fa3" in problem
+    assert load_peers(tmp_path / "none", "fa3") == []
 
 
 def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes() -> None:

@@ -20,7 +20,7 @@ BATCH = Batch("tiny", "mixed", (1, 0, 1, 12), (20, 5, 33, 20), HeadLayout(4, 2, 
 
 
 def test_launch_cost_runs_through(capsys: pytest.CaptureFixture[str]) -> None:
-    assert launch_cost.main(["--smoke"]) == 0
+    assert launch_cost.main(["--device", "cpu"]) == 0
     printed = capsys.readouterr().out
     for heading in ("choose ", "plan, us", "record ", "run, us", "one call, us", "all fine"):
         assert heading in printed

@@ -12,6 +12,10 @@ import pytest
 from forked import code, forked
 
 from treegen.cli.main import main as treegen
+from treegen.crossval.score import Score
+from treegen.read.problem import build_problem, read_table
+from treegen.read.spec import read_spec
+from treegen.write.modules import read_modules
 from triton_tune.bench import pool
 from triton_tune.cli.main import main as triton_tune
 
@@ -96,22 +100,24 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "START_METHOD", "fork")
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("matmul", ["--table"]), ("block_fp8", [])])
-def test_committed_modules_and_the_readme_are_what_the_committed_tables_say(
-    name: str, arguments: list[str]
-) -> None:
-    assert "heuristics: up to date" in run(partial(treegen, ["build", "--check"]), EXAMPLES / name)
-    call = code(f"import compare, sys; sys.argv[1:] = {arguments}; compare.main()")
-    lines, readme = run(call, EXAMPLES / name).splitlines(), (EXAMPLES / name / "README.md").read_text()
-    assert len(lines) == 2 and all(line in readme for line in lines), lines
+@pytest.mark.parametrize("name", ["matmul", "block_fp8"])
+def test_committed_modules_and_the_readme_are_what_the_committed_tables_say(name: str) -> None:
+    folder = EXAMPLES / name
+    assert "heuristics: up to date" in run(partial(treegen, ["build", "--check"]), folder)
+    readme = (folder / "README.md").read_text()
+    if name == "block_fp8":
+        lines = run(code("import compare, sys; sys.argv[1:] = []; compare.main()"), folder).splitlines()
+        assert len(lines) == 2 and all(line in readme for line in lines), lines
+    else:
+        spec = read_spec(folder / "treegen.yaml")
+        untuned = read_table(folder / "untuned_data/matmul/nvidia_h200")
+        problem = build_problem(spec.kernels[name], spec.devices["nvidia_h200"], untuned)
+        found = Score.of(problem, read_modules(spec)[name, "nvidia_h200"].heuristic).quality
+        assert f"not tuned | {found.slowdown:.3f} | {found.worst:.2f} |" in readme
 
 
 def test_matmul_goes_from_tuning_to_a_launch(tmp_path: Path) -> None:
     measured_and_built("matmul", tmp_path, MATMUL, 3)
-    text = "import compare; from pathlib import Path\n"
-    text += "print(compare.slowdowns(Path('untuned_data/matmul/cpu_triton_interpreter')))"
-    found, untimed = eval(run(code(text), tmp_path))
-    assert len(found) + len(untimed) == 2 and all(ratio >= 1 for ratio in found.values())
 
 
 def test_block_fp8_goes_from_tuning_to_vllms_file(tmp_path: Path) -> None:

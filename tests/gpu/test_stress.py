@@ -123,7 +123,7 @@ def cases(device: torch.device) -> list[StressCase]:
     made = []
     for seed, batch in enumerate(batches):
         tensors = make_tensors(batch, device, seed)
-        rows = torch.arange(batch.num_query_tokens, device=device)
+        rows = torch.arange(batch.lengths.num_query_tokens, device=device)
         (first,) = launch(batch, tensors, None, 1)
         verdict = check(first, Expected(rows, tensors.reference(), TOLERANCE[batch.dtype]))
         assert verdict.ok, f"{batch}: {verdict}"
@@ -146,8 +146,8 @@ def workspace_for(cases: list[StressCase], device: torch.device) -> Workspace:
     return Workspace.for_maxima(
         device,
         {batch.model for batch in batches},
-        max_query_tokens=max(batch.num_query_tokens for batch in batches),
-        max_num_seqs=max(batch.num_seqs for batch in batches),
+        max_query_tokens=max(batch.lengths.num_query_tokens for batch in batches),
+        max_num_seqs=max(batch.lengths.num_seqs for batch in batches),
     )
 
 

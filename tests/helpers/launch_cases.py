@@ -86,7 +86,7 @@ class LaunchCase:
     def launches(self) -> Iterator[Launched]:
         """All that the batch is launched with."""
         yield from self.configs
-        if self.in_pairs and self.batch.num_seqs > 1:
+        if self.in_pairs and self.batch.lengths.num_seqs > 1:
             configs = [config for config in self.configs if config is not None and not needs_parts(config)]
             yield from map(PartConfigs, configs, [*configs[1:], *configs[:1]])
 
@@ -146,7 +146,7 @@ class CompileJob:
             launches_of(plan_for(tensors, in_parts=True), tensors)[0]()
             return
         if self.config is not None:
-            lens = (1,) * (1 in batch.query_lens) + (2,) * (batch.max_query_len > 1)
+            lens = (1,) * (1 in batch.query_lens) + (2,) * (batch.lengths.max_query_len > 1)
             batch = dataclasses.replace(batch, name="small", kind="", query_lens=lens, context_lens=lens)
         Poisoned.of(dataclasses.replace(self.case, batch=batch), device).launch(self.config)
 
@@ -181,7 +181,7 @@ class Poisoned:
     def expect(self) -> Expected:
         """The float64 reference of every row; it also writes the log-sum-exp of the options."""
         batch = self.case.batch
-        rows = torch.arange(batch.num_query_tokens, device=self.tensors.q.device)
+        rows = torch.arange(batch.lengths.num_query_tokens, device=self.tensors.q.device)
         tolerance = FP8_TOLERANCE if "fp8" in self.case.words else TOLERANCE[batch.dtype]
         return Expected(rows, self.whole.reference(**self.options), tolerance)
 
@@ -233,7 +233,7 @@ class Poisoned:
 def image_ranges(batch: Batch, most: int, seed: int) -> Tensor:
     """Random ranges of positions, most of a few hundred; some overlap, and some end past a sequence."""
     rng = random.Random(f"images/{seed}")
-    ranges = torch.zeros(batch.num_seqs, most, 2, dtype=torch.int32)
+    ranges = torch.zeros(batch.lengths.num_seqs, most, 2, dtype=torch.int32)
     for own, context in zip(ranges, batch.context_lens, strict=True):
         for place in range(rng.randint(0, most)):
             start = rng.randint(0, context)
@@ -246,7 +246,7 @@ def parts_of(batch: Batch) -> Parts:
     parts = batch.parts
     if all(part.num_query_tokens for part in parts):
         return parts
-    half = batch.num_seqs // 2
+    half = batch.lengths.num_seqs // 2
     decodes, prompts = (
         Lengths.of(batch.query_lens[part], batch.context_lens[part])
         for part in (slice(half), slice(half, None))

@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from attn_kernels.core.checks import DTYPES, FP8, INT32_LIMIT, check_int
 from attn_kernels.core.layer_checks import MAX_SOFTCAP
 from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
 from attn_kernels.tuning.scenarios.scenario import Shape, dtype_name, scenario_of, shape_of
 from attn_kernels.tuning.space.space import ATTENTION
-from triton_tune.core.errors import TuningError
-from tuning_table import read_run
+from tuning_table import TableError, read_run
 from tuning_table.errors import shown
+from tuning_table.files import read_bytes
 from tuning_table.names import is_id
 
 NUMBERS = ("num_query_heads", "num_kv_heads", "head_size", "block_size")
@@ -24,7 +22,6 @@ REQUIRED = ("query_lens", "context_lens", *NUMBERS)
 TYPES = {dtype_name(dtype): dtype for dtype in (*DTYPES, FP8)}
 MAX_SEQS = 1 << 14  # sequences in a batch
 MAX_LINE_BYTES = 1 << 20
-MAX_FILE_BYTES = 64 << 20
 MOST_LINES = 20  # that `outside` lists
 
 
@@ -32,7 +29,7 @@ def read_counted(path: Path, in_parts: bool = False) -> dict[Batch, int]:
     """The distinct batches of a file, in the order of their first lines, with how often each was planned.
 
     That is the sum of its lines' counts. Batches of captured graphs are left out: their lengths are maxima.
-    Raises TuningError, naming the line, for every mistake.
+    Raises TableError, naming the line, for every mistake.
 
     Args:
         in_parts: whether a mixed batch that was planned with `parts` counts as its decodes and its prompts.
@@ -47,9 +44,9 @@ def read_counted(path: Path, in_parts: bool = False) -> dict[Batch, int]:
             if scenario.name in lines:
                 raise ValueError(f"id {scenario.name!r} is already in line {lines[scenario.name]}")
         except RecursionError:
-            raise TuningError(f"{path}:{number}: not JSON that holds a batch (nested too deeply)") from None
+            raise TableError(path, "not JSON that holds a batch (nested too deeply)", number) from None
         except (TypeError, ValueError) as error:
-            raise TuningError(f"{path}:{number}: {error}") from None
+            raise TableError(path, str(error), number) from None
         lines[scenario.name] = number
         if record.get("for_capture"):
             continue
@@ -58,7 +55,7 @@ def read_counted(path: Path, in_parts: bool = False) -> dict[Batch, int]:
             counts[kept] = counts.get(kept, 0) + record.get("count", 1)
     if not counts:
         only = " but those of captured graphs" if lines else ""
-        raise TuningError(f"{path}: holds no batch{only}; write one JSON object per line")
+        raise TableError(path, f"holds no batch{only}; write one JSON object per line")
     return counts
 
 
@@ -81,7 +78,7 @@ def outside(
 
     A batch lies outside if no scenario of the table has its shape (heads, head size, page size, bytes of a
     cache element), or if one of its lengths is below or above those of all scenarios of its shape.
-    Raises TuningError for a table with other features than `features_of` gives, and TableError.
+    Raises TableError, also for a table with other features than `features_of` gives.
     """
     run = read_run(table)
     shapes: dict[tuple[int, ...], list[dict[str, int]]] = {}
@@ -92,7 +89,7 @@ def outside(
     for scenario, count in counts.items():
         features = features_of(scenario)
         if tuple(features) != tuple(run.header.features):
-            raise TuningError(f"{table}: a table of another kernel than --kernel names")
+            raise TableError(table, "a table of another kernel than --kernel names")
         why = _why_outside(features, shapes.get(_shape_key(features), []))
         if why:
             beyond.append((count, f"{scenario.name}: {why}"))
@@ -124,19 +121,10 @@ def _why_outside(features: Mapping[str, int], measured: Sequence[Mapping[str, in
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that are not blank, with their numbers from 1."""
-    try:
-        if path.exists() and not path.is_file():
-            raise TuningError(f"{path}: not a plain file; name a file of JSON lines")
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise TuningError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB; keep a sample of its lines")
-        content = path.read_bytes()
-    except OSError as error:
-        raise TuningError(f"{path}: cannot be read: {error.strerror or error}") from None
-    for number, line in enumerate(content.split(b"\n"), start=1):
+    for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
         if len(line) > MAX_LINE_BYTES:
-            raise TuningError(
-                f"{path}:{number}: longer than {MAX_LINE_BYTES >> 20} MiB; write equal lengths as runs"
-            )
+            most = f"longer than {MAX_LINE_BYTES >> 20} MiB"
+            raise TableError(path, f"{most}; write equal lengths as runs", number)
         if line.strip():
             yield number, line
 
@@ -144,7 +132,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _parse(raw: bytes) -> dict[str, Any]:
     """A line's values by key, each checked."""
     try:
-        record = json.loads(raw.decode(), object_pairs_hook=_no_repeats, parse_int=_number)
+        record = json.loads(raw.decode(), object_pairs_hook=_no_repeats)
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text (byte {error.start + 1} of the line)") from None
     except json.JSONDecodeError as error:
@@ -167,13 +155,6 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _number(text: str) -> int:
-    """Read an integer. Python's error for more than 4,300 digits would not help the user."""
-    if len(text) > 20:
-        raise ValueError(f"a number has {len(text)} digits, but at most {INT32_LIMIT - 1} is possible")
-    return int(text)
-
-
 def _scenario(record: Mapping[str, Any], line: int) -> Batch:
     queries, contexts = record["query_lens"], record["context_lens"]
     if len(queries) != len(contexts):
@@ -184,11 +165,10 @@ def _scenario(record: Mapping[str, Any], line: int) -> Batch:
     if not any(queries):
         raise ValueError("query_lens holds no query token; leave out batches without any")
     *heads, block_size = (record[name] for name in NUMBERS)
-    dtype = record.get("dtype", torch.bfloat16)
-    cache_dtype = record.get("cache_dtype", dtype)
-    scores = ScoreOptions(
-        record.get("sliding_window"), record.get("softcap", 0.0), record.get("sinks", False)
-    )
+    dtype = TYPES[record.get("dtype", "bfloat16")]
+    cache_dtype = TYPES[record["cache_dtype"]] if "cache_dtype" in record else dtype
+    softcap, sinks = float(record.get("softcap", 0.0)), record.get("sinks", False)
+    scores = ScoreOptions(record.get("sliding_window"), softcap, sinks)
     different = None if cache_dtype == dtype else cache_dtype
     layout = HeadLayout(*heads)
     layout.model(block_size, dtype, different)  # checks them
@@ -217,34 +197,30 @@ def _lengths(name: str, entries: Any) -> list[int]:
 def _integer(name: str, value: Any, least: int = 1) -> int:
     check_int(name, value, least)
     if value >= INT32_LIMIT:
-        raise ValueError(f"{name} is {value}, but at most {INT32_LIMIT - 1} is possible")
+        raise ValueError(f"{name} is {shown(value)}, but at most {INT32_LIMIT - 1} is possible")
     return int(value)
 
 
-def _softcap(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= MAX_SOFTCAP:
-        raise ValueError(f"{name} is {shown(value)}, but a number from 0 to {MAX_SOFTCAP:g} is needed")
-    return float(value)
+def _must(test: Callable[[Any], object], needed: str) -> Callable[[str, Any], Any]:
+    """A check of a value; needed: what it must be, as in `but true or false is needed`."""
+
+    def check(name: str, value: Any) -> Any:
+        if not test(value):
+            raise ValueError(f"{name} is {shown(value)}, but {needed} is needed")
+        return value
+
+    return check
 
 
-def _dtype(name: str, value: Any) -> torch.dtype:
-    if not isinstance(value, str) or value not in TYPES:
-        raise ValueError(f"{name} is {shown(value)}, but one of {', '.join(TYPES)} is needed")
-    return TYPES[value]
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} is {shown(value)}, but true or false is needed")
-    return value
-
-
-def _id(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not is_id(value):
-        raise ValueError(f"{name} is {shown(value)}, but 1 to 128 letters, digits and _ . = - are needed")
-    return value
-
-
+_dtype = _must([*TYPES].__contains__, f"one of {', '.join(TYPES)}")
+_flag = _must(lambda value: isinstance(value, bool), "true or false")
+_softcap = _must(
+    lambda value: type(value) in (int, float) and 0.0 <= value <= MAX_SOFTCAP,
+    f"a number from 0 to {MAX_SOFTCAP:g}",
+)
+_id = _must(
+    lambda value: isinstance(value, str) and is_id(value), "a text of 1 to 128 letters, digits and _ . = -"
+)
 KEYS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("query_lens", "context_lens"), _lengths),
     **dict.fromkeys((*NUMBERS, "sliding_window", "count"), _integer),

@@ -215,7 +215,7 @@ _KINDS: dict[str, Kind] = {
 
 def affordable(batch: Batch) -> bool:
     """Return whether a GPU of 80 GB can time a few hundred configs in the batch within minutes."""
-    small = batch.num_query_tokens <= MAX_QUERY_TOKENS and batch.kv_bytes <= MAX_KV_BYTES
+    small = batch.lengths.num_query_tokens <= MAX_QUERY_TOKENS and batch.kv_bytes <= MAX_KV_BYTES
     return small and work(batch).flops <= MAX_FLOPS
 
 
@@ -277,7 +277,7 @@ def draw(
             in_id = f"{kind_of(*zip(*lengths, strict=True))}-part" if kind.endswith("_part") else kind
             scenario = scenario_from(f"{name}{seed}-{in_id}-{len(seen):02}-{shape}", lengths, shape)
             belongs = is_held_out(scenario) == name.startswith("untuned")
-            belongs = belongs and scenario.max_seq_len > (shape.scores.window or 0)
+            belongs = belongs and scenario.lengths.max_seq_len > (shape.scores.window or 0)
             if belongs and lengths not in seen and affordable(scenario):
                 seen.add(lengths)
                 scenarios.append(scenario)

@@ -5,6 +5,8 @@ A rule gives the same text as its reason everywhere, so that reasons can be coun
 
 from dataclasses import dataclass
 
+from triton import next_power_of_2
+
 from attn_kernels.choose.mixed import needs_parts
 from attn_kernels.core.config import Config
 from attn_kernels.core.model import Model
@@ -48,11 +50,6 @@ class Gpu:
     vendor: str  # "nvidia", "amd", or "cpu" for Triton's interpreter
     shared_bytes: int  # shared memory that a block may have
     multiprocessors: int
-
-
-def power_above(number: int) -> int:
-    """The least power of two that is at least ``number``."""
-    return 1 << (number - 1).bit_length()
 
 
 def reason_of_model(config: Config, model: Model, gpu: Gpu) -> str | None:
@@ -113,7 +110,7 @@ def reason_against(config: Config, batch: Batch, gpu: Gpu) -> str | None:
     if needs_parts(config):
         return None
     rows = heads_of_tile(config, batch.model.gqa_group_size)  # that a query token takes
-    if config.block_m > EMPTY_FACTOR * max(16, power_above(batch.max_query_len * rows)):
+    if config.block_m > EMPTY_FACTOR * max(16, next_power_of_2(batch.lengths.max_query_len * rows)):
         return EMPTY_TILES
     tiles = query_tiles(config, batch)
     shortest = min(query for query in batch.query_lens if query)

@@ -139,7 +139,7 @@ def test_what_cannot_be_written_later_is_one_warning(recorder: Recorder, monkeyp
     recorder.record(MODEL, Lengths(1, 1, 1, 9, 9))
     recorder.write()
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", full)
+        patch.setattr(recording, "replace_file", full)
         for _ in range(3):
             recorder.record(MODEL, Lengths(1, 1, 1, 9, 9))
             recorder.write()

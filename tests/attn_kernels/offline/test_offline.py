@@ -203,7 +203,7 @@ def test_features_are_compiled_in_their_order(monkeypatch, capsys):
         found.append(case.shape.features)
         return CompileOutcome({})
 
-    assert main(["--target", "sm_80", "--variant", "qblock", "--features", "fp8,window,fp8"]) == 0
+    assert main(["--target", "sm_80", "--variant", "qblock", "--features", "fp8", "window", "fp8"]) == 0
     assert main(["--target", "sm_80", "--all"]) == 0
     assert found == [("window", "fp8"), *((), FEATURES) * len(ALL)]
 

@@ -95,25 +95,25 @@ def test_batches_keep_the_bounds_of_their_kind(seed: int) -> None:
     """What docs/scenarios.md says."""
     for scenario in (*SETS["serving"](seed), *SETS["untuned"](seed), *SETS["quick"](seed)):
         batch, kind = scenario, scenario.kind
-        queries, seqs = batch.query_lens, batch.num_seqs
+        queries, seqs = batch.query_lens, batch.lengths.num_seqs
         assert affordable(batch) and batch.kv_bytes <= 4 << 30 and work(batch).flops <= 4e12
-        assert batch.scores.window is None or batch.max_seq_len > batch.scores.window
-        assert batch.max_seq_len <= 131072 and seqs <= 256 and batch.num_query_tokens <= 16384
+        assert batch.scores.window is None or batch.lengths.max_seq_len > batch.scores.window
+        assert batch.lengths.max_seq_len <= 131072 and seqs <= 256 and batch.lengths.num_query_tokens <= 16384
         assert kind == scenario.name.split("-")[1].removesuffix("_even")
         if kind == "decode":
             assert min(batch.context_lens) >= 64
         elif "part" in scenario.name.split("-"):
-            assert seqs <= 16 and min(queries) >= 16 and batch.num_query_tokens <= 8192
+            assert seqs <= 16 and min(queries) >= 16 and batch.lengths.num_query_tokens <= 8192
         elif kind == "prefill":
             assert seqs <= 16 and min(queries) >= 64
         elif kind == "chunk":
-            assert seqs <= 8 and min(queries) >= 256 and batch.max_query_len <= 4096
+            assert seqs <= 8 and min(queries) >= 256 and batch.lengths.max_query_len <= 4096
             assert all(context - query >= 256 for query, context in lengths(batch))
         elif kind == "spec":
-            assert seqs <= 128 and min(queries) >= 2 and batch.max_query_len <= 8
+            assert seqs <= 128 and min(queries) >= 2 and batch.lengths.max_query_len <= 8
         else:
             decodes = queries.count(1)
-            assert 0.5 <= decodes / seqs <= 0.98 and batch.num_query_tokens <= 8192
+            assert 0.5 <= decodes / seqs <= 0.98 and batch.lengths.num_query_tokens <= 8192
             assert set(queries[:decodes]) == {1} and min(queries[decodes:]) >= 16
 
 
@@ -124,12 +124,12 @@ def test_steps_have_both_parts_within_their_bounds(seed: int) -> None:
         decodes, prompts = batch.parts
         queries, contexts = (lens[decodes.num_seqs :] for lens in (batch.query_lens, batch.context_lens))
         assert 1 <= decodes.num_seqs <= 256 and decodes.max_query_len == 1
-        assert min(batch.context_lens[: decodes.num_seqs]) >= 64 and batch.max_seq_len <= 131072
+        assert min(batch.context_lens[: decodes.num_seqs]) >= 64 and batch.lengths.max_seq_len <= 131072
         if "-chunks-" in batch.name:
             assert 1 <= prompts.num_seqs <= 4 and min(queries) >= 256 and prompts.max_query_len <= 4096
         else:
             assert 2 <= prompts.num_seqs <= 16 and min(queries) >= 64 and queries == contexts
-        assert affordable(batch) and batch.num_query_tokens <= 8192
+        assert affordable(batch) and batch.lengths.num_query_tokens <= 8192
 
 
 def test_bounds_refuse_one_too_many() -> None:
