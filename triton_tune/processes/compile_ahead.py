@@ -93,16 +93,12 @@ def _failures(job: Job, device: torch.device, deadline: float) -> int | None:
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Shield processes that are started in this context from a terminal's interrupts."""
-    before = signal.getsignal(signal.SIGINT)  # None: a handler that is not Python's, which it cannot restore
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Shield processes that start in this context from a terminal's interrupts, which wait for its end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which processes inherit
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

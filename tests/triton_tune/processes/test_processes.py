@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -104,6 +105,37 @@ def test_while_another_process_compiles_it_waits_and_goes_on_if_its_own_was_kill
     assert filler.ended == {}
 
 
+def test_kernels_that_come_after_the_process_ended_compile_in_another(
+    filler: CacheFiller, file: Path
+) -> None:
+    """As of a second kind of layer, which a model makes later."""
+    filler.add([FakeKernel("a", str(file))], 1)
+    assert filler._process is not None
+    filler._process.wait(60)
+    filler.add([FakeKernel("b", str(file))], 1)
+    assert not filler.finish()
+    assert filler.ended == {"a": 0, "b": 0}
+
+
+def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler: CacheFiller, file: Path) -> None:
+    """Whatever a pipe holds: long kernels are sent while another process compiles, and many end unheard."""
+    sent, many = threading.Event(), [FakeKernel("a" * 1000 + str(number), str(file)) for number in range(300)]
+
+    def send() -> None:
+        filler.add(many, 1)
+        sent.set()
+
+    with compile_lock():
+        threading.Thread(target=send, daemon=True).start()
+        assert sent.wait(60)
+        time.sleep(1)
+    assert filler.finish()
+    filler.add(many[:120], 2)
+    assert filler._process is not None
+    filler._process.wait(120)
+    assert not filler.finish() and len(filler.ended) == 120
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_processes_end_with_their_caller(killed: bool, file: Path) -> None:
     """It waits for none of them, whether it ends by itself or is killed."""
@@ -151,6 +183,21 @@ def test_without_a_folder_to_write_nothing_is_locked(file: Path) -> None:
 
 
 # Ahead of a run
+
+
+def test_an_interrupt_while_processes_start_spares_them_and_comes_afterwards(tmp_path: Path) -> None:
+    """A program that embeds Python may have a handler in C, which Python cannot put back."""
+    handler = signal.getsignal(signal.SIGINT)
+    command = [
+        sys.executable,
+        "-c",
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('spared')",
+    ]
+    begun = False
+    with pytest.raises(KeyboardInterrupt), compiling.without_interrupts():
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        begun = subprocess.check_output(command, text=True) == "spared\n"
+    assert begun and signal.getsignal(signal.SIGINT) is handler
 
 
 def kernels(file: Path, count: int, deadly: int = -1) -> list[FakeKernel]:
