@@ -1,11 +1,13 @@
 """The kernels of a record as `Tuning`s: their launches made again, from the record alone."""
 
+import contextlib
 import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -219,15 +221,20 @@ def find_autotuner(function: str) -> Autotuner:
     module_name, _, name = function.partition(":")
     if module_name == "__main__":
         raise Unusable("it is defined in the program's script; move it into a module that can be imported")
+    if "<locals>" in name:
+        raise Unusable("it is made within a function, which may make several")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise Unusable(f"{type(error).__name__} while its module is imported: {in_one_line(error)}") from None
-    for value in [getattr(module, name, None), *vars(module).values()]:
+    named = []
+    with contextlib.suppress(AttributeError):
+        named.append(attrgetter(name)(module))  # perhaps of a class
+    for value in [*named, *vars(module).values()]:
         for tuner in layers(value):
             if isinstance(tuner, Autotuner) and function_name(tuner) == function:
                 return tuner
-    raise Unusable("its module does not have it by any name, as if it were made within a function")
+    raise Unusable("its module does not have it by any name")
 
 
 def _is_feature(value: Any) -> bool:

@@ -302,8 +302,8 @@ def _key(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     value = plain(value)
-    if value is None or type(value) in (int, bool, str, float):
-        return value
+    if value is None or isinstance(value, bool | int | str | float):
+        return value  # JSON has the values of enums that are integers or texts
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
     if type(value).__module__.startswith("triton.language") and type(value).__name__ == "dtype":

@@ -21,6 +21,7 @@ from triton_tune.cli import many
 from triton_tune.cli.main import main
 from triton_tune.core.errors import TuningError
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
+from triton_tune.kernel.batches import make, result_of
 from triton_tune.kernel.recorded import Replay, load_recorded
 from triton_tune.launch import install
 from triton_tune.record.lines import Record, read_record
@@ -180,6 +181,57 @@ def test_launches_are_made_that_cannot_be_described_or_written(small: ModuleType
         with pytest.warns(UserWarning):
             x, *_ = small.step(20)
     assert torch.equal(x, 2.0 * torch.arange(20))
+
+
+OWNED = """
+import enum
+import triton
+import triton.language as tl
+
+class Mode(enum.IntEnum):
+    ADD = 1
+
+class Kind(str, enum.Enum):
+    FULL = "full"
+
+CONFIGS = [triton.Config({"BLOCK": block}) for block in (16, 64)]
+
+class Owner:
+    @triton.autotune(configs=CONFIGS, key=["size"])
+    @triton.jit
+    def fill(x_ptr, size, MODE: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x_ptr + at, MODE, mask=at < size)
+
+def make():
+    @triton.autotune(configs=CONFIGS, key=["size"])
+    @triton.jit
+    def fill(x_ptr, size, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x_ptr + at, 1.0, mask=at < size)
+    return fill
+
+made = make()
+"""
+
+
+def test_kernels_of_classes_and_enums_are_kept_and_what_functions_make_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "owned.py").write_text(OWNED)
+    monkeypatch.syspath_prepend(tmp_path)
+    owned = importlib.import_module("owned")
+    with recording(tmp_path / "seen", owned.Owner.fill, owned.made) as folder:
+        owned.Owner.fill[(1,)](torch.zeros(9), 9, owned.Mode.ADD, owned.Kind.FULL)
+        owned.made[(1,)](torch.zeros(9), 9)
+    recorded = load_recorded(folder)
+    assert set(recorded.tunings) == {"owner_fill"}
+    assert set(recorded.refused) == {"owned:make.<locals>.fill"}  # a spec could not name it
+    tuning, kernel = recorded.tunings["owner_fill"], AutotunedKernel(owned.Owner.fill)
+    call = make(tuning, tuning.shapes[0], torch.device("cpu"))
+    assert torch.equal(result_of(kernel, call, owned.CONFIGS[1])["x_ptr"], torch.ones(9))
+    (launch,) = read_record(folder).kernels["owned:Owner.fill"].launches
+    assert [launch.arguments[name] for name in ("size", "MODE", "KIND")] == [9, 1, "full"]
 
 
 def test_no_kernel_searches_while_a_graph_is_captured(
