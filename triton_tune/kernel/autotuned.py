@@ -11,7 +11,8 @@ from triton_tune.core.errors import TuningError
 from triton_tune.launch.choosing import OWN
 from triton_tune.launch.every_autotuner import apply_rules, defaults_of, function_of, layers, run_first
 from triton_tune.launch.tuned import Tuned
-from tuning_table.names import letters_for
+from tuning_table.names import letters_for, problem_with_name
+from tuning_table.table import LARGEST_PARAMETER
 
 
 @dataclass(frozen=True)
@@ -179,8 +180,10 @@ def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -
         for name, value in values.items():
             if value is None and name not in OWN:
                 problem = f"lacks {name}, which other configs have"
-            elif not isinstance(value, int | None):
-                problem = f"{name} is {value!r:.40}, but tables hold integers"
+            elif not isinstance(value, int | None) or not 0 <= (value or 0) <= LARGEST_PARAMETER:
+                problem = f"{name} is {value!r:.40}, but tables hold integers from 0 to {LARGEST_PARAMETER}"
+            elif reserved := problem_with_name(name):
+                problem = f"its parameter {name} {reserved}"
         if problem:
             raise TuningError(f"{kernel}: config {config}: {problem}")
         parameters = {name: int(value or 0) for name, value in values.items()}

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -17,7 +16,7 @@ from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.source import source_hash
-from triton_tune.kernel.tuning import Tuning, load_tunings
+from triton_tune.kernel.tuning import Tuning, load_tunings, table_name
 from triton_tune.launch.every_autotuner import function_name, function_of, layers
 from triton_tune.launch.features import OF_SIZE, NotAFeature, known_feature, word_of
 from triton_tune.record.lines import Record, RecordedKernel, read_record, values_of
@@ -81,7 +80,7 @@ def _names(functions: Iterable[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for function, own in short.items():
         text = own if list(short.values()).count(own) == 1 else f"{function.partition(':')[0]}_{own}"
-        name = re.sub(r"\W", "_", text.lower())[-60:].strip("_")
+        name = table_name(text[-60:])
         while name in names.values():
             name = f"{name}_"
         names[function] = name

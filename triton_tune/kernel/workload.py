@@ -113,7 +113,7 @@ def _look_at_shapes(
             if id not in looks:
                 compiles = not without_tensors
                 looks[id] = _look_at(file, id, position, device, ask_module=ask_module, compiles=compiles)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
     if device.type == "cuda":

@@ -196,6 +196,16 @@ class Kind(str, enum.Enum):
 
 CONFIGS = [triton.Config({"BLOCK": block}) for block in (16, 64)]
 
+@triton.autotune(configs=CONFIGS, key=["size"])
+@triton.jit
+def sum(x_ptr, size, BLOCK: tl.constexpr):
+    tl.store(x_ptr, size)
+
+@triton.autotune(configs=[triton.Config({"index": index}) for index in (1, 2)], key=["size"])
+@triton.jit
+def at(x_ptr, size, index: tl.constexpr):
+    tl.store(x_ptr, size)
+
 class Owner:
     @triton.autotune(configs=CONFIGS, key=["size"])
     @triton.jit
@@ -215,19 +225,21 @@ made = make()
 """
 
 
-def test_kernels_of_classes_and_enums_are_kept_and_what_functions_make_is_left_out(
+def test_kernels_of_any_name_are_kept_unless_no_module_could_serve_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "owned.py").write_text(OWNED)
     monkeypatch.syspath_prepend(tmp_path)
     owned = importlib.import_module("owned")
-    with recording(tmp_path / "seen", owned.Owner.fill, owned.made) as folder:
-        owned.Owner.fill[(1,)](torch.zeros(9), 9, owned.Mode.ADD, owned.Kind.FULL)
-        owned.made[(1,)](torch.zeros(9), 9)
-    recorded = load_recorded(folder)
-    assert set(recorded.tunings) == {"owner_fill"}
-    assert set(recorded.refused) == {"owned:make.<locals>.fill"}  # a spec could not name it
-    tuning, kernel = recorded.tunings["owner_fill"], AutotunedKernel(owned.Owner.fill)
+    x, kernels = torch.zeros(9), (owned.Owner.fill, owned.made, owned.sum, owned.at)
+    with recording(tmp_path / "seen", *kernels) as folder:
+        owned.Owner.fill[(1,)](x, 9, owned.Mode.ADD, owned.Kind.FULL)
+        for kernel in (owned.made, owned.sum, owned.at):
+            kernel[(1,)](x, 9)
+    found, refused = many.workloads_of(folder, torch.device("cpu"))
+    assert set(found) == {"owner_fill", "sum_kernel"}
+    assert set(refused) == {"owned:make.<locals>.fill", "owned:at"}
+    tuning, kernel = load_recorded(folder).tunings["owner_fill"], AutotunedKernel(owned.Owner.fill)
     call = make(tuning, tuning.shapes[0], torch.device("cpu"))
     assert torch.equal(result_of(kernel, call, owned.CONFIGS[1])["x_ptr"], torch.ones(9))
     (launch,) = read_record(folder).kernels["owned:Owner.fill"].launches
