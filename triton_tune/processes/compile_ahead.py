@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from types import ModuleType
 from typing import Protocol, TypeVar
 
@@ -94,6 +94,7 @@ def _failures(job: Job, device: torch.device, deadline: float) -> int | None:
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
     """Shield processes that start in this context from a terminal's interrupts, which wait for its end."""
+    resource_tracker.ensure_running()  # as it ends a block when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which processes inherit
     try:
         yield
