@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +241,8 @@ def _values(
             word_of(value)
         except NotAFeature as error:
             raise TuningError(f"feature {name}: {error}") from None
-    return values
+    # Other processes may not find the class of an enum.
+    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
 
 
 def _without_constant_types(values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

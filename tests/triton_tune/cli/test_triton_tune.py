@@ -150,6 +150,21 @@ def test_another_autotuned_kernel_of_a_call_is_named_and_does_not_search(run: Ru
     assert cells and all(isinstance(cell, float) for cell in cells)
 
 
+LOCAL = """
+def local():
+    import enum
+    return enum.IntEnum("Local", {"EVEN": 2, "ODD": 1})
+
+ADDED ="""
+
+
+def test_a_feature_may_be_an_enum_whose_class_no_other_process_finds(run: Run) -> None:
+    change(("ADDED =", LOCAL), ('name="sums"', 'name="sums", features={"odd": lambda given: local().ODD}'))
+    run(*SUMS, "--budget", "30")
+    table = read_run(SUMS_TABLE)
+    assert table.header.features == ("N", "odd") and {row[1] for row in table.scenarios.values()} == {1}
+
+
 def test_the_element_type_of_a_tensor_that_some_shapes_leave_out_is_a_word(run: Run) -> None:
     change(
         ("def added(x_ptr, total_ptr, N,", "def added(x_ptr, total_ptr, N, bias_ptr,"),
