@@ -6,7 +6,6 @@ import pickle
 import shutil
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -67,19 +66,16 @@ def run_record(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         bench = stack.enter_context(closing(GpuBench(devices, options.compile_workers, load)))
         workloads, refused = workloads_of(folder, devices[0])
-        each = list(workloads.values())
-        scenarios = {scenario: shape for one in each for scenario, shape in one.scenarios.items()}
-        configs = {name: config for one in each for name, config in one.configs.items()}
-        bench.begin(replace(each[0], scenarios=scenarios, configs=configs))
-        fillings, weights = {}, {name: tunings[name].weight for name in workloads}
+        bench.begin(*workloads.values())
+
+        def create(workload: Workload) -> TableWriter:
+            return stack.enter_context(create_table(options, workload, facts))
+
+        fillings = {name: Filling(each.problem, partial(create, each)) for name, each in workloads.items()}
         for name, workload in workloads.items():
-
-            def create(workload: Workload = workload) -> TableWriter:
-                return stack.enter_context(create_table(options, workload, facts))
-
-            filling = fillings[name] = Filling(workload.problem, create)
             if (table_folder(options, workload, facts) / RUN).exists():
-                filling.open()
+                fillings[name].open()
+        weights = {name: tunings[name].weight for name in workloads}
         run = Run(bench, fillings, weights, options.strategy, options.budget)
         if not run.measure():
             return INTERRUPTED

@@ -244,21 +244,16 @@ class CompileAhead:
     def _run(self, jobs: Iterable[Job], deadline: float) -> Iterator[tuple[Job, int | None]]:
         """Each job as it ends, and what `_failures` returns; none after a process died."""
         futures: dict[Future[int | None], Job] = {}
+        if self._pool is not None and self._pool._broken:  # since the last call, so no job is to blame
+            self.close()
         try:
             with without_interrupts(), without_main():  # processes are started as jobs come in
                 for job in jobs:
-                    futures[self._submit(job, deadline)] = job
+                    futures[self._start().submit(_failures, job, self._device, deadline)] = job
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BrokenExecutor:
             self.close()
-
-    def _submit(self, job: Job, deadline: float) -> Future[int | None]:
-        try:
-            return self._start().submit(_failures, job, self._device, deadline)
-        except BrokenExecutor:  # a process died since the last call, so no job is to blame
-            self.close()
-            return self._start().submit(_failures, job, self._device, deadline)
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:

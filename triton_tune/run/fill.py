@@ -132,17 +132,12 @@ def fill(table: TableWriter, bench: Bench, problem: SearchProblem, strategy: str
     """
     name = table.header.kernel
     run = Run(bench, {name: Filling(problem, lambda: table, table)}, {name: 1.0}, strategy, budget)
-    search = run.search
-    if search.ended:
-        why = f"{search.gave_up.get(name) or FINISHED}; an earlier run found this:"
-    elif run.spent >= budget:
-        why = f"the budget of {budget:.0f} s is used up; {GO_ON}"
-    elif not run.measure():
+    if not run.measure():
         return INTERRUPTED
-    elif search.gave_up:
-        why = f"stopped early: {search.gave_up[name]}"
+    if gave_up := run.search.gave_up.get(name):
+        why = f"stopped early: {gave_up}"
     else:
-        why = FINISHED if search.finished else f"the budget is used up; {GO_ON}"
+        why = FINISHED if run.search.finished else f"the budget is used up; {GO_ON}"
     run.save()
     summary, times = run.summary(name), run.times
     lines = [f"{table.folder}: {why}", *lines_of(summary, problem, times)]
