@@ -42,6 +42,7 @@ class AutotunedKernel:
         self._defaults = defaults_of(self.function)
         self.others: set[str] = set()  # the other kernels with @triton.autotune that calls launched
         self.configs = _configs(self.name, self.tuner.configs, self._defaults)
+        self._by_config = {config.config: config.id for config in self.configs.values()}
 
     @property
     def tiles(self) -> list[int]:
@@ -118,16 +119,11 @@ class AutotunedKernel:
 
     def chosen(self, launch: Launch) -> str | None:
         """The id of the config that `@tuned` would launch; None without it, its module or such a config."""
-        tuned = isinstance(self.tuner, Tuned)
-        config = self.tuner.chosen(*launch.args, **launch.kwargs) if tuned else None
-        if config is None:
-            return None
-        values = {name: value for name, value in config._asdict().items() if name != "variant"}
-        return next((c.id for c in self.configs.values() if values.items() <= c.parameters.items()), None)
+        config = self.tuner.chosen(*launch.args, **launch.kwargs) if isinstance(self.tuner, Tuned) else None
+        return None if config is None else self._by_config.get(config)
 
     def _ids(self, configs: Sequence[Any]) -> tuple[str, ...]:
-        known = {config.config: config.id for config in self.configs.values()}
-        ids = [known.get(config) for config in configs]
+        ids = [self._by_config.get(config) for config in configs]
         if None in ids:
             raise TuningError("prune_configs_by returns a config that @triton.autotune does not list")
         return tuple(dict.fromkeys(filter(None, ids)))
