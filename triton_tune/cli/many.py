@@ -20,7 +20,7 @@ from triton_tune.kernel.measuring import CompileJob, KernelFile
 from triton_tune.kernel.recorded import load_recorded
 from triton_tune.kernel.workload import workload_on
 from triton_tune.launch.install import packages_in, tuned_kernel
-from triton_tune.processes.compile_ahead import CompileAhead
+from triton_tune.processes.compile_ahead import compile_in_parallel
 from triton_tune.run.fill import GO_ON, Filling, Run, fails, without_time
 from triton_tune.search.race import worth
 from tuning_table import TableWriter
@@ -144,6 +144,4 @@ def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) ->
             chosen = ours.chosen(pickle.loads(shape.launch)) if shape.launch is not None else None
             if chosen is not None:
                 jobs.append(CompileJob(shape, chosen, device))
-    with closing(CompileAhead(device, workers)) as processes:
-        done = processes.compile(dict.fromkeys(jobs))
-    return f"{done.jobs} kernels compiled ahead, {done.failed} failed, {len(refused)} left out"
+    return f"{compile_in_parallel(dict.fromkeys(jobs), device, workers)}; {len(refused)} left out"

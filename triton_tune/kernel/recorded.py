@@ -28,10 +28,6 @@ OUTSIDE = "memory outside of its arguments"
 LARGEST_SAMPLE = 1e4  # magnitudes above it are taken for memory that nobody wrote
 
 
-class Unusable(Exception):
-    """Why a kernel of a record cannot be launched again, in words."""
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecordedTuning(Tuning):
     """A kernel of a record."""
@@ -66,7 +62,7 @@ def load_recorded(folder: Path) -> Recorded:
         name, weight = names[function], kernel.us / total
         try:
             tunings[name] = Replay(record, kernel).tuning(name, weight)
-        except (Unusable, TuningError) as error:
+        except TuningError as error:
             refused[function] = str(error)
     if not tunings:
         function, why = next(iter(refused.items()))
@@ -88,17 +84,17 @@ def _names(functions: Iterable[str]) -> dict[str, str]:
 
 
 class Replay:
-    """A recorded kernel, whose launches it repeats. Raises Unusable if that is impossible."""
+    """A recorded kernel, whose launches it repeats. Raises TuningError if that is impossible."""
 
     def __init__(self, record: Record, kernel: RecordedKernel) -> None:
         self._record, self._recorded = record, kernel
         self.tuner = find_autotuner(kernel.function)
         if source_hash([function_of(self.tuner)]) != kernel.source_hash:
-            raise Unusable("its source has changed since it was recorded; record it again")
+            raise TuningError("its source has changed since it was recorded; record it again")
         for launch in kernel.launches:
             for name, value in launch.arguments.items():
                 if isinstance(value, dict) and "other" in value:
-                    raise Unusable(f"its argument {name} is a {value['other']}, which no record holds")
+                    raise TuningError(f"its argument {name} is a {value['other']}, which no record holds")
 
     def tuning(self, name: str, weight: float) -> RecordedTuning:
         features, rows = self._features
@@ -194,7 +190,7 @@ class Replay:
             changing = {n: e for n, e in kept.items() if len({row.get(n, 0) for row in rows}) > 1}
             kept = changing or dict([next(iter(kept.items()))])
         if not kept:
-            raise Unusable("neither its integers nor its tensors' sizes tell launches apart")
+            raise TuningError("neither its integers nor its tensors' sizes tell launches apart")
         return kept, [{name: row.get(name, 0) for name in kept} for row in rows]
 
     def _is_constant(self, feature: str) -> bool:
@@ -216,16 +212,18 @@ def _size_of(grids: Sequence[Any], arguments: Mapping[str, Any]) -> tuple[int, .
 
 
 def find_autotuner(function: str) -> Autotuner:
-    """The autotuner of `module:function`. Raises Unusable."""
+    """The autotuner of `module:function`. Raises TuningError."""
     module_name, _, name = function.partition(":")
     if module_name == "__main__":
-        raise Unusable("it is defined in the program's script; move it into a module that can be imported")
+        raise TuningError("it is defined in the program's script; move it into a module that can be imported")
     if "<locals>" in name:
-        raise Unusable("it is made within a function, which may make several")
+        raise TuningError("it is made within a function, which may make several")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise Unusable(f"{type(error).__name__} while its module is imported: {in_one_line(error)}") from None
+        raise TuningError(
+            f"{type(error).__name__} while its module is imported: {in_one_line(error)}"
+        ) from None
     named = []
     with contextlib.suppress(AttributeError):
         named.append(attrgetter(name)(module))  # perhaps of a class
@@ -233,7 +231,7 @@ def find_autotuner(function: str) -> Autotuner:
         for tuner in layers(value):
             if isinstance(tuner, Autotuner) and function_name(tuner) == function:
                 return tuner
-    raise Unusable("its module does not have it by any name")
+    raise TuningError("its module does not have it by any name")
 
 
 def _is_feature(value: Any) -> bool:

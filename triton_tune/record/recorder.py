@@ -104,14 +104,7 @@ class Recorder:
 
     def _launch_first(self, tuner: Autotuner, noted: _Noted | None, args: Any, kwargs: Any) -> Any:
         with self._lock:  # as the autotuner's list is another one meanwhile
-            every = tuner.configs
-            if noted is None or len(every) == 1 or noted.config is None:
-                return run_first(tuner, own_run, args, kwargs)
-            tuner.configs = [noted.config]
-            try:
-                return own_run(tuner, *args, **kwargs)
-            finally:
-                tuner.configs = every
+            return run_first(tuner, own_run, args, kwargs, noted and noted.config)
 
     def _note(self, tuner: Autotuner, args: Any, kwargs: dict[str, Any], launch: Callable[..., Any]) -> Any:
         depth = self._inside.depth = getattr(self._inside, "depth", 0) + 1
