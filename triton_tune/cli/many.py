@@ -97,7 +97,7 @@ def run_record(options: argparse.Namespace) -> int:
 
 def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
     """Print a line for each kernel, and what is wrong. Returns the exit code."""
-    folders, status = [table.folder for table in run.opened.values()], 0
+    folders, usable = [table.folder for table in run.opened.values()], []
     for name, table in run.opened.items():
         problem, times = run.fillings[name].problem, run.times_of(name)
         seen = sum(bool(times.measured(scenario)) for scenario in problem.scenarios)
@@ -111,19 +111,21 @@ def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
             print(f"        no config works in {len(without)} shapes, mostly: {most}")
         if name in run.search.gave_up:
             print(f"        ended early: {run.search.gave_up[name]}")
-        status |= fails(problem, times)
+        usable += [] if fails(problem, times) else [str(table.folder)]
     untouched = [name for name in run.fillings if not run.times_of(name).num_visits]
     if untouched:
         print(f"not measured yet: {', '.join(untouched)}; {GO_ON}")
     if early := run.opened.keys() - run.search.ended:
         print(f"the budget ended before {len(early)} of {len(folders)} kernels were finished; {GO_ON}")
     counts = f"{len(folders)} kernels measured, {len(untouched)} not yet, {num_refused} left out"
-    if not folders:
+    if not usable:
         print(counts)
-        return int(not untouched)
-    pattern = f"{folders[0].parent.parent}/*/{folders[0].name}"
-    print(f"{counts}; next: treegen init {pattern} && treegen build")
-    return status
+        return int(bool(folders) or not untouched)
+    tables = " ".join(usable)  # a build would refuse the others
+    if len(usable) == len(folders):
+        tables = f"{folders[0].parent.parent}/*/{folders[0].name}"
+    print(f"{counts}; next: treegen init {tables} && treegen build")
+    return int(len(usable) < len(folders))
 
 
 def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) -> str:

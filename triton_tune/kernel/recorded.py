@@ -227,11 +227,13 @@ def find_autotuner(function: str) -> Autotuner:
     named = []
     with contextlib.suppress(AttributeError):
         named.append(attrgetter(name)(module))  # perhaps of a class
-    for value in [*named, *vars(module).values()]:
-        for tuner in layers(value):
-            if isinstance(tuner, Autotuner) and function_name(tuner) == function:
-                return tuner
-    raise TuningError("its module does not have it by any name")
+    every = [each for value in [*named, *vars(module).values()] for each in layers(value)]
+    tuners = [each for each in every if isinstance(each, Autotuner) and function_name(each) == function]
+    if not tuners:
+        raise TuningError("its module does not have it by any name")
+    if len({str(list(map(str, tuner.configs))) for tuner in tuners}) > 1:
+        raise TuningError("its module has two autotuners of it, with different configs")
+    return tuners[0]
 
 
 def _is_feature(value: Any) -> bool:
