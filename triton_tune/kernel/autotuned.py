@@ -148,6 +148,8 @@ def jitted(kernel: Any) -> Any:
 
 
 def _special(value: Any, *, plain: bool) -> object:
+    if isinstance(value, tuple):
+        return tuple(_special(each, plain=plain) for each in value)
     if plain and isinstance(value, int) and not isinstance(value, bool):
         return abs(value) >> 31 > 0
     if hasattr(value, "data_ptr"):
