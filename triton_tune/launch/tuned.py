@@ -122,15 +122,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self._defaults = defaults_of(function_of(fn))
         self._choosing: dict[int, Choosing] = {}  # by device
         self._devices = 0  # how many there are; 0 before the first launch
-        self._names: tuple[str, ...] = ()  # of the features
-        self._read: Read = lambda *args, **kwargs: ()
-        self._values: Mapping[str, Mapping[str, int]] = {}
-        # By parameter, what integers stand for at a launch; `...` for a parameter that a config does not set.
-        self._literals: Mapping[str, Mapping[int, Any]] = {}
         self._warned: set[Any] = set()  # reasons
-        self._prunes = False
-        self._fallback: Any = None
-        self._forced: Any = None  # the config of TRITON_TUNE_CONFIG
         self._autotunes = False  # the package cannot be imported, or a variable says so
 
     def __getitem__(self, grid: Any) -> Any:
@@ -320,27 +312,27 @@ class Tuned(Autotuner):  # type: ignore[misc]
             return
         self._generated: Any = package
         default = package.MODULES["default"].choose
-        names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
-        self._values = getattr(package, "VALUES", {})
-        self._literals = getattr(package, "LITERALS", {})
+        self._names = names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
+        self._values: Mapping[str, Mapping[str, int]] = getattr(package, "VALUES", {})
+        # By parameter, what integers stand for at a launch; `...` for a parameter that a config does not set.
+        self._literals: Mapping[str, Mapping[int, Any]] = getattr(package, "LITERALS", {})
         self._launch_of = cache(self._launch_of_config)
-        self._names = names
-        self._read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
-        self._fallback = default(**dict.fromkeys(names, 0))
-        forced = self._overrides.config
-        if forced is not None:
-            parameters = [name for name in self._fallback._fields if name != "variant"]
-            for name in forced.keys() - set(parameters):
-                raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(parameters)}")
-            self._forced = self._fallback._replace(**forced)
+        self._fallback: Any = default(**dict.fromkeys(names, 0))
+        forced = self._overrides.config  # of TRITON_TUNE_CONFIG
+        parameters = [name for name in self._fallback._fields if name != "variant"]
+        for name in set(forced or ()).difference(parameters):
+            raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(parameters)}")
+        self._forced: Any = None if forced is None else self._fallback._replace(**forced)
         rule = getattr(self.autotuner, "early_config_prune", None)
-        self._prunes = rule is not None and self._forced is None
-        if self._prunes:  # the rule may depend on the element types of all arguments
-            read = self._read
-            self._read = lambda *args, **kwargs: (
-                *read(*args, **kwargs),
-                *(getattr(value, "dtype", None) for value in (*args, *kwargs.values())),
-            )
+        self._prunes = rule is not None and forced is None
+        read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
+
+        def read_with_types(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            """The rule may depend on the element types of all arguments."""
+            types = (getattr(value, "dtype", None) for value in (*args, *kwargs.values()))
+            return (*read(*args, **kwargs), *types)
+
+        self._read: Read = read_with_types if self._prunes else read
         torch = sys.modules.get("torch")
         self._devices = max(1, torch.cuda.device_count()) if torch else 2
 
