@@ -21,7 +21,7 @@ from triton_tune.kernel.recorded import load_recorded
 from triton_tune.kernel.workload import workload_on
 from triton_tune.launch.install import packages_in, tuned_kernel
 from triton_tune.processes.compile_ahead import compile_in_parallel
-from triton_tune.run.fill import GO_ON, Filling, Run, fails, without_time
+from triton_tune.run.fill import GO_ON, Run, fails, without_time
 from triton_tune.search.race import worth
 from tuning_table import TableWriter
 from tuning_table.command_line import INTERRUPTED
@@ -68,27 +68,26 @@ def run_record(options: argparse.Namespace) -> int:
         workloads, refused = workloads_of(folder, devices[0])
         bench.begin(*workloads.values())
 
-        def create(workload: Workload) -> TableWriter:
-            return stack.enter_context(create_table(options, workload, facts))
+        def create(name: str) -> TableWriter:
+            return stack.enter_context(create_table(options, workloads[name], facts))
 
-        fillings = {name: Filling(each.problem, partial(create, each)) for name, each in workloads.items()}
-        for name, workload in workloads.items():
-            if (table_folder(options, workload, facts) / RUN).exists():
-                fillings[name].open()
         weights = {name: tunings[name].weight for name in workloads}
-        run = Run(bench, fillings, weights, options.strategy, options.budget)
+        problems = {name: workload.problem for name, workload in workloads.items()}
+        folders = {name: table_folder(options, workload, facts) for name, workload in workloads.items()}
+        tables = {name: create(name) for name, path in folders.items() if (path / RUN).exists()}
+        run = Run(bench, problems, tables, create, weights, options.strategy, options.budget)
         if not run.measure():
             return INTERRUPTED
         run.save()
-        for name, table in run.opened.items():
+        for name, table in list(run.tables.items()):
             times = run.times_of(name)
-            if not any(map(times.medians, fillings[name].problem.scenarios)):
+            if not any(map(times.medians, problems[name].scenarios)):
                 function, reasons = tunings[name].function, times.failures()
                 if reasons:  # else it has had no turn
                     refused[function] = max(reasons, key=reasons.__getitem__)
                     print(f"left out: {function}: {refused[function]}")
                 table.close()  # a build refuses tables without times
-                fillings[name].table = None
+                del run.tables[name]
                 shutil.rmtree(table.folder)
                 with contextlib.suppress(OSError):  # it has other devices' tables
                     table.folder.parent.rmdir()
@@ -97,9 +96,9 @@ def run_record(options: argparse.Namespace) -> int:
 
 def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
     """Print a line for each kernel, and what is wrong. Returns the exit code."""
-    folders, usable = [table.folder for table in run.opened.values()], []
-    for name, table in run.opened.items():
-        problem, times = run.fillings[name].problem, run.times_of(name)
+    folders, usable = [table.folder for table in run.tables.values()], []
+    for name, table in run.tables.items():
+        problem, times = run.problems[name], run.times_of(name)
         seen = sum(bool(times.measured(scenario)) for scenario in problem.scenarios)
         value = worth(problem, times)
         expected = f", choices {value.choice:.2f}x, single {value.single:.2f}x" if value else ""
@@ -112,10 +111,10 @@ def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
         if name in run.search.gave_up:
             print(f"        ended early: {run.search.gave_up[name]}")
         usable += [] if fails(problem, times) else [str(table.folder)]
-    untouched = [name for name in run.fillings if not run.times_of(name).num_visits]
+    untouched = [name for name in run.problems if not run.times_of(name).num_visits]
     if untouched:
         print(f"not measured yet: {', '.join(untouched)}; {GO_ON}")
-    if early := run.opened.keys() - run.search.ended:
+    if early := run.tables.keys() - run.search.ended:
         print(f"the budget ended before {len(early)} of {len(folders)} kernels were finished; {GO_ON}")
     counts = f"{len(folders)} kernels measured, {len(untouched)} not yet, {num_refused} left out"
     if not usable:
