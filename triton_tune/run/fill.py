@@ -50,6 +50,8 @@ class Run:
 
         Raises TuningError and TableError; the rows so far are kept.
         """
+        if self.spent >= self.budget or self.search.ended == self.problems.keys():
+            return True  # and change nothing
         start = written = self.bench.clock()
 
         def tick() -> None:
