@@ -277,9 +277,8 @@ def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: 
                 what = f"holds {shown(have)}, which this run does not list: {_REMEDY}"
                 raise TableError(folder / SCENARIOS, what, line)
         files.replace_file(folder / SCENARIOS, scenarios)
-    for name in (TIMES, FAILURES):
-        if (folder / name).exists():
-            files.remove_cut_off_line(folder / name)
+    for path in filter(Path.exists, (folder / TIMES, folder / FAILURES)):
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)  # a row that was cut off
     ids = [config["id"] for config in run["configs"]]
     kept = {key: provenance[key] for key in ("date", "summary") if key in provenance}
     if provenance["configs"] != run["configs"] or reader.columns_of((folder / TIMES).read_text()) != ids:
