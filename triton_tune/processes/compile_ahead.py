@@ -1,6 +1,7 @@
 """Parallel processes that compile kernels, each for a second or more, ahead into Triton's cache on disk."""
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -22,6 +23,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.errors import OutOfResources
 
 MAX_WORKERS = 30
+OVERTIME_S = 120.0  # a job that still runs so long after the deadline is given up
 PTXAS = "TRITON_PTXAS_PATH"
 
 
@@ -215,8 +217,8 @@ class CompileAhead:
     ) -> CompileCounts:
         """Compile what ``jobs`` need and no earlier call compiled.
 
-        deadline: on ``time.monotonic``; no job starts after it. progress: called with the number of jobs done
-        and of all.
+        deadline: on ``time.monotonic``; no job starts after it, and none goes on for long. progress: called
+        with the number of jobs done and of all.
         """
         done = CompileCounts()
         left = dict.fromkeys([] if self._idle else minimal(jobs, self._compiled))
@@ -242,7 +244,7 @@ class CompileAhead:
         return done
 
     def _run(self, jobs: Iterable[Job], deadline: float) -> Iterator[tuple[Job, int | None]]:
-        """Each job as it ends, and what `_failures` returns; none after a process died."""
+        """Each job as it ends, and what `_failures` returns; none after a process died or took too long."""
         futures: dict[Future[int | None], Job] = {}
         if self._pool is not None and self._pool._broken:  # since the last call, so no job is to blame
             self.close()
@@ -250,9 +252,10 @@ class CompileAhead:
             with without_interrupts(), without_main():  # processes are started as jobs come in
                 for job in jobs:
                     futures[self._start().submit(_failures, job, self._device, deadline)] = job
-            for future in as_completed(futures):
+            left = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic()) + OVERTIME_S
+            for future in as_completed(futures, left):
                 yield futures[future], future.result()
-        except BrokenExecutor:
+        except (BrokenExecutor, TimeoutError):
             self.close()
 
     def _start(self) -> ProcessPoolExecutor:

@@ -240,6 +240,19 @@ def test_what_was_not_compiled_in_time_is_not_known(tmp_path: Path) -> None:
         assert processes.compile(jobs).jobs == 50 - known
 
 
+def test_a_job_that_does_not_end_is_given_up_after_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "OVERTIME_S", 0.5)
+    first, other = kernels(tmp_path / "compiled", 2)
+    endless = FakeKernel("endless", str(tmp_path / "compiled"), deed="stay")
+    with closing(CompileAhead(META, 1)) as processes:
+        processes.compile([first])  # which starts processes
+        done = processes.compile([endless], deadline=time.monotonic() + 1)
+        assert (done.jobs, done.broken, processes.has(endless)) == (0, [], False)
+        assert processes.compile([other]).jobs == 1 and processes.has(other)
+
+
 @pytest.mark.parametrize(("processors", "workers"), [(1, 1), (16, 15), (224, 30)])
 def test_processes_by_the_processors_that_may_be_used(
     processors: int, workers: int, monkeypatch: pytest.MonkeyPatch
