@@ -75,11 +75,6 @@ def _locked(path: Path) -> TableError:
     return TableError(path.parent, "another run is writing here: wait for its end, or choose another folder")
 
 
-def remove_cut_off_line(path: Path) -> None:
-    """Remove what follows the last line end."""
-    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-
-
 def append_whole(descriptor: int, text: str) -> None:
     """Append in one write, on disk when this returns; on OSError the file is as it was."""
     data = text.encode()

@@ -14,6 +14,10 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 is_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,127}").fullmatch
 is_variant = re.compile(r"[a-z][a-z0-9_]{0,63}").fullmatch
 is_word = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9 _.%/+-]{0,198}[A-Za-z0-9%]|[A-Za-z0-9]|-[0-9]{1,9}").fullmatch
+IN_KERNEL = "in_kernel"  # the folder of a generated package with device functions for its Triton code
+# What generated packages call their own.
+_TAKEN = {"choose", "config", "default", "for_device", "key_for", IN_KERNEL, "variant", "count", "index"}
+_TAKEN |= {"Config", "LITERALS", "MODULES", "VALUES"}
 _LITERALS = {"absent": ..., "none": None, "false": False, "true": True}
 _VENDORS = {"nvidia", "amd", "intel"}
 _NOISE = {"instinct", "geforce", "radeon", "tesla", "graphics", "gpu"}
@@ -29,7 +33,7 @@ def problem_with_name(name: object) -> str | None:
         return "is a builtin of Python"
     if name.startswith("__"):
         return "starts with two underscores"
-    return None
+    return "is a name that the generated package uses itself" if name in _TAKEN else None
 
 
 def kernel_name(function: str) -> str:

@@ -8,7 +8,7 @@ from tuning_table.errors import TableError, shown
 from tuning_table.names import is_id, problem_with_name
 from tuning_table.section import Section, Word, must, one_of, quoting
 from tuning_table.strict_yaml import Lines, parse, pyyaml
-from tuning_table.table import FORMAT, LOOKUPS, Cells, TableConfig, TableHeader
+from tuning_table.table import FORMAT, LARGEST_PARAMETER, LOOKUPS, Cells, TableConfig, TableHeader
 
 _FACTS = ("source_hash", "date")  # required, but an imported table has `origin` instead
 _COURSE = ("scenario_set", "seed", "strategy", "summary")
@@ -35,7 +35,7 @@ _CONFIG = {
     "id": Word(str, check=must(is_id, "may hold letters, digits and _ . = - only")),
     "variant": Word(str, None),
 }
-_PARAMETER = Word(int, least=0, most=(1 << 31) - 1)
+_PARAMETER = Word(int, least=0, most=LARGEST_PARAMETER)
 _RUN = {
     "format": Word(int, check=one_of([FORMAT])),
     "kernel": Word(str),

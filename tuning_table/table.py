@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 FORMAT = 1
 LARGEST = 1 << 62  # of a feature, either way, and of other integers
+LARGEST_PARAMETER = (1 << 31) - 1  # of a config
 RUN, SCENARIOS, TIMES, FAILURES = "run.yaml", "scenarios.csv", "times.csv", "failures.csv"
 LOOKUPS = ("nearest", "at_most")  # rules by which a source's entry serves the sizes between its keys
 MOST_WITHOUT = 0.1  # of the scenarios may be without a config that works; more, and the run was wrong

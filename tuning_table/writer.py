@@ -277,14 +277,14 @@ def _same_run(folder: Path, run: Mapping[str, Any], scenarios: str, descriptor: 
                 what = f"holds {shown(have)}, which this run does not list: {_REMEDY}"
                 raise TableError(folder / SCENARIOS, what, line)
         files.replace_file(folder / SCENARIOS, scenarios)
-    for name in (TIMES, FAILURES):
-        if (folder / name).exists():
-            files.remove_cut_off_line(folder / name)
-    columns = reader.columns_of((folder / TIMES).read_text())
-    if provenance["configs"] != run["configs"] or columns != [config["id"] for config in run["configs"]]:
-        _put_other_configs(folder, {**run, "date": provenance["date"]}, recorded.visits, descriptor)
-    elif provenance.get("constants") != run.get("constants"):
-        kept = {key: provenance[key] for key in ("date", "summary") if key in provenance}
+    for path in filter(Path.exists, (folder / TIMES, folder / FAILURES)):
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)  # a row that was cut off
+    ids = [config["id"] for config in run["configs"]]
+    kept = {key: provenance[key] for key in ("date", "summary") if key in provenance}
+    if provenance["configs"] != run["configs"] or reader.columns_of((folder / TIMES).read_text()) != ids:
+        _put_other_columns(folder, ids, recorded.visits, descriptor)
+        kept.pop("summary", None)
+    if {**run, **kept} != provenance:
         files.replace_file(folder / RUN, run_text(folder / RUN, {**run, **kept}))
     return reader.read_run(folder)
 
@@ -304,14 +304,11 @@ def _refuse_other_configs(
         raise TableError(folder, f"{what}; a table goes on with more configs, or with fewer: {_REMEDY}")
 
 
-def _put_other_configs(
-    folder: Path, run: Mapping[str, Any], visits: Sequence[Visit], descriptor: int
-) -> None:
-    """Rewrite a table with the configs of `run`. descriptor: its lock, then that of the new times.csv.
+def _put_other_columns(folder: Path, ids: list[str], visits: Sequence[Visit], descriptor: int) -> None:
+    """Rewrite times with the configs `ids`. descriptor: the table's lock, then that of the new times.csv.
 
     Where a kill leaves the new times.csv beside an old run.yaml, the next run ends this.
     """
-    ids = [config["id"] for config in run["configs"]]
     cells = [{c: cell for c, cell in visit.cells.items() if c in ids} for visit in visits]
     kept = [replace(visit, cells=of_kept) for visit, of_kept in zip(visits, cells, strict=True) if of_kept]
     rows, reasons = _rows_of(folder, ids, kept)
@@ -320,4 +317,3 @@ def _put_other_configs(
     os.dup2(locked, descriptor, inheritable=False)
     os.close(locked)
     files.replace_file(folder / FAILURES, files.csv_text([reader.FAILURES_HEADER, *reasons]))
-    files.replace_file(folder / RUN, run_text(folder / RUN, run))

@@ -162,6 +162,17 @@ def test_another_run_is_refused_and_the_difference_named(
     assert line.startswith(f"{tmp_path}: ") and f" {named} " in line
 
 
+def test_an_imported_table_which_has_no_date_gets_more_configs(tmp_path: Path) -> None:
+    run = {key: RUN[key] for key in ("kernel", "device", "timing", "features", "scenarios")}
+    for count in (1, 2, 2):
+        configs = RUN["configs"][:count]
+        with tuning_table.create(tmp_path, **run, configs=configs, origin={"tool": "another"}) as table:
+            append(table, Visit("decode-0", 1 + len(table.visits), {configs[-1]["id"]: 5.0}))
+    assert known_of(read_run(tmp_path).visits) == {
+        ("decode-0", repeat): {name: 5.0} for repeat, name in enumerate(("M16", "M32", "M32"), start=1)
+    }
+
+
 CONFIGS = {name: config(name, block_m=int(name[1:])) for name in ("M16", "M32", "M64", "M128")}
 SCENARIOS = {"decode-0": (1, 2048), "prefill-0": (512, 512), "mixed-0": (7, -1), "new-0": (3, 4)}
 CELLS = st.sampled_from([0.5, 5.1234, 706.34, 1e6]) | st.sampled_from(["no", 'a, "b"', ""]).map(Failure)

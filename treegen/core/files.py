@@ -15,6 +15,7 @@ from tuning_table.files import MAX_BYTES as MAX_BYTES
 from tuning_table.files import read_bytes as read_bytes
 from tuning_table.files import read_text as read_text
 from tuning_table.files import try_path as try_path
+from tuning_table.names import IN_KERNEL as IN_KERNEL
 from tuning_table.names import device_key as device_key
 from tuning_table.names import problem_with_name as problem_with_name
 
@@ -43,12 +44,6 @@ def ignore_closed_pipe() -> Iterator[None]:
             os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
-IN_KERNEL = "in_kernel"
-"""The folder in a kernel's package that holds device functions for its Triton code."""
-
-_TAKEN = {"choose", "config", "default", "for_device", "key_for", IN_KERNEL, "variant", "count", "index"}
-_TAKEN |= {"Config", "LITERALS", "MODULES", "VALUES"}
-
 # What treegen and programs with its modules import. Other libraries differ between machines, so a spec that
 # builds on one could not build on another.
 _LIBRARIES = {"jinja2", "joblib", "markupsafe", "matplotlib", "numpy", "rich", "scipy", "sklearn", "torch"}
@@ -63,8 +58,6 @@ def problem_with_package_name(name: object, *, capitals: bool = False) -> str | 
     problem = problem_with_name(name)
     if problem is None and not re.fullmatch(r"[a-z][a-z0-9_]*", str(name).lower() if capitals else str(name)):
         return f"must begin with a letter{'' if capitals else ' and have no capitals'}"
-    if problem is None and name in _TAKEN:
-        return "is a name that the generated package uses itself"
     return problem
 
 

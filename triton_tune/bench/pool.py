@@ -123,9 +123,12 @@ class GpuBench:
         self._compiler.load(load)
         self._workers = [_Worker(device, load) for device in devices]
 
-    def begin(self, workload: Workload) -> None:
-        """Wait until all processes have started, so that no budget pays for it. Raises TuningError."""
-        self._workload = workload
+    def begin(self, *workloads: Workload) -> None:
+        """Wait until all processes have started, so that no budget pays for it. Raises TuningError.
+
+        workloads: what is to be measured; no two have scenarios with one name.
+        """
+        self._workloads = {scenario: workload for workload in workloads for scenario in workload.scenarios}
         for worker in self._workers:
             worker.await_ready()
         self._compiler.await_loaded()
@@ -142,10 +145,11 @@ class GpuBench:
     def compile(
         self, tasks: Sequence[PlannedVisit], until: float, advance: Advance
     ) -> tuple[PlannedVisit, ...]:
-        workload, device = self._workload, self._workers[0].device
+        device = self._workers[0].device
         jobs: dict[tuple[PlannedVisit, str], Job] = {}
         first: list[Job] = []
         for task in tasks:
+            workload = self._workloads[task.scenario]
             scenario = workload.scenarios[task.scenario]
             first += [workload.job_for(scenario, config, device) for config in workload.launches(scenario)]
             for config in task.configs:
@@ -182,7 +186,8 @@ class GpuBench:
                     yield Visit(visiting.task.scenario, visiting.task.repeat, visiting.cells)
 
     def _prepare(self, worker: _Worker, task: PlannedVisit) -> None:
-        worker.ask(Begin(self._workload.prepare, self._workload.scenarios[task.scenario], task.repeat))
+        workload = self._workloads[task.scenario]
+        worker.ask(Begin(workload.prepare, workload.scenarios[task.scenario], task.repeat))
 
     def _listen(self, worker: _Worker, visiting: _Visiting) -> None:
         try:
@@ -204,7 +209,8 @@ class GpuBench:
             return
         visiting.trying = visiting.left.pop()
         times = [cell for cell in visiting.cells.values() if not isinstance(cell, Failure)]
-        worker.ask(Try(self._workload.configs[visiting.trying], min(times, default=math.inf)))
+        configs = self._workloads[visiting.task.scenario].configs
+        worker.ask(Try(configs[visiting.trying], min(times, default=math.inf)))
 
     def _restart(self, worker: _Worker, visiting: _Visiting, reason: str) -> None:
         """Replace a process that crashed or hangs; the config that it was asked for has failed."""

@@ -6,7 +6,6 @@ import pickle
 import shutil
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +20,8 @@ from triton_tune.kernel.measuring import CompileJob, KernelFile
 from triton_tune.kernel.recorded import load_recorded
 from triton_tune.kernel.workload import workload_on
 from triton_tune.launch.install import packages_in, tuned_kernel
-from triton_tune.processes.compile_ahead import CompileAhead
-from triton_tune.run.fill import GO_ON, Filling, Run, fails, without_time
+from triton_tune.processes.compile_ahead import compile_in_parallel
+from triton_tune.run.fill import GO_ON, Run, fails, without_time
 from triton_tune.search.race import worth
 from tuning_table import TableWriter
 from tuning_table.command_line import INTERRUPTED
@@ -67,32 +66,28 @@ def run_record(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         bench = stack.enter_context(closing(GpuBench(devices, options.compile_workers, load)))
         workloads, refused = workloads_of(folder, devices[0])
-        each = list(workloads.values())
-        scenarios = {scenario: shape for one in each for scenario, shape in one.scenarios.items()}
-        configs = {name: config for one in each for name, config in one.configs.items()}
-        bench.begin(replace(each[0], scenarios=scenarios, configs=configs))
-        fillings, weights = {}, {name: tunings[name].weight for name in workloads}
-        for name, workload in workloads.items():
+        bench.begin(*workloads.values())
 
-            def create(workload: Workload = workload) -> TableWriter:
-                return stack.enter_context(create_table(options, workload, facts))
+        def create(name: str) -> TableWriter:
+            return stack.enter_context(create_table(options, workloads[name], facts))
 
-            filling = fillings[name] = Filling(workload.problem, create)
-            if (table_folder(options, workload, facts) / RUN).exists():
-                filling.open()
-        run = Run(bench, fillings, weights, options.strategy, options.budget)
+        weights = {name: tunings[name].weight for name in workloads}
+        problems = {name: workload.problem for name, workload in workloads.items()}
+        folders = {name: table_folder(options, workload, facts) for name, workload in workloads.items()}
+        tables = {name: create(name) for name, path in folders.items() if (path / RUN).exists()}
+        run = Run(bench, problems, tables, create, weights, options.strategy, options.budget)
         if not run.measure():
             return INTERRUPTED
         run.save()
-        for name, table in run.opened.items():
+        for name, table in list(run.tables.items()):
             times = run.times_of(name)
-            if not any(map(times.medians, fillings[name].problem.scenarios)):
+            if not any(map(times.medians, problems[name].scenarios)):
                 function, reasons = tunings[name].function, times.failures()
                 if reasons:  # else it has had no turn
                     refused[function] = max(reasons, key=reasons.__getitem__)
                     print(f"left out: {function}: {refused[function]}")
                 table.close()  # a build refuses tables without times
-                fillings[name].table = None
+                del run.tables[name]
                 shutil.rmtree(table.folder)
                 with contextlib.suppress(OSError):  # it has other devices' tables
                     table.folder.parent.rmdir()
@@ -101,9 +96,9 @@ def run_record(options: argparse.Namespace) -> int:
 
 def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
     """Print a line for each kernel, and what is wrong. Returns the exit code."""
-    folders, status = [table.folder for table in run.opened.values()], 0
-    for name, table in run.opened.items():
-        problem, times = run.fillings[name].problem, run.times_of(name)
+    folders, usable = [table.folder for table in run.tables.values()], []
+    for name, table in run.tables.items():
+        problem, times = run.problems[name], run.times_of(name)
         seen = sum(bool(times.measured(scenario)) for scenario in problem.scenarios)
         value = worth(problem, times)
         expected = f", choices {value.choice:.2f}x, single {value.single:.2f}x" if value else ""
@@ -115,19 +110,21 @@ def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
             print(f"        no config works in {len(without)} shapes, mostly: {most}")
         if name in run.search.gave_up:
             print(f"        ended early: {run.search.gave_up[name]}")
-        status |= fails(problem, times)
-    untouched = [name for name in run.fillings if not run.times_of(name).num_visits]
+        usable += [] if fails(problem, times) else [str(table.folder)]
+    untouched = [name for name in run.problems if not run.times_of(name).num_visits]
     if untouched:
         print(f"not measured yet: {', '.join(untouched)}; {GO_ON}")
-    if early := run.opened.keys() - run.search.ended:
+    if early := run.tables.keys() - run.search.ended:
         print(f"the budget ended before {len(early)} of {len(folders)} kernels were finished; {GO_ON}")
     counts = f"{len(folders)} kernels measured, {len(untouched)} not yet, {num_refused} left out"
-    if not folders:
+    if not usable:
         print(counts)
-        return int(not untouched)
-    pattern = f"{folders[0].parent.parent}/*/{folders[0].name}"
-    print(f"{counts}; next: treegen init {pattern} && treegen build")
-    return status
+        return int(bool(folders) or not untouched)
+    tables = " ".join(usable)  # a build would refuse the others
+    if len(usable) == len(folders):
+        tables = f"{folders[0].parent.parent}/*/{folders[0].name}"
+    print(f"{counts}; next: treegen init {tables} && treegen build")
+    return int(len(usable) < len(folders))
 
 
 def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) -> str:
@@ -148,6 +145,4 @@ def compile_ahead(folder: Path, package: str, gpus: str, workers: int | None) ->
             chosen = ours.chosen(pickle.loads(shape.launch)) if shape.launch is not None else None
             if chosen is not None:
                 jobs.append(CompileJob(shape, chosen, device))
-    with closing(CompileAhead(device, workers)) as processes:
-        done = processes.compile(dict.fromkeys(jobs))
-    return f"{done.jobs} kernels compiled ahead, {done.failed} failed, {len(refused)} left out"
+    return f"{compile_in_parallel(dict.fromkeys(jobs), device, workers)}; {len(refused)} left out"

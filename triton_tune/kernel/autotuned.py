@@ -11,7 +11,8 @@ from triton_tune.core.errors import TuningError
 from triton_tune.launch.choosing import OWN
 from triton_tune.launch.every_autotuner import apply_rules, defaults_of, function_of, layers, run_first
 from triton_tune.launch.tuned import Tuned
-from tuning_table.names import letters_for
+from tuning_table.names import letters_for, problem_with_name
+from tuning_table.table import LARGEST_PARAMETER
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class AutotunedKernel:
         self._defaults = defaults_of(self.function)
         self.others: set[str] = set()  # the other kernels with @triton.autotune that calls launched
         self.configs = _configs(self.name, self.tuner.configs, self._defaults)
+        self._by_config = {config.config: config.id for config in self.configs.values()}
 
     @property
     def tiles(self) -> list[int]:
@@ -117,16 +119,11 @@ class AutotunedKernel:
 
     def chosen(self, launch: Launch) -> str | None:
         """The id of the config that `@tuned` would launch; None without it, its module or such a config."""
-        tuned = isinstance(self.tuner, Tuned)
-        config = self.tuner.chosen(*launch.args, **launch.kwargs) if tuned else None
-        if config is None:
-            return None
-        values = {name: value for name, value in config._asdict().items() if name != "variant"}
-        return next((c.id for c in self.configs.values() if values.items() <= c.parameters.items()), None)
+        config = self.tuner.chosen(*launch.args, **launch.kwargs) if isinstance(self.tuner, Tuned) else None
+        return None if config is None else self._by_config.get(config)
 
     def _ids(self, configs: Sequence[Any]) -> tuple[str, ...]:
-        known = {config.config: config.id for config in self.configs.values()}
-        ids = [known.get(config) for config in configs]
+        ids = [self._by_config.get(config) for config in configs]
         if None in ids:
             raise TuningError("prune_configs_by returns a config that @triton.autotune does not list")
         return tuple(dict.fromkeys(filter(None, ids)))
@@ -151,6 +148,8 @@ def jitted(kernel: Any) -> Any:
 
 
 def _special(value: Any, *, plain: bool) -> object:
+    if isinstance(value, tuple):
+        return tuple(_special(each, plain=plain) for each in value)
     if plain and isinstance(value, int) and not isinstance(value, bool):
         return abs(value) >> 31 > 0
     if hasattr(value, "data_ptr"):
@@ -179,8 +178,10 @@ def _configs(kernel: str, configs: Sequence[Any], defaults: Mapping[str, Any]) -
         for name, value in values.items():
             if value is None and name not in OWN:
                 problem = f"lacks {name}, which other configs have"
-            elif not isinstance(value, int | None):
-                problem = f"{name} is {value!r:.40}, but tables hold integers"
+            elif not isinstance(value, int | None) or not 0 <= (value or 0) <= LARGEST_PARAMETER:
+                problem = f"{name} is {value!r:.40}, but tables hold integers from 0 to {LARGEST_PARAMETER}"
+            elif reserved := problem_with_name(name):
+                problem = f"its parameter {name} {reserved}"
         if problem:
             raise TuningError(f"{kernel}: config {config}: {problem}")
         parameters = {name: int(value or 0) for name, value in values.items()}

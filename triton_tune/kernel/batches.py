@@ -141,23 +141,24 @@ def agreed_result(
     Raises RuntimeError if no two agree, and the last error if none can be launched.
     """
     results: list[Any] = []
-    difference, failed = "", None
+    difference: str | None = ""
+    failed: Exception | None = None
     for judge in judges:
         try:
             result = result_of(kernel, call, kernel.configs[judge].config)
         except DOES_NOT_FIT as error:
             failed = error
             continue
-        differences = [disagreement(result, other, tolerance, untouched) for other in results]
-        if None in differences:
-            return result
-        difference = next((each for each in differences if each), difference)
+        for other in results:
+            difference = disagreement(result, other, tolerance, untouched)
+            if difference is None:
+                return result
         results.append(result)
     if len(results) == 1:
         return results[0]
-    if failed and not results:
-        raise failed
-    raise RuntimeError(f"the results of its configs differ: {difference}")
+    raise (
+        failed if failed and not results else RuntimeError(f"the results of its configs differ: {difference}")
+    )
 
 
 def disagreement(result: Any, expected: Any, tolerance: float | None, untouched: Any = None) -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from triton_tune.bench.timing import BYTES_PER_US, elapsed_us, first_time, time_launches
 from triton_tune.bench.worker import DISAGREES
@@ -223,8 +224,9 @@ class Sets:
             self.launches.append(self._launches_of(0, config))
             if not self.launches[0]:
                 raise RuntimeError("the call did not launch the kernel")
-        given = (value for launch in self.launches[0] for value in (*launch.args, *launch.kwargs.values()))
-        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        given = tree_leaves([(launch.args, dict(launch.kwargs)) for launch in self.launches[0]])
+        bases = (getattr(value, "base", value) for value in given)  # of tensor descriptors
+        tensors = [value for value in bases if isinstance(value, torch.Tensor)]
         storages = {t.untyped_storage().data_ptr(): t.numel() * t.element_size() for t in tensors}
         size = max(1, sum(storages.values()))
         read = min(size, BYTES_PER_US * max(SHORTEST_US, taken_us - IDLE_US))

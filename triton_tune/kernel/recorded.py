@@ -1,11 +1,12 @@
 """The kernels of a record as `Tuning`s: their launches made again, from the record alone."""
 
+import contextlib
 import importlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from triton.runtime.autotuner import Autotuner
 
 from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.core.source import source_hash
-from triton_tune.kernel.tuning import Tuning, load_tunings
+from triton_tune.kernel.tuning import Tuning, load_tunings, table_name
 from triton_tune.launch.every_autotuner import function_name, function_of, layers
 from triton_tune.launch.features import OF_SIZE, NotAFeature, known_feature, word_of
 from triton_tune.record.lines import Record, RecordedKernel, read_record, values_of
@@ -25,10 +26,6 @@ from tuning_table.names import kernel_name, problem_with_name
 GUARD = 4096  # bytes of zeros around each storage, as some kernels read past the ends of tensors
 OUTSIDE = "memory outside of its arguments"
 LARGEST_SAMPLE = 1e4  # magnitudes above it are taken for memory that nobody wrote
-
-
-class Unusable(Exception):
-    """Why a kernel of a record cannot be launched again, in words."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,7 +62,7 @@ def load_recorded(folder: Path) -> Recorded:
         name, weight = names[function], kernel.us / total
         try:
             tunings[name] = Replay(record, kernel).tuning(name, weight)
-        except (Unusable, TuningError) as error:
+        except TuningError as error:
             refused[function] = str(error)
     if not tunings:
         function, why = next(iter(refused.items()))
@@ -79,7 +76,7 @@ def _names(functions: Iterable[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for function, own in short.items():
         text = own if list(short.values()).count(own) == 1 else f"{function.partition(':')[0]}_{own}"
-        name = re.sub(r"\W", "_", text.lower())[-60:].strip("_")
+        name = table_name(text[-60:])
         while name in names.values():
             name = f"{name}_"
         names[function] = name
@@ -87,17 +84,17 @@ def _names(functions: Iterable[str]) -> dict[str, str]:
 
 
 class Replay:
-    """A recorded kernel, whose launches it repeats. Raises Unusable if that is impossible."""
+    """A recorded kernel, whose launches it repeats. Raises TuningError if that is impossible."""
 
     def __init__(self, record: Record, kernel: RecordedKernel) -> None:
         self._record, self._recorded = record, kernel
         self.tuner = find_autotuner(kernel.function)
         if source_hash([function_of(self.tuner)]) != kernel.source_hash:
-            raise Unusable("its source has changed since it was recorded; record it again")
+            raise TuningError("its source has changed since it was recorded; record it again")
         for launch in kernel.launches:
             for name, value in launch.arguments.items():
                 if isinstance(value, dict) and "other" in value:
-                    raise Unusable(f"its argument {name} is a {value['other']}, which no record holds")
+                    raise TuningError(f"its argument {name} is a {value['other']}, which no record holds")
 
     def tuning(self, name: str, weight: float) -> RecordedTuning:
         features, rows = self._features
@@ -193,7 +190,7 @@ class Replay:
             changing = {n: e for n, e in kept.items() if len({row.get(n, 0) for row in rows}) > 1}
             kept = changing or dict([next(iter(kept.items()))])
         if not kept:
-            raise Unusable("neither its integers nor its tensors' sizes tell launches apart")
+            raise TuningError("neither its integers nor its tensors' sizes tell launches apart")
         return kept, [{name: row.get(name, 0) for name in kept} for row in rows]
 
     def _is_constant(self, feature: str) -> bool:
@@ -215,19 +212,28 @@ def _size_of(grids: Sequence[Any], arguments: Mapping[str, Any]) -> tuple[int, .
 
 
 def find_autotuner(function: str) -> Autotuner:
-    """The autotuner of `module:function`. Raises Unusable."""
+    """The autotuner of `module:function`. Raises TuningError."""
     module_name, _, name = function.partition(":")
     if module_name == "__main__":
-        raise Unusable("it is defined in the program's script; move it into a module that can be imported")
+        raise TuningError("it is defined in the program's script; move it into a module that can be imported")
+    if "<locals>" in name:
+        raise TuningError("it is made within a function, which may make several")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise Unusable(f"{type(error).__name__} while its module is imported: {in_one_line(error)}") from None
-    for value in [getattr(module, name, None), *vars(module).values()]:
-        for tuner in layers(value):
-            if isinstance(tuner, Autotuner) and function_name(tuner) == function:
-                return tuner
-    raise Unusable("its module does not have it by any name, as if it were made within a function")
+        raise TuningError(
+            f"{type(error).__name__} while its module is imported: {in_one_line(error)}"
+        ) from None
+    named = []
+    with contextlib.suppress(AttributeError):
+        named.append(attrgetter(name)(module))  # perhaps of a class
+    every = [each for value in [*named, *vars(module).values()] for each in layers(value)]
+    tuners = [each for each in every if isinstance(each, Autotuner) and function_name(each) == function]
+    if not tuners:
+        raise TuningError("its module does not have it by any name")
+    if len({str(list(map(str, tuner.configs))) for tuner in tuners}) > 1:
+        raise TuningError("its module has two autotuners of it, with different configs")
+    return tuners[0]
 
 
 def _is_feature(value: Any) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_tune.core.errors import TuningError, in_one_line, place_of
-from tuning_table.names import kernel_name
+from tuning_table.names import kernel_name, problem_with_name
 
 MODULE = "__triton_tune_file__"
 _NAME = re.compile("[a-z][a-z0-9_]*")
@@ -36,8 +36,8 @@ class Tuning:
             arguments, or a dict of keyword arguments. Tensors are created on the measured device by default.
         reference: from the same arguments to what `call` must return. Several tensors are compared in order;
             they may have other element types than the results. None: what most configs agree on is right.
-        name: of the table and the generated package: small letters, digits and underscores. None: the kernel
-            function's, without capitals and outer underscores.
+        name: of the table and the generated package: small letters, digits and underscores, and no word or
+            builtin of Python. None: the kernel function's, without capitals and outer underscores.
         tolerance: the largest error of a result, as a part of the reference's largest magnitude, from 0 to
             below 1. None: by the result's element type; 2e-3 for float32, 1e-2 float16, 2e-2 bfloat16.
         features: what a tree may ask about besides the arguments in `key` and tensors' element types. By
@@ -78,7 +78,8 @@ class Tuning:
             check(callable(given) or (function == "reference" and given is None), function, "a function")
         listed = isinstance(shapes, Sequence) and all(isinstance(shape, Mapping) for shape in shapes)
         check(listed and self.shapes, "shapes", "mappings such as [dict(M=16)], or one mapping to ranges")
-        check(name is None or _NAME.fullmatch(str(name)), "name", "small letters, digits and underscores")
+        fine = name is None or (_NAME.fullmatch(str(name)) and not problem_with_name(name))
+        check(fine, "name", "small letters, digits and underscores, and no word or builtin of Python")
         fine = tolerance is None or (isinstance(tolerance, int | float) and 0 <= tolerance < 1)
         check(fine, "tolerance", "a number from 0 to below 1")
         fine = all(isinstance(each, str) or callable(each) for each in read)
@@ -88,6 +89,12 @@ class Tuning:
         stated = () if self.constants is None else self.constants
         fine = isinstance(stated, list | tuple) and names.issuperset(map(str, stated))
         check(fine, "constants", f"some of {', '.join(map(str, names))}")
+
+
+def table_name(function: str) -> str:
+    """The name of a kernel's table, from that of its function; never a word that no module can have."""
+    name = kernel_name(re.sub(r"\W", "_", function, flags=re.ASCII).lstrip("_0123456789"))
+    return f"{name}_kernel" if problem_with_name(name) else name
 
 
 @cache
@@ -120,7 +127,7 @@ def load_tunings(path: Path) -> dict[str, Tuning]:
     for value in vars(module).values():
         if isinstance(value, Tuning):
             function = getattr(function_of(value.kernel), "__name__", "kernel")
-            name = value.name or kernel_name(function)
+            name = value.name or table_name(function)
             if tunings.setdefault(name, value) is not value:
                 raise TuningError(f"{path}: two Tunings are called {name}: give one of them another name")
     if not tunings:

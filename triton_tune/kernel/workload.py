@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def _look_at_shapes(
             if id not in looks:
                 compiles = not without_tensors
                 looks[id] = _look_at(file, id, position, device, ask_module=ask_module, compiles=compiles)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             kind = "" if isinstance(error, TuningError) else f"{type(error).__name__}: "
             raise TuningError(f"shape {dict(shape)!s:.200}: {kind}{in_one_line(error)}") from error
     if device.type == "cuda":
@@ -240,7 +241,8 @@ def _values(
             word_of(value)
         except NotAFeature as error:
             raise TuningError(f"feature {name}: {error}") from None
-    return values
+    # Other processes may not find the class of an enum.
+    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
 
 
 def _without_constant_types(values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -76,8 +76,7 @@ class ConfigLaunch:
     """What a config adds to a launch."""
 
     keywords: dict[str, Any]
-    pre_hook: Callable[[dict[str, Any]], object] | None
-    config: Any  # the same as a triton.Config
+    config: Any  # the same as a triton.Config, with its hook
     autotuner: Any = None  # what chooses instead, except while a graph is captured
 
 

@@ -38,10 +38,12 @@ def own_run(tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
     return type(tuner).run(tuner, *args, **kwargs)
 
 
-def run_first(tuner: Autotuner, run: Run, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Launch by `run` with the first config that the device can launch, without a search."""
+def run_first(
+    tuner: Autotuner, run: Run, args: Sequence[Any], kwargs: Mapping[str, Any], config: Any = None
+) -> Any:
+    """Launch by `run` with the first config that the device can launch, or with `config`; never search."""
     every, tuner.nargs = tuner.configs, dict(zip(tuner.arg_names, args, strict=False))
-    *firsts, last = tuner.prune_configs(dict(kwargs))
+    *firsts, last = tuner.prune_configs(dict(kwargs)) if config is None else [config]
     try:
         for config in firsts:
             with contextlib.suppress(*DOES_NOT_FIT):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -121,15 +122,7 @@ class Tuned(Autotuner):  # type: ignore[misc]
         self._defaults = defaults_of(function_of(fn))
         self._choosing: dict[int, Choosing] = {}  # by device
         self._devices = 0  # how many there are; 0 before the first launch
-        self._names: tuple[str, ...] = ()  # of the features
-        self._read: Read = lambda *args, **kwargs: ()
-        self._values: Mapping[str, Mapping[str, int]] = {}
-        # By parameter, what integers stand for at a launch; `...` for a parameter that a config does not set.
-        self._literals: Mapping[str, Mapping[int, Any]] = {}
         self._warned: set[Any] = set()  # reasons
-        self._prunes = False
-        self._fallback: Any = None
-        self._forced: Any = None  # the config of TRITON_TUNE_CONFIG
         self._autotunes = False  # the package cannot be imported, or a variable says so
 
     def __getitem__(self, grid: Any) -> Any:
@@ -151,12 +144,12 @@ class Tuned(Autotuner):  # type: ignore[misc]
             result = launch.autotuner.run(*args, grid=grid, warmup=warmup, **kwargs)
             best = self.best_config = launch.autotuner.best_config
             if launch.autotuner is not self.autotuner:  # it has timed these features once and for all
-                choosing.launches[features] = ConfigLaunch(best.all_kwargs(), best.pre_hook, best)
+                choosing.launches[features] = ConfigLaunch(best.all_kwargs(), best)
             return result
         self.best_config = launch.config
         try:
-            if launch.pre_hook is not None and not warmup:
-                launch.pre_hook(
+            if launch.config.pre_hook is not None and not warmup:
+                launch.config.pre_hook(
                     {**dict(zip(self.arg_names, args, strict=False)), **kwargs, **launch.keywords}
                 )
             return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs, **launch.keywords)
@@ -168,9 +161,9 @@ class Tuned(Autotuner):  # type: ignore[misc]
         failed = self.best_config
         tried = request.choosing.failed.setdefault(request.features, [])
         tried.append(failed.all_kwargs())
-        configs, _ = self._configs(request, _MOST_TRIED)
-        launches = map(self._launch_of, [*configs, self._fallback])
-        following = next((one for one in launches if one.config.all_kwargs() not in tried), None)
+        launches, _ = self._launches(request, _MOST_TRIED)
+        possible = chain(launches, map(self._launch_of, [self._fallback]))
+        following = next((one for one in possible if one.config.all_kwargs() not in tried), None)
         if following is None or self._forced is not None:
             raise error
         request.choosing.launches[request.features] = following
@@ -183,19 +176,19 @@ class Tuned(Autotuner):  # type: ignore[misc]
     warmup = KernelInterface.warmup  # of the chosen config alone
 
     def chosen(self, *args: Any, **kwargs: Any) -> Any:
-        """The generated `Config` that a launch with these arguments gets; None if an autotuner chooses."""
+        """The `triton.Config` that a launch with these arguments gets; None if an autotuner chooses."""
         if not self._devices:
             self._prepare()
         if self._autotunes:
             return None
         request = _Request(self._choosing_here(), self._read(*args, **kwargs), args, kwargs)
-        return self._configs(request, 1)[0][0]
+        return self._launches(request, 1)[0][0].config
 
     def _choose(self, request: "_Request") -> ConfigLaunch:
         """What to launch for these features; it is kept."""
         choosing = request.choosing
-        configs, not_tuned = self._configs(request, self._most)
-        launch = self._launch_of(configs[0])
+        launches, not_tuned = self._launches(request, self._most)
+        launch = launches[0]
         if not_tuned is not None:
             if self._leaves_unknown:
                 launch = replace(launch, autotuner=self.autotuner)
@@ -203,17 +196,16 @@ class Tuned(Autotuner):  # type: ignore[misc]
                 self._warned.add(not_tuned)
                 outcome = "is left to Triton's autotuner" if self._leaves_unknown else "launches the fallback"
                 warnings.warn(f"{self.__name__} {outcome}: {not_tuned}", stacklevel=3)
-        if len(configs) > 1 and launch.autotuner is None:
-            tried = [self._launch_of(config).config for config in configs]
-            launch = replace(launch, autotuner=self._autotuner_of(tried))
+        if len(launches) > 1 and launch.autotuner is None:
+            launch = replace(launch, autotuner=self._autotuner_of([each.config for each in launches]))
         if len(choosing.launches) >= _MOST_KEPT:
             choosing.launches.clear()
             choosing.failed.clear()
         choosing.launches[request.features] = launch
         return launch
 
-    def _configs(self, request: "_Request", most: int) -> tuple[list[Any], str | None]:
-        """The configs to launch or to try, best first; and what was not tuned, if anything."""
+    def _launches(self, request: "_Request", most: int) -> tuple[list[ConfigLaunch], str | None]:
+        """What to launch or to try, best first; and what was not tuned, if anything."""
         choosing = request.choosing
         values, unknown = self._integers(request.features)
         not_tuned = choosing.not_tuned
@@ -227,9 +219,8 @@ class Tuned(Autotuner):  # type: ignore[misc]
             configs, not_tuned = [self._fallback], unknown
         else:
             configs = [self._forced]
-        if self._prunes:
-            configs = list(dict.fromkeys(self._kept(config, request) for config in configs))
-        return configs, not_tuned
+        launches = [self._launch_of(config) for config in configs]
+        return self._kept(launches, request) if self._prunes else launches, not_tuned
 
     def _integers(self, features: tuple[Any, ...]) -> tuple[dict[str, Any], str | None]:
         """The features by name as integers; and a text about a word that was not tuned, if there is one."""
@@ -255,46 +246,38 @@ class Tuned(Autotuner):  # type: ignore[misc]
         return tuner
 
     def _launch_of_config(self, config: Any) -> ConfigLaunch:
-        """What a generated config adds to a launch, with the hook of the autotuner's equal config.
+        """What a generated config adds to a launch, as the autotuner's equal config, with its hook.
 
         Raises ValueError if no config of the autotuner equals it, and some have a hook: without its hook, a
         launch may compute something else.
         """
-        set_values = {n: self._literals.get(n, {}).get(v, v) for n, v in _numbers(config).items()}
-        keywords = {name: value for name, value in set_values.items() if value is not ...}
-        equal = self._equal(config)
-        if equal is not None:
-            return ConfigLaunch(equal.all_kwargs(), equal.pre_hook, equal)
-        if self.autotuner is not None and any(other.pre_hook for other in self.configs):
+        numbers, configs = _numbers(config), () if self.autotuner is None else self.configs
+        for own_config in configs:
+            if all(self._number(own_config, name) == value for name, value in numbers.items()):
+                return ConfigLaunch(own_config.all_kwargs(), own_config)
+        if any(own_config.pre_hook for own_config in configs):
             what = f"{config} is no config of @triton.autotune, whose configs have a pre_hook"
             raise ValueError(f"{self.__name__}: {what}: add it there, or tune the kernel again")
+        set_values = {n: self._literals.get(n, {}).get(v, v) for n, v in numbers.items()}
+        keywords = {name: value for name, value in set_values.items() if value is not ...}
         own = {name: keywords[name] for name in OWN if name in keywords}
         others = {name: value for name, value in keywords.items() if name not in OWN}
-        return ConfigLaunch(keywords, None, Config(others, **own))
+        return ConfigLaunch(keywords, Config(others, **own))
 
-    def _kept(self, chosen: Any, request: "_Request") -> Any:
-        """The chosen config if `early_config_prune` keeps it; else the fallback, or the first that is kept.
+    def _kept(self, launches: list[ConfigLaunch], request: "_Request") -> list[ConfigLaunch]:
+        """What `early_config_prune` keeps; if nothing, the fallback if it keeps that, or the first it keeps.
 
         The rule decides nothing about a config that is not the autotuner's, nor if it keeps none.
         """
         given = dict(zip(self.arg_names, request.args, strict=False))
         kept = list(self.early_config_prune(list(self.configs), given, **request.kwargs))
-        for config in (chosen, self._fallback):
-            own_config = self._equal(config)
-            if own_config is None or not kept or own_config in kept:
-                return config
-        names = [name for name in self._fallback._fields if name != "variant"]
-        for own_config in kept:
-            numbers = {name: self._number(own_config, name) for name in names}
-            if None not in numbers.values():
-                return self._fallback._replace(**numbers)
-        return chosen
-
-    def _equal(self, config: Any) -> Any:
-        for own_config in self.configs if self.autotuner is not None else ():
-            if all(self._number(own_config, name) == value for name, value in _numbers(config).items()):
-                return own_config
-        return None
+        if not kept:
+            return launches
+        others = map(self._launch_of, [self._fallback])
+        for some in (launches, others):
+            if left := [one for one in some if one.config in kept or one.config not in self.configs]:
+                return left
+        return [ConfigLaunch(kept[0].all_kwargs(), kept[0])]
 
     def _number(self, config: Any, name: str) -> int | None:
         """The integer that a generated config has for a parameter of the autotuner's; None if it has none."""
@@ -329,27 +312,27 @@ class Tuned(Autotuner):  # type: ignore[misc]
             return
         self._generated: Any = package
         default = package.MODULES["default"].choose
-        names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
-        self._values = getattr(package, "VALUES", {})
-        self._literals = getattr(package, "LITERALS", {})
+        self._names = names = default.__code__.co_varnames[: default.__code__.co_kwonlyargcount]
+        self._values: Mapping[str, Mapping[str, int]] = getattr(package, "VALUES", {})
+        # By parameter, what integers stand for at a launch; `...` for a parameter that a config does not set.
+        self._literals: Mapping[str, Mapping[int, Any]] = getattr(package, "LITERALS", {})
         self._launch_of = cache(self._launch_of_config)
-        self._names = names
-        self._read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
-        self._fallback = default(**dict.fromkeys(names, 0))
-        forced = self._overrides.config
-        if forced is not None:
-            parameters = [name for name in self._fallback._fields if name != "variant"]
-            for name in forced.keys() - set(parameters):
-                raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(parameters)}")
-            self._forced = self._fallback._replace(**forced)
+        self._fallback: Any = default(**dict.fromkeys(names, 0))
+        forced = self._overrides.config  # of TRITON_TUNE_CONFIG
+        parameters = [name for name in self._fallback._fields if name != "variant"]
+        for name in set(forced or ()).difference(parameters):
+            raise ValueError(f"{CONFIG} names {name!r}, but the parameters are: {', '.join(parameters)}")
+        self._forced: Any = None if forced is None else self._fallback._replace(**forced)
         rule = getattr(self.autotuner, "early_config_prune", None)
-        self._prunes = rule is not None and self._forced is None
-        if self._prunes:  # the rule may depend on the element types of all arguments
-            read = self._read
-            self._read = lambda *args, **kwargs: (
-                *read(*args, **kwargs),
-                *(getattr(value, "dtype", None) for value in (*args, *kwargs.values())),
-            )
+        self._prunes = rule is not None and forced is None
+        read = reader(self.__name__, self.arg_names, self._defaults, self.features, names)
+
+        def read_with_types(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            """The rule may depend on the element types of all arguments."""
+            types = (getattr(value, "dtype", None) for value in (*args, *kwargs.values()))
+            return (*read(*args, **kwargs), *types)
+
+        self._read: Read = read_with_types if self._prunes else read
         torch = sys.modules.get("torch")
         self._devices = max(1, torch.cuda.device_count()) if torch else 2
 

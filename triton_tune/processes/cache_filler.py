@@ -8,10 +8,12 @@ import contextlib
 import fcntl
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,14 @@ from triton import knobs
 
 
 @contextlib.contextmanager
-def compile_lock() -> Iterator[bool]:
+def compile_lock(meanwhile: Callable[[], object] = lambda: time.sleep(0.1)) -> Iterator[bool]:
     """Hold the lock, a file beside the folders of Triton's cache; wait while another process holds it.
 
     Yields whether it had to wait. The system frees the lock when its holder ends, however it ends. Where a
     lock cannot be had, as in a folder that cannot be written, nothing is locked: processes may then compile
     the same kernels.
+
+    meanwhile: is called again and again while it waits.
     """
     waited = False
     with contextlib.ExitStack() as stack:
@@ -33,18 +37,20 @@ def compile_lock() -> Iterator[bool]:
             path = Path(knobs.cache.dir) / "compile_ahead.lock"
             path.parent.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(path.open("ab"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waited = True
-                fcntl.flock(file, fcntl.LOCK_EX)
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    waited = True
+                    meanwhile()
             # A forked child may hold the file open, so closing it does not suffice.
             stack.callback(fcntl.flock, file, fcntl.LOCK_UN)
         yield waited
 
 
 class CacheFiller:
-    """Compiles each ``NeededKernel`` that it is given for a device, in a process started for the first.
+    """Compiles each ``NeededKernel`` that it is given for a device, in a process that ends when idle.
 
     While another process compiles into the cache, this one waits and compiles nothing, because afterwards the
     cache will hold much the same kernels.
@@ -59,28 +65,28 @@ class CacheFiller:
         """Begin to compile these as well, `workers` at once (None: ``default_workers``), and return."""
         from triton_tune.processes.compile_ahead import compile_environment, default_workers
 
-        processes = str(workers or default_workers())
+        if self._process is not None and self._process.poll() is not None:
+            self.finish()  # it had nothing left, and later ones need another process
         with contextlib.suppress(OSError):  # it cannot be started, or has ended
             if self._process is None:
                 self._connection, theirs = Pipe()
                 with theirs:
                     self._process = subprocess.Popen(
-                        [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), processes],
+                        [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
                         env=compile_environment(self._device) | {"PYTHONPATH": os.pathsep.join(sys.path)},
                         pass_fds=[theirs.fileno()],
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         start_new_session=True,  # away from a terminal's interrupts, and a group of its own
                     )
-            self._connection.send(kernels)
+            self._connection.send((kernels, workers or default_workers()))
 
     def finish(self) -> bool:
         """Wait until nothing compiles, and return whether it was another process that compiled."""
         if self._process is None:
             return False
         with contextlib.suppress(EOFError, OSError):
-            while True:
-                self.ended.update([self._connection.recv()])
+            self.ended.update(self._connection.recv())
         self._connection.close()
         waited = self._process.wait() == WAITED
         self._process = None
@@ -92,25 +98,34 @@ WAITED = 3  # exit status
 
 def main() -> None:
     """Run as the process of a ``CacheFiller``."""
-    number, workers = map(int, sys.argv[1:])
-    with compile_lock() as waited:
-        try:
-            if not waited:
-                _fill(Connection(number), workers)
-        except (EOFError, ConnectionError):  # the caller has ended
-            os.killpg(0, signal.SIGKILL)
+    caller = Connection(int(sys.argv[1]))
+    try:
+        given = [caller.recv_bytes()]  # at once, as a caller with much to send waits for it
+
+        def take() -> None:
+            if caller.poll(0.1):
+                given.append(caller.recv_bytes())
+
+        with compile_lock(take) as waited:
+            ended = {} if waited else _fill(caller, given)
+        caller.send(ended)
+    except (EOFError, ConnectionError):  # the caller has ended
+        os.killpg(0, signal.SIGKILL)
     os._exit(WAITED if waited else 0)  # Triton's libraries would complain of what they leave behind
 
 
-def _fill(caller: Connection, workers: int) -> None:
-    """Compile all kernels that the caller sends, longest first, and report each one to it."""
+def _fill(caller: Connection, given: list[bytes]) -> dict[str, int]:
+    """Compile all kernels that the caller sends, longest first; returns how the process of each exited."""
     import torch  # not before the lock, as it takes seconds
 
     from triton_tune.processes.compile_ahead import run_jobs
 
     cpu, fork = torch.device("cpu"), multiprocessing.get_context("fork")
-    waiting, running = caller.recv(), dict[Any, tuple[Any, str]]()
-    while waiting or running:
+    waiting, running, ended = list[Any](), dict[Any, tuple[Any, str]](), dict[str, int]()
+    while given or waiting or running:
+        while given:
+            kernels, workers = pickle.loads(given.pop())
+            waiting += kernels
         waiting.sort(key=lambda kernel: kernel.cost)
         while waiting and len(running) < workers:
             kernel = waiting.pop()
@@ -118,12 +133,13 @@ def _fill(caller: Connection, workers: int) -> None:
             process = fork.Process(target=run_jobs, args=([kernel], cpu))
             process.start()
             running[process.sentinel] = process, kernel.key
-        for ended in set(wait([caller, *running])) - {caller}:
-            process, key = running.pop(ended)
+        for sentinel in set(wait([caller, *running])) - {caller}:
+            process, key = running.pop(sentinel)
             process.join()
-            caller.send((key, process.exitcode))
+            ended[key] = process.exitcode
         while caller.poll():
-            waiting += caller.recv()
+            given.append(caller.recv_bytes())
+    return ended
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Parallel processes that compile kernels, each for a second or more, ahead into Triton's cache on disk."""
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -12,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from types import ModuleType
 from typing import Protocol, TypeVar
 
@@ -22,6 +23,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.errors import OutOfResources
 
 MAX_WORKERS = 30
+OVERTIME_S = 120.0  # a job that still runs so long after the deadline is given up
 PTXAS = "TRITON_PTXAS_PATH"
 
 
@@ -93,16 +95,13 @@ def _failures(job: Job, device: torch.device, deadline: float) -> int | None:
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Shield processes that are started in this context from a terminal's interrupts."""
-    before = signal.getsignal(signal.SIGINT)  # None: a handler that is not Python's, which it cannot restore
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Shield processes that start in this context from a terminal's interrupts, which wait for its end."""
+    resource_tracker.ensure_running()  # as it ends a block when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which processes inherit
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
@@ -218,8 +217,8 @@ class CompileAhead:
     ) -> CompileCounts:
         """Compile what ``jobs`` need and no earlier call compiled.
 
-        deadline: on ``time.monotonic``; no job starts after it. progress: called with the number of jobs done
-        and of all.
+        deadline: on ``time.monotonic``; no job starts after it, and none goes on for long. progress: called
+        with the number of jobs done and of all.
         """
         done = CompileCounts()
         left = dict.fromkeys([] if self._idle else minimal(jobs, self._compiled))
@@ -245,23 +244,19 @@ class CompileAhead:
         return done
 
     def _run(self, jobs: Iterable[Job], deadline: float) -> Iterator[tuple[Job, int | None]]:
-        """Each job as it ends, and what `_failures` returns; none after a process died."""
+        """Each job as it ends, and what `_failures` returns; none after a process died or took too long."""
         futures: dict[Future[int | None], Job] = {}
+        if self._pool is not None and self._pool._broken:  # since the last call, so no job is to blame
+            self.close()
         try:
             with without_interrupts(), without_main():  # processes are started as jobs come in
                 for job in jobs:
-                    futures[self._submit(job, deadline)] = job
-            for future in as_completed(futures):
+                    futures[self._start().submit(_failures, job, self._device, deadline)] = job
+            left = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic()) + OVERTIME_S
+            for future in as_completed(futures, left):
                 yield futures[future], future.result()
-        except BrokenExecutor:
+        except (BrokenExecutor, TimeoutError):
             self.close()
-
-    def _submit(self, job: Job, deadline: float) -> Future[int | None]:
-        try:
-            return self._start().submit(_failures, job, self._device, deadline)
-        except BrokenExecutor:  # a process died since the last call, so no job is to blame
-            self.close()
-            return self._start().submit(_failures, job, self._device, deadline)
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:

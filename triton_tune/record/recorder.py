@@ -104,14 +104,7 @@ class Recorder:
 
     def _launch_first(self, tuner: Autotuner, noted: _Noted | None, args: Any, kwargs: Any) -> Any:
         with self._lock:  # as the autotuner's list is another one meanwhile
-            every = tuner.configs
-            if noted is None or len(every) == 1 or noted.config is None:
-                return run_first(tuner, own_run, args, kwargs)
-            tuner.configs = [noted.config]
-            try:
-                return own_run(tuner, *args, **kwargs)
-            finally:
-                tuner.configs = every
+            return run_first(tuner, own_run, args, kwargs, noted and noted.config)
 
     def _note(self, tuner: Autotuner, args: Any, kwargs: dict[str, Any], launch: Callable[..., Any]) -> Any:
         depth = self._inside.depth = getattr(self._inside, "depth", 0) + 1
@@ -302,8 +295,8 @@ def _key(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     value = plain(value)
-    if value is None or type(value) in (int, bool, str, float):
-        return value
+    if value is None or isinstance(value, bool | int | str | float):
+        return value  # JSON has the values of enums that are integers or texts
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
     if type(value).__module__.startswith("triton.language") and type(value).__name__ == "dtype":

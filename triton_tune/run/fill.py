@@ -24,48 +24,34 @@ GO_ON = "the same command with a larger --budget goes on"
 
 
 @dataclass
-class Filling:
-    """What a run may measure of a kernel, and the kernel's table, which is made for its first visit."""
-
-    problem: SearchProblem
-    create: Callable[[], TableWriter]
-    table: TableWriter | None = None
-
-    def open(self) -> TableWriter:
-        self.table = self.table or self.create()
-        return self.table
-
-
-@dataclass
 class Run:
-    """A search for kernels on a bench, and their tables."""
+    """A search for kernels on a bench, and their tables, each of which is made for its first visit."""
 
     bench: Bench
-    fillings: Mapping[str, Filling]  # by kernel
+    problems: Mapping[str, SearchProblem]  # by kernel: what may be measured
+    tables: dict[str, TableWriter]  # of earlier runs; others come
+    create: Callable[[str], TableWriter]  # the table of a kernel
     weights: Mapping[str, float]  # of the kernels
     strategy: str
     budget: float  # seconds, as is what earlier runs `spent`, and all did so far: `seconds`
 
     def __post_init__(self) -> None:
-        self.times = Times(visit for table in self.opened.values() for visit in table.visits)
-        self.spent = self.seconds = sum(table.header.seconds for table in self.opened.values())
-        problems = {name: filling.problem for name, filling in self.fillings.items()}
+        self.times = Times(visit for table in self.tables.values() for visit in table.visits)
+        self.spent = self.seconds = sum(table.header.seconds for table in self.tables.values())
         used = min(1.0, self.spent / self.budget)
-        self.search = Together(problems, self.weights, self.strategy, self.times, used)
-        self._owners = {scenario: f for f in self.fillings.values() for scenario in f.problem.scenarios}
-
-    @property
-    def opened(self) -> dict[str, TableWriter]:
-        return {name: filling.table for name, filling in self.fillings.items() if filling.table}
+        self.search = Together(self.problems, self.weights, self.strategy, self.times, used)
+        self._owners = {s: name for name, problem in self.problems.items() for s in problem.scenarios}
 
     def times_of(self, name: str) -> Times:
-        return self.times.of(self.fillings[name].problem.scenarios)
+        return self.times.of(self.problems[name].scenarios)
 
     def measure(self) -> bool:
         """Follow the search until the budget ends or nothing is left. Returns False after Ctrl-C.
 
         Raises TuningError and TableError; the rows so far are kept.
         """
+        if self.spent >= self.budget or self.search.ended == self.problems.keys():
+            return True  # and change nothing
         start = written = self.bench.clock()
 
         def tick() -> None:
@@ -83,7 +69,7 @@ class Run:
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not lose the summaries
             # The first may have come between a row and its count.
-            folders = [table.folder for table in self.opened.values()]
+            folders = [table.folder for table in self.tables.values()]
             self.times = Times(visit for folder in folders for visit in read_run(folder).visits)
             tick()
             self.save()
@@ -98,17 +84,20 @@ class Run:
         return True
 
     def _record(self, visit: Visit) -> None:
-        self._owners[visit.scenario].open().append(visit.scenario, visit.cells, visit.repeat)
+        name = self._owners[visit.scenario]
+        if name not in self.tables:
+            self.tables[name] = self.create(name)
+        self.tables[name].append(visit.scenario, visit.cells, visit.repeat)
 
     def summary(self, name: str, share: float = 1.0) -> dict[str, Any]:
         """run.yaml's `summary` of a kernel's table, which gets this share of the seconds."""
-        finished, problem = name in self.search.finished, self.fillings[name].problem
-        return summarise(problem, self.times_of(name), self.seconds * share, finished)
+        finished = name in self.search.finished
+        return summarise(self.problems[name], self.times_of(name), self.seconds * share, finished)
 
     def save(self) -> None:
         """Write all tables' summaries, and divide the seconds among them by the cells that they have."""
-        cells = {name: 1 + self.times_of(name).num_measured() for name in self.opened}
-        for name, table in self.opened.items():
+        cells = {name: 1 + self.times_of(name).num_measured() for name in self.tables}
+        for name, table in self.tables.items():
             table.summarise(self.summary(name, cells[name] / sum(cells.values())))
 
 
@@ -131,18 +120,13 @@ def fill(table: TableWriter, bench: Bench, problem: SearchProblem, strategy: str
     Raises TuningError and TableError; the rows so far are kept.
     """
     name = table.header.kernel
-    run = Run(bench, {name: Filling(problem, lambda: table, table)}, {name: 1.0}, strategy, budget)
-    search = run.search
-    if search.ended:
-        why = f"{search.gave_up.get(name) or FINISHED}; an earlier run found this:"
-    elif run.spent >= budget:
-        why = f"the budget of {budget:.0f} s is used up; {GO_ON}"
-    elif not run.measure():
+    run = Run(bench, {name: problem}, {name: table}, lambda name: table, {name: 1.0}, strategy, budget)
+    if not run.measure():
         return INTERRUPTED
-    elif search.gave_up:
-        why = f"stopped early: {search.gave_up[name]}"
+    if gave_up := run.search.gave_up.get(name):
+        why = f"stopped early: {gave_up}"
     else:
-        why = FINISHED if search.finished else f"the budget is used up; {GO_ON}"
+        why = FINISHED if run.search.finished else f"the budget is used up; {GO_ON}"
     run.save()
     summary, times = run.summary(name), run.times
     lines = [f"{table.folder}: {why}", *lines_of(summary, problem, times)]

@@ -22,7 +22,7 @@ class Together:
     ended: the kernels that need no further visit, or have none that works (`gave_up`: why).
     """
 
-    problems: Mapping[str, SearchProblem]  # by kernel; no two have scenarios with one name
+    problems: Mapping[str, SearchProblem]  # by kernel, heaviest first; no two have scenarios with one name
     weights: Mapping[str, float]  # shares of the launches' time
     strategy: str
     times: InitVar[Times]  # of earlier runs
@@ -47,8 +47,10 @@ class Together:
     def next_round(self, times: Times, spent: float) -> Round | None:
         tasks: list[PlannedVisit] = []
         cells, kernels, most = 0, 0, self._affordable(times, spent)
-        for name in sorted(self._searches, key=lambda name: self._had(name, times)):
-            begun = self._measured(name, times) > 0
+        had = {name: self._measured(name, times) for name in self._searches}
+        # Those that had least for their weight come first, and of those without any the heaviest.
+        for name in sorted(had, key=lambda name: had[name] / max(self.weights[name], 1e-6)):
+            begun = had[name] > 0
             if name in self.ended or (begun and cells >= most):
                 continue
             planned = self._searches[name].next_round(times, spent)
@@ -73,11 +75,6 @@ class Together:
         if not cells:
             return CELLS_PER_ROUND
         return min(CELLS_PER_ROUND, cells * (1 - spent) / max(spent - self.spent, 1e-9))
-
-    def _had(self, name: str, times: Times) -> tuple[bool, float]:
-        """How much was measured of a kernel for its weight; those that have nothing yet come first."""
-        cells, weight = self._measured(name, times), max(self.weights[name], 1e-6)
-        return cells > 0, cells / weight if cells else -weight
 
 
 class Watcher(Protocol):

@@ -16,16 +16,14 @@ class Distances:
     """Distances between all scenarios of a problem."""
 
     def __init__(self, problem: SearchProblem) -> None:
-        self._points = np.array([_point(row, problem.likeness) for row in problem.features.values()])
+        self._points = points = np.array([_point(row, problem.likeness) for row in problem.features.values()])
+        self._between = np.zeros((len(points), len(points)))
+        for row, point in zip(self._between, points, strict=True):
+            row[:] = np.linalg.norm(points - point, axis=1)
         self._index = {name: index for index, name in enumerate(problem.features)}
-        self._rows: dict[str, Floats] = {}
 
     def matrix(self, scenarios: Sequence[str], others: Sequence[str]) -> Floats:
-        columns = self._columns(others)
-        distances = np.empty((len(scenarios), len(others)))
-        for row, scenario in enumerate(scenarios):
-            distances[row] = self._row(scenario)[columns]
-        return distances
+        return self._between[np.ix_(self._numbers(scenarios), self._numbers(others))]
 
     def representatives(self, scenarios: Sequence[str], count: int, preset: Sequence[str] = ()) -> list[str]:
         """Choose `count` scenarios so that each of `scenarios` is near one of them or of `preset`.
@@ -37,18 +35,15 @@ class Distances:
         """
         without = set(preset)
         left = [scenario for scenario in scenarios if scenario not in without]
-        columns = self._columns(left)
         chosen: list[str] = []
         if left and not preset and count:
-            points = self._points[columns]
+            points = self._points[self._numbers(left)]
             chosen.append(left.pop(int(np.linalg.norm(points - points.mean(axis=0), axis=1).argmin())))
-            columns = self._columns(left)
-        gaps = np.full(len(left), math.inf)
-        for scenario in (*preset, *chosen):
-            np.minimum(gaps, self._row(scenario)[columns], out=gaps)
+        between = self.matrix(left, left)
+        gaps = self.matrix([*preset, *chosen], left).min(axis=0, initial=math.inf)
 
         def minus_saving(place: int) -> tuple[float, int]:
-            return float(np.minimum(self._row(left[place])[columns] - gaps, 0.0).sum()), place
+            return float(np.minimum(between[place] - gaps, 0.0).sum()), place
 
         queue = [minus_saving(place) for place in range(len(left))]
         heapq.heapify(queue)
@@ -58,16 +53,10 @@ class Distances:
             if queue[0] == first:
                 heapq.heappop(queue)
                 chosen.append(left[first[1]])
-                np.minimum(gaps, self._row(chosen[-1])[columns], out=gaps)
+                np.minimum(gaps, between[first[1]], out=gaps)
         return chosen
 
-    def _row(self, scenario: str) -> Floats:
-        if scenario not in self._rows:
-            point = self._points[self._index[scenario]]
-            self._rows[scenario] = np.linalg.norm(self._points - point, axis=1)
-        return self._rows[scenario]
-
-    def _columns(self, scenarios: Sequence[str]) -> npt.NDArray[np.intp]:
+    def _numbers(self, scenarios: Sequence[str]) -> npt.NDArray[np.intp]:
         return np.array([self._index[scenario] for scenario in scenarios], dtype=np.intp)
 
 

@@ -20,7 +20,6 @@ from attn_kernels.core import checks
 from attn_kernels.warmup import compile_ahead as ahead
 from attn_kernels.warmup.compile_ahead import compile_ahead
 from attn_kernels.warmup.dummy_launch import DummyLaunch
-from triton_tune.processes import compile_ahead as processes
 
 BF16 = torch.bfloat16
 GPU = torch.device("meta")  # any but the CPU
@@ -212,11 +211,3 @@ def test_processes_run_no_script_anew(tmp_path):
         [sys.executable, path], capture_output=True, text=True, timeout=120, env=environment
     )
     assert (done.returncode, done.stdout) == (0, "the script runs\nresult 3\n"), done.stderr
-
-
-def test_a_handler_of_interrupts_that_is_not_pythons_stays(monkeypatch):
-    """A program that embeds Python may have one in C, which Python cannot put back."""
-    monkeypatch.setattr(processes.signal, "getsignal", lambda number: None)
-    monkeypatch.setattr(processes.signal, "signal", lambda *changed: pytest.fail("it was replaced"))
-    with processes.without_interrupts():
-        pass

@@ -150,6 +150,21 @@ def test_another_autotuned_kernel_of_a_call_is_named_and_does_not_search(run: Ru
     assert cells and all(isinstance(cell, float) for cell in cells)
 
 
+LOCAL = """
+def local():
+    import enum
+    return enum.IntEnum("Local", {"EVEN": 2, "ODD": 1})
+
+ADDED ="""
+
+
+def test_a_feature_may_be_an_enum_whose_class_no_other_process_finds(run: Run) -> None:
+    change(("ADDED =", LOCAL), ('name="sums"', 'name="sums", features={"odd": lambda given: local().ODD}'))
+    run(*SUMS, "--budget", "30")
+    table = read_run(SUMS_TABLE)
+    assert table.header.features == ("N", "odd") and {row[1] for row in table.scenarios.values()} == {1}
+
+
 def test_the_element_type_of_a_tensor_that_some_shapes_leave_out_is_a_word(run: Run) -> None:
     change(
         ("def added(x_ptr, total_ptr, N,", "def added(x_ptr, total_ptr, N, bias_ptr,"),
@@ -336,6 +351,10 @@ TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre
     ("tolerance", 'name="sums"', 'name="sums", tolerance="x"', ()),
     ("features", 'name="sums"', 'name="sums", features=["n"]', ()),
     ("Tuning: name", 'name="sums"', 'name="Sums"', ()),
+    ("Tuning: name", 'name="sums"', 'name="config"', ()),
+    ("SystemExit", "[torch.randn(size)]", "exit(3)", SUMS),
+    ("BLOCK is -1", TWO, "configs=[_config(16), _config(-1)], key", SUMS),
+    ("parameter index", TWO, "configs=[triton.Config({'index': n}) for n in (1, 2)], key", SUMS),
     ("Tuning: constants", 'name="sums"', 'name="sums", constants=["width"]', ()),
     ("'size'", '[{"size": 10}, {"size": 50}]', '{"size": (1, 9), ("size", "x"): [(1, 2)]}', SUMS),
     ("prune_configs_by", "return [config for", "return [_config(8) for", SCALED),

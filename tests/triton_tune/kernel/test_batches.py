@@ -1,6 +1,7 @@
 """Arguments, launches and comparisons of a kernel under tuning, and how launches are timed and compiled."""
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,7 @@ def test_specialisation_is_as_fine_as_tritons(scaled: tuple[AutotunedKernel, Tun
     x = torch.zeros(64)
     sizes = ((32, True), (48, True), (1, True), (7, True), (2**40, True), (32, False))
     values = [(x, x, *size) for size in sizes] + [(x.half(), x, 32, True), (x[1:], x, 32, True)]
+    values += [((x, 32), x, 32, True), ((x.half(), 32), x, 32, True), ((x, 33), x, 32, True)]
     keys = [kernel.specialisation(launch_of(*each)) for each in values]
     assert keys[0] == keys[1] and len(set(keys)) == len(keys) - 1
 
@@ -212,6 +214,18 @@ def test_a_launch_that_reads_little_of_its_tensors_gets_more_of_them_for_a_limit
     monkeypatch.setattr(measuring, "MAKING_S", 0)
     sets = sets_of(size)
     assert sets.grow(None, CPU) and len(sets.launches) == 1
+
+
+@pytest.mark.parametrize("given", [
+    lambda x: (TensorDescriptor(x, [len(x)], [1], [16]),),
+    lambda x: ((x, 3), 1.0),
+])  # fmt: skip
+def test_tensors_of_descriptors_and_tuples_are_counted(given: Callable[[torch.Tensor], Any]) -> None:
+    """Else a launch of large ones gets so many of them that the memory is full."""
+    sets = Sets(
+        lambda seed, config: (Launch(given(torch.empty(2 * CACHE, dtype=torch.int8)), {"n": seed}, (1,)),)
+    )
+    assert sets.grow(None, CPU) and len(sets.launches) == 2
 
 
 def test_a_launch_goes_to_other_processes_without_the_memory_of_its_tensors() -> None:

@@ -1,9 +1,11 @@
 """Kernels compile in processes ahead of a run, of which one may die, or while their caller goes on."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -104,6 +106,37 @@ def test_while_another_process_compiles_it_waits_and_goes_on_if_its_own_was_kill
     assert filler.ended == {}
 
 
+def test_kernels_that_come_after_the_process_ended_compile_in_another(
+    filler: CacheFiller, file: Path
+) -> None:
+    """As of a second kind of layer, which a model makes later."""
+    filler.add([FakeKernel("a", str(file))], 1)
+    assert filler._process is not None
+    filler._process.wait(60)
+    filler.add([FakeKernel("b", str(file))], 1)
+    assert not filler.finish()
+    assert filler.ended == {"a": 0, "b": 0}
+
+
+def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler: CacheFiller, file: Path) -> None:
+    """Whatever a pipe holds: long kernels are sent while another process compiles, and many end unheard."""
+    sent, many = threading.Event(), [FakeKernel("a" * 1000 + str(number), str(file)) for number in range(300)]
+
+    def send() -> None:
+        filler.add(many, 1)
+        sent.set()
+
+    with compile_lock():
+        threading.Thread(target=send, daemon=True).start()
+        assert sent.wait(60)
+        time.sleep(1)
+    assert filler.finish()
+    filler.add(many[:120], 2)
+    assert filler._process is not None
+    filler._process.wait(120)
+    assert not filler.finish() and len(filler.ended) == 120
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_processes_end_with_their_caller(killed: bool, file: Path) -> None:
     """It waits for none of them, whether it ends by itself or is killed."""
@@ -153,6 +186,22 @@ def test_without_a_folder_to_write_nothing_is_locked(file: Path) -> None:
 # Ahead of a run
 
 
+def interrupt_itself(done: Path) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    done.touch()
+
+
+def test_an_interrupt_while_processes_start_spares_them_and_comes_afterwards(tmp_path: Path) -> None:
+    """A program that embeds Python may have a handler in C, which Python cannot put back."""
+    handler, done = signal.getsignal(signal.SIGINT), tmp_path / "done"
+    process = multiprocessing.get_context("spawn").Process(target=interrupt_itself, args=(done,))
+    with pytest.raises(KeyboardInterrupt), compiling.without_interrupts():
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        process.start()
+    process.join()
+    assert done.exists() and process.exitcode == 0 and signal.getsignal(signal.SIGINT) is handler
+
+
 def kernels(file: Path, count: int, deadly: int = -1) -> list[FakeKernel]:
     return [FakeKernel(str(n), str(file), -n, "die" if n == deadly else "") for n in range(count)]
 
@@ -189,6 +238,19 @@ def test_what_was_not_compiled_in_time_is_not_known(tmp_path: Path) -> None:
         known = sum(map(processes.has, jobs))
         assert 0 < known == done.jobs < 50
         assert processes.compile(jobs).jobs == 50 - known
+
+
+def test_a_job_that_does_not_end_is_given_up_after_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "OVERTIME_S", 0.5)
+    first, other = kernels(tmp_path / "compiled", 2)
+    endless = FakeKernel("endless", str(tmp_path / "compiled"), deed="stay")
+    with closing(CompileAhead(META, 1)) as processes:
+        processes.compile([first])  # which starts processes
+        done = processes.compile([endless], deadline=time.monotonic() + 1)
+        assert (done.jobs, done.broken, processes.has(endless)) == (0, [], False)
+        assert processes.compile([other]).jobs == 1 and processes.has(other)
 
 
 @pytest.mark.parametrize(("processors", "workers"), [(1, 1), (16, 15), (224, 30)])

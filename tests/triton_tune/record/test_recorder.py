@@ -21,6 +21,7 @@ from triton_tune.cli import many
 from triton_tune.cli.main import main
 from triton_tune.core.errors import TuningError
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
+from triton_tune.kernel.batches import make, result_of
 from triton_tune.kernel.recorded import Replay, load_recorded
 from triton_tune.launch import install
 from triton_tune.record.lines import Record, read_record
@@ -182,6 +183,76 @@ def test_launches_are_made_that_cannot_be_described_or_written(small: ModuleType
     assert torch.equal(x, 2.0 * torch.arange(20))
 
 
+OWNED = """
+import enum
+import triton
+import triton.language as tl
+
+class Mode(enum.IntEnum):
+    ADD = 1
+
+class Kind(str, enum.Enum):
+    FULL = "full"
+
+CONFIGS = [triton.Config({"BLOCK": block}) for block in (16, 64)]
+
+@triton.jit
+def copied(x_ptr, size, BLOCK: tl.constexpr):
+    tl.store(x_ptr, size)
+
+copied_once = triton.autotune(configs=CONFIGS, key=["size"])(copied)
+copied_again = triton.autotune(configs=CONFIGS[:1] + [triton.Config({"BLOCK": 32})], key=["size"])(copied)
+
+@triton.autotune(configs=CONFIGS, key=["size"])
+@triton.jit
+def sum(x_ptr, size, BLOCK: tl.constexpr):
+    tl.store(x_ptr, size)
+
+@triton.autotune(configs=[triton.Config({"index": index}) for index in (1, 2)], key=["size"])
+@triton.jit
+def at(x_ptr, size, index: tl.constexpr):
+    tl.store(x_ptr, size)
+
+class Owner:
+    @triton.autotune(configs=CONFIGS, key=["size"])
+    @triton.jit
+    def fill(x_ptr, size, MODE: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x_ptr + at, MODE, mask=at < size)
+
+def make():
+    @triton.autotune(configs=CONFIGS, key=["size"])
+    @triton.jit
+    def fill(x_ptr, size, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x_ptr + at, 1.0, mask=at < size)
+    return fill
+
+made = make()
+"""
+
+
+def test_kernels_of_any_name_are_kept_unless_no_module_could_serve_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "owned.py").write_text(OWNED)
+    monkeypatch.syspath_prepend(tmp_path)
+    owned = importlib.import_module("owned")
+    x, kernels = torch.zeros(9), (owned.made, owned.sum, owned.at, owned.copied_once)
+    with recording(tmp_path / "seen", owned.Owner.fill, *kernels) as folder:
+        owned.Owner.fill[(1,)](x, 9, owned.Mode.ADD, owned.Kind.FULL)
+        for kernel in kernels:
+            kernel[(1,)](x, 9)
+    found, refused = many.workloads_of(folder, torch.device("cpu"))
+    assert set(found) == {"owner_fill", "sum_kernel"}
+    assert set(refused) == {"owned:make.<locals>.fill", "owned:at", "owned:copied"}
+    tuning, kernel = load_recorded(folder).tunings["owner_fill"], AutotunedKernel(owned.Owner.fill)
+    call = make(tuning, tuning.shapes[0], torch.device("cpu"))
+    assert torch.equal(result_of(kernel, call, owned.CONFIGS[1])["x_ptr"], torch.ones(9))
+    (launch,) = read_record(folder).kernels["owned:Owner.fill"].launches
+    assert [launch.arguments[name] for name in ("size", "MODE", "KIND")] == [9, 1, "full"]
+
+
 def test_no_kernel_searches_while_a_graph_is_captured(
     small: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +292,19 @@ def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(
     assert main([str(seen), *arguments]) == 1
     assert capsys.readouterr().out.endswith("0 kernels measured, 0 not yet, 5 left out\n")
     assert not list(tables.glob("*"))
+
+
+def test_the_next_command_names_no_table_that_a_build_would_refuse(
+    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    monkeypatch.setattr(many, "fails", lambda problem, times: problem.scenarios[0].startswith("gather"))
+    tables = seen.parent / "tables"
+    command = [str(seen), "--out", str(tables), "--gpus", "cpu", "--compile-workers", "0"]
+    assert main([*command, "--budget", "60"]) == 1
+    named = capsys.readouterr().out.splitlines()[-1].partition("treegen init ")[2].partition(" &&")[0]
+    device = "cpu_triton_interpreter"
+    assert {*named.split()} == {str(tables / name / device) for name in ("scale_in_place", "sum_in_parts")}
 
 
 def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(
