@@ -34,7 +34,7 @@ class Constraint:
 
     text: str  # as the spec spells it
     test: Call
-    line: int = 1  # in the spec
+    line: int = field(default=1, compare=False)  # in the spec
     variants: tuple[str, ...] | None = None  # binds only configs of these variants; None binds all
 
     @cached_property  # a fit asks once for every config and model

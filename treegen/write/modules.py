@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.read.problem import read_table, spec_problem
 from treegen.read.spec import find_spec, read_spec
+from treegen.write.files import content_of
 from treegen.write.lock import Lock, read_lock
 
 NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
@@ -29,7 +30,7 @@ ModuleKey = tuple[str, str]
 _COMMENT = re.compile(r"^(    Row\(.*\),  # \d+): .*$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Module:
     """A committed module."""
 
@@ -56,25 +57,37 @@ def _path(output: Path, key: ModuleKey) -> Path:
 def read_committed(spec: Spec, output: Path, *, older: bool = False) -> dict[ModuleKey, Module | str]:
     """Every module that a build of the spec writes below `output`, with the rows that the lock there stores.
 
-    In place of a module that treegen does not print for its rows stands why it cannot be read. older: accept
-    what another version of treegen printed, too, if the lock has its SHA-256.
+    In place of a module that treegen does not print for its rows, or beside which it would print other shared
+    files, stands why it cannot be read. older: accept what another version of treegen printed, too, if the
+    lock has its SHA-256.
     """
     found: dict[ModuleKey, Module | str] = {}
     lock_in = cache(read_lock)
     for kernel in spec.kernels.values():
+        shared = kernel_package(kernel, spec.devices)
         for key in ((kernel.name, device) for device in (*kernel.tables, FALLBACK_DEVICE)):
             device = spec.devices.get(key[1], NO_DEVICE)
             try:
-                found[key] = _read_module(kernel, device, _path(output, key), lock_in, older)
+                found[key] = _read_module(kernel, device, _path(output, key), shared, lock_in, older)
             except InputError as error:
                 found[key] = str(error)
     return found
 
 
 def _read_module(
-    kernel: KernelSpec, device: DeviceSpec, path: Path, lock_in: Callable[[Path], Lock], older: bool
+    kernel: KernelSpec,
+    device: DeviceSpec,
+    path: Path,
+    shared: Mapping[str, str],
+    lock_in: Callable[[Path], Lock],
+    older: bool,
 ) -> Module:
     text, lock = read_text(path), lock_in(path.parent.parent)
+    beside = {path.parent / name: printed.encode() for name, printed in shared.items()}
+    other = next((file for file, printed in beside.items() if content_of(file) != printed), None)
+    if other is not None and not older:
+        raise InputError(other, "is not what treegen prints for this spec; `treegen build` rewrites it")
+    older &= other is not None  # what this treegen printed stands beside modules that it printed
     try:
         found = lock.stored(kernel, device.key)
     except InputError as error:

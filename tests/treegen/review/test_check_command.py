@@ -129,7 +129,7 @@ def test_files_that_were_edited_or_added(project: Path, check: Check) -> None:
         with (project / path).open("a") as file:
             file.write("\n\nimport socket\n")
     out = check(FOUND)
-    assert (named(out, "modules"), named(out, "fresh")) == (added, edited)
+    assert (named(out, "modules"), named(out, "fresh")) == ([edited[1], *added], edited)
 
 
 def test_a_lock_without_rows(project: Path, check: Check) -> None:
