@@ -177,6 +177,26 @@ def test_a_constraint_is_the_reason_where_it_forbids_most(tmp_path: Path, rows: 
     assert line.price.scenarios == 9 and (line.forbidden == rule) == told
 
 
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        (
+            {"constraints": ["block >= heads", "block <= 64 or rows * columns * heads % 100_003 != 7"]},
+            Kind.TRIED,
+        ),
+        ({"derived": {"area": "max(rows, 0 - rows) * columns"}}, Kind.ELSEWHERE),
+        ({"derived": {"area": "rows * columns", "more": "2 * rows"}}, Kind.SAME),
+    ],
+)
+def test_what_was_tried_is_not_proved(tmp_path: Path, changes: Parameters, kind: Kind) -> None:
+    """The first kernels differ at one shape in 100,000, and the second ones at negative sizes."""
+    tree = Ask("area", 100_000, NARROW, WIDE)
+    project(tmp_path / "old", tree)
+    diff = compared(tmp_path / "old", project(tmp_path / "new", tree, spec(**changes)))
+    assert of_device(diff).kind is kind
+    assert ("wherever" in next(headline(diff))) == (kind is Kind.TRIED)
+
+
 def test_each_module_is_named_in_one_place(tmp_path: Path) -> None:
     """As the same, or under a heading that says what its spec or table says differently."""
     project(tmp_path / "old")

@@ -33,7 +33,7 @@ from treegen.write.modules import Module, ModuleKey, numbers, plain
 _BASES = 16  # scenarios from which every feature is moved
 _RANDOM = 4096
 _KEPT = 20  # shapes of one comparison that are kept as examples
-_RUNGS = {round(2 ** (step / 4)) for step in range(4 * 31)} | {-1, 0}
+_RUNGS = {sign * round(2 ** (step / 4)) for step in range(4 * 31) for sign in (-1, 1)} | {0}
 
 Shape = Mapping[str, int]
 Gpu = tuple[str, str, str]
@@ -45,6 +45,7 @@ class Kind(StrEnum):
 
     SAME = "launches the same"
     TEXT = "launches the same; only text changed"
+    TRIED = "launches the same wherever both were asked"
     ELSEWHERE = "launches the same in every measured scenario, and another config elsewhere"
     CHANGED = "launches differently"
     FALLBACK = "has another fallback, for GPUs on which nothing was measured"
@@ -193,8 +194,10 @@ class _Comparison:
         if found.unknown and not found.changed:
             found = replace(found, kind=Kind.INCOMPARABLE)
         elif not found.changed:
-            example = None if same_data else difference(before, after, problem)
-            found = replace(found, kind=Kind.ELSEWHERE if example else same_text, example=example)
+            is_same = same_data or same_text is Kind.SAME
+            example = None if is_same else difference(before, after, problem)
+            kind = same_text if is_same else Kind.ELSEWHERE if example else Kind.TRIED
+            found = replace(found, kind=kind, example=example)
         if self.same_table(key):
             return found
         try:

@@ -67,7 +67,8 @@ def headline(diff: Diff) -> Iterator[str]:
         sentences.append(f"{tuned}{', '.join(module.kernel for module in others)} {have}.")
     if whole and not (changed or elsewhere or others):
         fields = f"Nothing else is launched, in a Config with new fields ({'; '.join(diff.fields)})."
-        sentences.append(fields if diff.fields else "All modules launch the same configs.")
+        tried = " wherever both versions were asked" * bool(of[Kind.TRIED])
+        sentences.append(fields if diff.fields else f"All modules launch the same configs{tried}.")
     if worse := [(module, line) for module in diff.modules for line in module.lines if line.regresses]:
         worst, line = max(worse, key=lambda pair: pair[1].worst[1].lost)
         others = [m for m in diff.modules if m.lines and m.regresses and m is not worst]
