@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from treegen.core import expr
 from treegen.core.errors import InputError, InputErrors, shown
 from treegen.core.files import digest, read_text, try_path
-from treegen.core.heuristic import Heuristic, paths
+from treegen.core.heuristic import Heuristic, questions
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.emit.module import device_module
@@ -62,29 +62,22 @@ def read_committed(spec: Spec, output: Path, *, older: bool = False) -> dict[Mod
     lock has its SHA-256.
     """
     found: dict[ModuleKey, Module | str] = {}
-    lock_in = cache(read_lock)
+    lock = cache(partial(read_lock, output))
     for kernel in spec.kernels.values():
-        shared = kernel_package(kernel, spec.devices)
         for key in ((kernel.name, device) for device in (*kernel.tables, FALLBACK_DEVICE)):
-            device = spec.devices.get(key[1], NO_DEVICE)
             try:
-                found[key] = _read_module(kernel, device, _path(output, key), shared, lock_in, older)
+                found[key] = _read_module(spec, output, key, lock, older)
             except InputError as error:
                 found[key] = str(error)
     return found
 
 
-def _read_module(
-    kernel: KernelSpec,
-    device: DeviceSpec,
-    path: Path,
-    shared: Mapping[str, str],
-    lock_in: Callable[[Path], Lock],
-    older: bool,
-) -> Module:
-    text, lock = read_text(path), lock_in(path.parent.parent)
-    beside = {path.parent / name: printed.encode() for name, printed in shared.items()}
-    other = next((file for file, printed in beside.items() if content_of(file) != printed), None)
+def _read_module(spec: Spec, output: Path, key: ModuleKey, read: Callable[[], Lock], older: bool) -> Module:
+    kernel, device = spec.kernels[key[0]], spec.devices.get(key[1], NO_DEVICE)
+    path = _path(output, key)
+    text, lock = read_text(path), read()
+    shared = {path.parent / n: printed for n, printed in kernel_package(kernel, spec.devices).items()}
+    other = next((file for file, printed in shared.items() if content_of(file) != printed.encode()), None)
     if other is not None and not older:
         raise InputError(other, "is not what treegen prints for this spec; `treegen build` rewrites it")
     older &= other is not None  # what this treegen printed stands beside modules that it printed
@@ -125,10 +118,10 @@ def numbers(module: Module) -> set[int]:
     whens = [regime.when for regime in kernel.regimes] + [entry.when for entry in kernel.classes]
     tests = [*filter(None, whens), *(rule.test for rule in kernel.constraints)]
     texts = [expr.to_text(one) for one in (*tests, *kernel.derived.values())]
-    texts += [answer for regime in regimes for _, path in paths(regime.tree) for answer in path]
     found = {int(number) for text in texts for number in re.findall(r"-?\d+(?:_\d+)*", text)}
     values = {value for config in module.heuristic.configs for _, value in config.parameters}
-    return {1} | found | values | set(module.device.limits.values())
+    bounds = {split.threshold for regime in regimes for split in questions(regime.tree)}
+    return {1} | found | values | bounds | set(module.device.limits.values())
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Diff:
     new: str
     threshold: float  # accepted slowdown, above 1
     gone: tuple[str, ...]  # names that programs may use, and that no longer exist or are called otherwise
-    fields: tuple[str, ...]  # parameters that `Config` gains, with their kernel
+    fields: tuple[str, ...]  # parameters that `Config` gains, or their other order, with their kernel
     served: tuple[Served, ...]
     modules: tuple[ModuleChange, ...]
     files: tuple[str, ...]  # other files of the output folder that changed
@@ -155,7 +155,7 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
         left = (key for key in old.modules if key[0] == name and key not in new.modules)
         gone += [f"the module {'.'.join(key)} is gone" for key in left]
         gone += [f"{name}: {words}" for words in specs.signature_changes(kernel, now)]
-        fields += [f"{name}: {added}" for added in now.parameters if added not in kernel.parameters]
+        fields += [f"{name}: {words}" for words in specs.field_changes(kernel, now)]
     paths = {*old.texts, *new.texts} - {f"{kernel}/{device}.py" for kernel, device in keys}
     files = tuple(path for path in sorted(paths) if old.texts.get(path) != new.texts.get(path))
     of_files = tuple(gone), tuple(fields), tuple(both.served()), tuple(map(both.module, keys)), files
@@ -268,13 +268,12 @@ class _Comparison:
                     continue
                 # A module has a table; `default` has none.
                 snapshot, key = (self.old, before) if now == FALLBACK_DEVICE else (self.new, now)
-                served = Served(tuple(gpus), name, before, now, True, None)
+                differs, overall = True, None
                 with suppress(InputError):
                     if isinstance(one, Module):
                         found = self.priced(one, other, self.problem(snapshot, (name, key)))
-                        differs = found.changed + found.unknown > 0
-                        served = replace(served, differs=differs, price=found.overall)
-                yield served
+                        differs, overall = found.changed + found.unknown > 0, found.overall
+                yield Served(tuple(gpus), name, before, now, differs, overall)
 
     def gpus(self) -> dict[str, Gpu]:
         """The GPUs that one of the two specs tells apart, in words."""

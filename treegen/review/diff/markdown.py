@@ -66,7 +66,7 @@ def headline(diff: Diff) -> Iterator[str]:
         tuned = "" if changed or elsewhere or not whole else "All tuned GPUs get the same configs. "
         sentences.append(f"{tuned}{', '.join(module.kernel for module in others)} {have}.")
     if whole and not (changed or elsewhere or others):
-        fields = f"Nothing else is launched, in a Config with new fields ({'; '.join(diff.fields)})."
+        fields = f"Nothing else is launched, in a Config with other fields ({'; '.join(diff.fields)})."
         tried = " wherever both versions were asked" * bool(of[Kind.TRIED])
         sentences.append(fields if diff.fields else f"All modules launch the same configs{tried}.")
     if worse := [(module, line) for module in diff.modules for line in module.lines if line.regresses]:

@@ -134,7 +134,7 @@ def world_of(
                 moved[name(config)] = cells, math.exp(mean)
     run = {words: [table.provenance.get(key) for table in tables] for key, words in _CAUSES.items()}
     run["the device"] = [table.device_name for table in tables]
-    cause = tuple(f"{words}: {_change(*two)}" for words, two in run.items() if two[0] != two[1])
+    cause = tuple(_change(words, *values) for words, values in run.items() if values[0] != values[1])
     ids = np.array(problems[1].scenarios)[rows[1]]
     then = times_of(launches_of(modules[0], problems[0]), problems[0])[rows[0]]
     by_new = (times_of(launches_of(module, problems[1]), problems[1])[rows[1]] for module in modules)
@@ -159,10 +159,7 @@ def launches_of(module: Module, problem: Problem) -> Launches:
     return launched(problem, module.kernel, module.device.limits, module.heuristic)
 
 
-def _change(*values: object) -> str:
-    """Two values of run.yaml that differ, cut to where they do."""
-    one, other = ("nothing" if value is None else one_line(str(value)) for value in values)
-    if one[:_SHOWN] == other[:_SHOWN]:
-        differ = next((n for n in range(len(one)) if one[: n + 1] != other[: n + 1]), len(one))
-        one, other = (f"...{text[differ - _SHOWN // 2 :]}" for text in (one, other))
-    return f"{one[:_SHOWN]} -> {other[:_SHOWN]}"
+def _change(what: str, *values: object) -> str:
+    """What differs in run.yaml, with both values if their beginnings differ."""
+    one, other = ("nothing" if value is None else one_line(str(value))[:_SHOWN] for value in values)
+    return what if one == other else f"{what}: {one} -> {other}"

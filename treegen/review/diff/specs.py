@@ -39,6 +39,14 @@ def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
                 yield f"{name}: {word} is {now.get(word, 'no word')}, and was {number}"
 
 
+def field_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
+    """The fields that `Config` gains, and their order where programs that unpack it get another one."""
+    yield from (name for name in new.parameters if name not in old.parameters)
+    kept = [[name for name, _ in kernel.fields() if name in old.parameters] for kernel in (old, new)]
+    if kept[0] != kept[1] and {*kept[0]} == {*kept[1]}:
+        yield f"the order {', '.join(kept[1])}"
+
+
 def spec_changes(old: Module, new: Module) -> Iterator[str]:
     """What two specs say differently about what is launched."""
     before, after = _sections(old), _sections(new)
