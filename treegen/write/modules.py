@@ -80,7 +80,7 @@ def _read_module(spec: Spec, output: Path, key: ModuleKey, read: Callable[[], Lo
     other = next((file for file, printed in shared.items() if content_of(file) != printed.encode()), None)
     if other is not None and not older:
         raise InputError(other, "is not what treegen prints for this spec; `treegen build` rewrites it")
-    older &= other is not None  # what this treegen printed stands beside modules that it printed
+    older &= other is not None or not lock.is_current  # beside what this treegen printed are its modules
     try:
         found = lock.stored(kernel, device.key)
     except InputError as error:

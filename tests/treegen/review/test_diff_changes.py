@@ -159,8 +159,12 @@ def test_an_old_module_is_not_read_by_a_spec_that_is_newer_than_it(tmp_path: Pat
             return read_snapshot(str(tmp_path), None, stack, older=True).modules[KERNEL, DEVICE]
 
     assert isinstance(read(), str)
-    with (tmp_path / SHARED[1]).open("a") as file:
-        file.write("# as an older printer has it\n")
+    lock, config = tmp_path / "generated/treegen.lock", tmp_path / SHARED[1]
+    texts = lock.read_text(), config.read_text()
+    lock.write_text(texts[0].replace('"treegen": "', '"treegen": "0.'))
+    assert isinstance(read(), Module)
+    lock.write_text(texts[0])
+    config.write_text(f"{texts[1]}# as an older printer has it\n")
     assert isinstance(read(), Module)
 
 

@@ -158,8 +158,8 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
         fields += [f"{name}: {words}" for words in specs.field_changes(kernel, now)]
     paths = {*old.texts, *new.texts} - {f"{kernel}/{device}.py" for kernel, device in keys}
     files = tuple(path for path in sorted(paths) if old.texts.get(path) != new.texts.get(path))
-    of_files = tuple(gone), tuple(fields), tuple(both.served()), tuple(map(both.module, keys)), files
-    return Diff(old.label, new.label, threshold, *of_files)
+    found = tuple(gone), tuple(fields), tuple(both.served()), tuple(map(both.module, keys)), files
+    return Diff(old.label, new.label, threshold, *found)
 
 
 @dataclass(frozen=True)

@@ -150,10 +150,10 @@ def _world(world: World) -> Iterator[str]:
     if world.moved:
         few = [_moved(*one) for one in [*world.moved.items()][:3]]
         parts.append(f"Moved most: {'; '.join(few)}.")
-    if world.lost or world.gained:
-        parts.append(f"{world.lost:,} cells that had a time are not measured now; {world.gained:,} are new.")
+    if world.lost:
+        parts.append(f"{counted(world.lost, 'cell')} that had a time are not measured now.")
     if world.failing:
-        parts.append(f"{world.failing:,} cells fail now.")
+        parts.append(f"A config fails now in {counted(world.failing, 'cell')}.")
     yield text(" ".join(parts))
 
 

@@ -102,8 +102,7 @@ class World:
     cause: tuple[str, ...]  # what differs of the software and the GPU, such as `driver: 550 -> 580`
     moved: Mapping[str, tuple[int, float]]  # launched configs that moved: by name, cells and ratio
     contradicts: bool  # whether configs moved although spec, software and GPU are the same
-    lost: int  # cells that only the old table measured, of common scenarios and configs
-    gained: int  # cells that only the new table measured
+    lost: int  # cells that had a time and are not measured now, of common scenarios and configs
     failing: int  # cells that failed only in the new table
 
 
@@ -149,7 +148,6 @@ def world_of(
         moved=dict(sorted(moved.items(), key=lambda one: -abs(math.log(one[1][1])) * one[1][0])),
         contradicts=bool(moved) and not cause and same_spec,
         lost=int((np.isfinite(before) & np.isnan(now)).sum()) * measured,
-        gained=int((np.isnan(before) & np.isfinite(now)).sum()) * measured,
         failing=int((np.isinf(now) & ~np.isinf(before)).sum()),
     )
 
