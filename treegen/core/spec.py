@@ -97,6 +97,10 @@ class DeviceSpec:
     limits: Mapping[str, int]
 
 
+NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
+"""The device of the `default` module, which serves GPUs that the spec does not name."""
+
+
 def is_model(name: str, model: str) -> bool:
     """Return whether a GPU, by its driver's name, is of a model: `NVIDIA H100 PCIe` is of `NVIDIA H100`."""
     return name == model or name.startswith((f"{model} ", f"{model}-"))

@@ -15,7 +15,7 @@ from treegen.core.errors import InputError, InputErrors, shown
 from treegen.core.files import digest, read_text, try_path
 from treegen.core.heuristic import Heuristic, questions
 from treegen.core.problem import Problem
-from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
+from treegen.core.spec import FALLBACK_DEVICE, NO_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.read.problem import read_table, spec_problem
@@ -23,8 +23,6 @@ from treegen.read.spec import find_spec, read_spec
 from treegen.write.files import content_of
 from treegen.write.lock import Lock, read_lock
 
-NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
-"""The device of the `default` module, which serves GPUs that the spec does not name."""
 ModuleKey = tuple[str, str]
 """A kernel's name and a device's key."""
 _COMMENT = re.compile(r"^(    Row\(.*\),  # \d+): .*$", re.MULTILINE)

@@ -276,14 +276,13 @@ class _Comparison:
                 yield Served(tuple(gpus), name, before, now, differs, overall)
 
     def gpus(self) -> dict[str, Gpu]:
-        """The GPUs that one of the two specs tells apart, in words."""
+        """The GPUs that a spec tells apart, in words; each as the first device with its architecture says."""
         every = [(side.spec, one) for side in (self.new, self.old) for one in side.spec.devices.values()]
         devices = [replace(device, arch=device.arch or self.arch(spec, device)) for spec, device in every]
         gpus = [(name, (name, one.arch or "", one.vendor)) for one in devices for name in one.names]
         gpus += [(f"other {one.arch} GPUs", ("", one.arch, one.vendor)) for one in devices if one.arch]
         gpus += [(f"other {one.vendor} GPUs", ("", "", one.vendor)) for one in devices]
-        first = sorted(gpus, key=lambda gpu: not gpu[1][1])  # a device whose architecture is known
-        return {**dict(gpus), **dict(reversed(first))}
+        return {**dict(gpus), **dict(sorted(gpus, key=lambda gpu: not gpu[1][1])[::-1])}
 
     def arch(self, spec: Spec, device: DeviceSpec) -> str | None:
         """The architecture of a device by its tables, as for a GPU that no other name serves any more."""

@@ -27,7 +27,6 @@ _SURE = 4.5  # standard errors by which they must move: the most of many configs
 _FEWEST = 5  # common cells of a config that is judged
 _CAUSES = {"driver": "the driver", "torch": "PyTorch", "triton": "Triton"}
 _CAUSES |= {"source_hash": "the kernel's source", "timing": "the timing"}
-_SHOWN = 100  # characters of a value of run.yaml
 
 
 @dataclass(frozen=True)
@@ -159,5 +158,5 @@ def launches_of(module: Module, problem: Problem) -> Launches:
 
 def _change(what: str, *values: object) -> str:
     """What differs in run.yaml, with both values if their beginnings differ."""
-    one, other = ("nothing" if value is None else one_line(str(value))[:_SHOWN] for value in values)
+    one, other = ("nothing" if value is None else one_line(str(value))[:100] for value in values)
     return what if one == other else f"{what}: {one} -> {other}"
