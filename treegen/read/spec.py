@@ -84,6 +84,5 @@ def find_spec(path: Path | None) -> Path:
     spec_path = path or DEFAULT_PATH
     if not try_path(spec_path, Path.is_file):
         what = "is a folder" if try_path(spec_path, Path.is_dir) else "no such spec"
-        what += "; name one with --spec FILE or run in the folder that holds treegen.yaml"
-        raise InputError(spec_path, what)
+        raise InputError(spec_path, f"{what}; name one with --spec FILE or run in the folder of treegen.yaml")
     return spec_path

@@ -223,6 +223,16 @@ def test_what_was_tried_is_not_proved(tmp_path: Path, changes: Parameters, kind:
     assert ("wherever" in next(headline(diff))) == (kind is Kind.TRIED)
 
 
+def test_equal_texts_may_name_configs_of_other_defaults(tmp_path: Path) -> None:
+    """The fallback leaves its stages to the default, and is launched where heads are many."""
+    tree = Config("plain", (("block", 128), ("warps", 8), ("stages", 4)))
+    for name, stages in (("old", 2), ("new", 3)):
+        parameters = {"block": "B", "warps": "W", "stages": {"letter": "S", "default": stages}}
+        project(tmp_path / name, tree, spec(config={"variants": ["plain"], "parameters": parameters}))
+    found = of_device(compared(tmp_path / "old", tmp_path / "new"))
+    assert found.kind is Kind.ELSEWHERE and found.example is not None and found.example["heads"] > 128
+
+
 def test_each_module_is_named_in_one_place(tmp_path: Path) -> None:
     """As the same, or under a heading that says what its spec or table says differently."""
     project(tmp_path / "old")

@@ -194,7 +194,8 @@ class _Comparison:
         if found.unknown and not found.changed:
             found = replace(found, kind=Kind.INCOMPARABLE)
         elif not found.changed:
-            is_same = same_data or same_text is Kind.SAME
+            equal = same_text is Kind.SAME and before.kernel.parameters == after.kernel.parameters
+            is_same = same_data or equal
             example = None if is_same else difference(before, after, problem)
             kind = same_text if is_same else Kind.ELSEWHERE if example else Kind.TRIED
             found = replace(found, kind=kind, example=example)

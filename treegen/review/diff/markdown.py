@@ -55,6 +55,7 @@ def headline(diff: Diff) -> Iterator[str]:
     sentences = [f"{_names(of[kind])} {kind}." for kind in (Kind.UNREADABLE, Kind.INCOMPARABLE) if of[kind]]
     unread = bool(sentences)
     whole = not unread and not served and not diff.gone
+    tried = " wherever both versions were asked" * bool(of[Kind.TRIED])
     if changed := of[Kind.CHANGED]:
         launch = "launches" if len(changed) == 1 else "launch"
         sentences.append(f"{len(changed)} of {counted(len(diff.modules), 'module')} {launch} differently.")
@@ -63,11 +64,10 @@ def headline(diff: Diff) -> Iterator[str]:
         sentences.append(f"{_names(elsewhere)} {launch}.")
     if others := of[Kind.FALLBACK]:
         have = f"ha{'s' if len(others) == 1 else 've'} another fallback for GPUs without a module"
-        tuned = "" if changed or elsewhere or not whole else "All tuned GPUs get the same configs. "
+        tuned = "" if changed or elsewhere or not whole else f"All tuned GPUs get the same configs{tried}. "
         sentences.append(f"{tuned}{', '.join(module.kernel for module in others)} {have}.")
     if whole and not (changed or elsewhere or others):
         fields = f"Nothing else is launched, in a Config with other fields ({'; '.join(diff.fields)})."
-        tried = " wherever both versions were asked" * bool(of[Kind.TRIED])
         sentences.append(fields if diff.fields else f"All modules launch the same configs{tried}.")
     if worse := [(module, line) for module in diff.modules for line in module.lines if line.regresses]:
         worst, line = max(worse, key=lambda pair: pair[1].worst[1].lost)
