@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from treegen.core.errors import InputError
+from treegen.core.heuristic import StepTree
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.emit.package import emit_package, kernel_package
@@ -275,6 +276,15 @@ def committed(kernel: str, device: str, folder: str | None = None) -> Problem:
     known = read.kernels[kernel]
     path = known.tables[device] if folder is None else REPOSITORY / "tuning_data" / kernel / folder
     return build_problem(known, read.devices[device], read_table(path))
+
+
+def paths(tree: StepTree, path: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Each row's number with the answers that lead there, such as `max_seq_len <= 512`."""
+    if isinstance(tree, int):
+        yield tree, path
+        return
+    yield from paths(tree.low, (*path, f"{tree.feature} <= {tree.threshold}"))
+    yield from paths(tree.high, (*path, f"{tree.feature} > {tree.threshold}"))
 
 
 def run_module(kernel: KernelSpec, text: str) -> ModuleType:

@@ -38,12 +38,14 @@ def run_build(options: argparse.Namespace) -> int:
     from treegen.build import build
     from treegen.read.spec import find_spec, read_spec
     from treegen.review.build_summary import not_kept, show_heuristics
+    from treegen.write.files import check_writable
     from treegen.write.output_folder import differences, foreign_files, publish
 
     spec = read_spec(find_spec(options.spec))
     output = short(spec.output) if options.output is None else options.output
     if (problem := problem_with_output(output)) is not None:
         raise InputError(f"--output {str(output)!r}", problem)
+    check_writable(output, [])
     jobs = options.jobs or os.cpu_count() or 1
     built = build(spec, output, fresh=options.fresh, expect_jump=options.expect_jump, jobs=jobs)
     if options.check:

@@ -18,11 +18,9 @@ def add_diff(commands: Commands) -> None:
     of_new = "the version after (default: the folder of the spec)"
     parser.add_argument("new", metavar="NEW", nargs="?", help=of_new)
     add_spec(parser)
-    formats, of_format = (
-        ["terminal", "markdown", "json"],
-        "(default: Markdown, which a terminal shows rendered)",
-    )
-    parser.add_argument("--format", choices=formats, default="terminal", help=f"of the output {of_format}")
+    formats = ["terminal", "markdown", "json"]
+    of_output = "of the output (default: Markdown, which a terminal shows rendered)"
+    parser.add_argument("--format", choices=formats, default="terminal", help=of_output)
     most = "exit 1 if the scenarios of a change get more than this much slower (default: 1)"
     parser.add_argument("--threshold", type=float, default=1.0, metavar="PERCENT", help=most)
     expected = "accept that callers must change: names that are gone, other arguments, other modules for GPUs"
@@ -49,7 +47,7 @@ def run_diff(options: argparse.Namespace) -> int:
         new = read_snapshot(options.new, options.spec, stack)
         diff = compare(old, new, 1 + options.threshold / 100)
     if options.format == "json":
-        content = {"format": 5, "regresses": diff.regresses, "breaks": diff.breaks, **asdict(diff)}
+        content = {"format": 6, "regresses": diff.regresses, "breaks": diff.breaks, **asdict(diff)}
         sys.stdout.write(json_text(content))
     elif options.format == "terminal" and sys.stdout.isatty():
         Console().print(Markdown(markdown(diff)))

@@ -124,15 +124,6 @@ def split_features(tree: StepTree) -> tuple[str, ...]:
     return tuple(dict.fromkeys(split.feature for split in questions(tree)))
 
 
-def paths(tree: StepTree, path: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Each row's number with the answers that lead there, such as `max_seq_len <= 512`."""
-    if isinstance(tree, int):
-        yield tree, path
-        return
-    yield from paths(tree.low, (*path, f"{tree.feature} <= {tree.threshold}"))
-    yield from paths(tree.high, (*path, f"{tree.feature} > {tree.threshold}"))
-
-
 def depth(tree: StepTree) -> int:
     """The number of questions on the longest way to a row."""
     return 0 if isinstance(tree, int) else 1 + max(depth(tree.low), depth(tree.high))

@@ -40,8 +40,8 @@ class Launches(NamedTuple):
         return f"{name}, row {row}{of_class}"
 
 
-def as_columns(values: Mapping[str, Sequence[int]]) -> dict[str, npt.NDArray[Any]]:
-    """Lists of integers as columns."""
+def as_columns(values: Mapping[str, Sequence[int] | Ints]) -> dict[str, npt.NDArray[Any]]:
+    """Integers as columns."""
     return {name: np.array(column, dtype=object) for name, column in values.items()}
 
 

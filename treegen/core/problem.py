@@ -36,7 +36,7 @@ GREATEST_WEIGHT = 1 << 20
 """The greatest weight of a scenario; the least is 1."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """The scenarios of a table with the cost of every config in each.
 
@@ -94,7 +94,8 @@ class Problem:
 
 def common_rows(problem: Problem, other: Problem) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The rows in each problem of the scenarios with the same id and features in both, in the same order."""
-    shared = [name for name in problem.names if name in other.names]
+    raw = {*problem.independent, *other.independent}  # derived ones may follow otherwise
+    shared = [name for name in problem.names if name in raw and name in other.names]
     places = {scenario: row for row, scenario in enumerate(other.scenarios if shared else ())}
     pairs = [(row, places[s]) for row, s in enumerate(problem.scenarios) if s in places]
     here, there = np.array(pairs, dtype=np.int64).reshape(-1, 2).T

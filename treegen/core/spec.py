@@ -34,7 +34,7 @@ class Constraint:
 
     text: str  # as the spec spells it
     test: Call
-    line: int = 1  # in the spec
+    line: int = field(default=1, compare=False)  # in the spec
     variants: tuple[str, ...] | None = None  # binds only configs of these variants; None binds all
 
     @cached_property  # a fit asks once for every config and model
@@ -95,6 +95,10 @@ class DeviceSpec:
     arch: str | None
     vendor: str
     limits: Mapping[str, int]
+
+
+NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
+"""The device of the `default` module, which serves GPUs that the spec does not name."""
 
 
 def is_model(name: str, model: str) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treegen.core.heuristic import Heuristic
-from treegen.core.launches import ABSENT, Launches, as_columns, columns_in, launches
+from treegen.core.launches import ABSENT, UNKNOWN, Launches, as_columns, columns_in, launches
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, UNTIMED_PENALTY, Problem
 from treegen.core.spec import Config, KernelSpec
 from treegen.core.table import Cells
@@ -158,7 +158,8 @@ class Score:
         """The scenarios that reach each row, by its regime and number, or each cell, by its class as well."""
         places = np.stack([self.launches.regime, self.launches.row, self.launches.kind][:parts], axis=1)
         found, which = np.unique(places, axis=0, return_inverse=True)
-        return {tuple(p): np.flatnonzero(which.ravel() == number) for number, p in enumerate(found.tolist())}
+        known = [(number, tuple(p)) for number, p in enumerate(found.tolist()) if UNKNOWN not in p]
+        return {place: np.flatnonzero(which.ravel() == number) for number, place in known}
 
 
 def with_comments(heuristic: Heuristic, score: Score) -> Heuristic:

@@ -62,7 +62,7 @@ class _Module:
                 regime.name,
                 None if (when := conditions[regime.name]) is None else self._text(when),
                 self._rows(regime),
-                self._sorted(trees[regime.name]),
+                sorted(trees[regime.name], key=self._order.index),
                 list(_statements(regime.tree)),
                 self._assignments(trees[regime.name], set(known)),
             )
@@ -112,9 +112,6 @@ class _Module:
             lines.append((f"{name(row.config)}, {{{others}}}, ({then.strip()})", comment))
         return lines
 
-    def _sorted(self, names: Iterable[str]) -> list[str]:
-        return sorted(names, key=self._order.index)
-
     def _features(self, expression: expr.Expression) -> set[str]:
         return {name for name in expr.names(expression) if name in self._order}
 
@@ -144,19 +141,15 @@ class _Module:
                 continue
             of_config = {expr.Name(p): expr.Name(f"config.{p}") for p in self._kernel.parameters}
             test = expr.replace(rule.test, of_config)  # type: ignore[arg-type]
-            names = sorted({config.variant for config in bound})
-            if set(names) == variants:
+            names = {config.variant for config in bound}
+            if names == variants:
                 text = self._text(test)
             else:
-                other = f'config.variant != "{names[0]}"' if len(names) == 1 else _not_in(names)
+                quoted = ", ".join(f'"{name}"' for name in sorted(names))
+                other = f"config.variant {f'!= {quoted}' if len(names) == 1 else f'not in ({quoted})'}"
                 text = f"{other} or {self._text(test, expr.PRECEDENCE['or'])}"
             rules.append((rule, text))
         return rules
-
-
-def _not_in(names: Iterable[str]) -> str:
-    quoted = ", ".join(f'"{name}"' for name in names)
-    return f"config.variant not in ({quoted})"
 
 
 def _statements(tree: StepTree) -> Iterator[str]:

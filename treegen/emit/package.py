@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from treegen.core.errors import InputError
 from treegen.core.files import IN_KERNEL
 from treegen.core.heuristic import Heuristic
-from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec, serving
+from treegen.core.spec import FALLBACK_DEVICE, NO_DEVICE, DeviceSpec, KernelSpec, Spec, serving
 from treegen.emit.module import device_module
 from treegen.emit.templating import literal, rendered
 from treegen.emit.triton import Unprintable, in_kernel_module
@@ -18,6 +18,7 @@ def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dic
     """The files of a kernel's package that all devices share, by file name."""
     words, parameters = kernel.values, [name for name in kernel.parameters if name in kernel.values]
     by_name, by_arch, by_vendor = serving(kernel, devices)
+    modules = sorted([*kernel.tables, FALLBACK_DEVICE])
     files = {
         "config.py": rendered(
             "config.py.j2",
@@ -30,7 +31,7 @@ def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dic
             kernel=kernel,
             words={name: words[name] for name in kernel.features if name in words},
             literals={name: _literals(words[name]) for name in parameters},
-            modules=sorted([*kernel.tables, FALLBACK_DEVICE]),
+            modules=modules,
             default=FALLBACK_DEVICE,
             by_name=by_name,
             by_arch=by_arch,
@@ -38,7 +39,6 @@ def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dic
         ),
     }
     if kernel.in_kernel:
-        modules = sorted([*kernel.tables, FALLBACK_DEVICE])
         files[f"{IN_KERNEL}/__init__.py"] = rendered("in_kernel.py.j2", kernel=kernel, modules=modules)
     return files
 
@@ -55,8 +55,7 @@ def emit_package(
 ) -> dict[str, str]:
     """Every output text by its path below the output folder. Raises InputError."""
     files = {"__init__.py": rendered("generated.py.j2", kernels=sorted(spec.kernels))}
-    fallback = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
-    modules = [(kernel, fallback, Heuristic(())) for kernel in spec.kernels.values()]
+    modules = [(kernel, NO_DEVICE, Heuristic(())) for kernel in spec.kernels.values()]
     for kernel in spec.kernels.values():
         files |= {f"{kernel.name}/{n}": text for n, text in kernel_package(kernel, spec.devices).items()}
     for kernel, device, heuristic in (*modules, *heuristics):

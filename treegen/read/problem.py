@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -246,7 +245,7 @@ def _feature_values(kernel: KernelSpec, device: DeviceSpec, columns: Columns, fo
     """
     count = len(next(iter(columns.values())))
     values = {name: columns[name] for name in (*kernel.features, *kernel.derived) if name in columns}
-    found = with_derived(kernel, device.limits, _exact(values))
+    found = with_derived(kernel, device.limits, as_columns(values))
     for name in kernel.derived:
         if name in found:
             computed = np.broadcast_to(found[name], count).tolist()
@@ -259,14 +258,9 @@ def _feature_values(kernel: KernelSpec, device: DeviceSpec, columns: Columns, fo
     return values
 
 
-def _exact(values: Columns) -> dict[str, npt.NDArray[Any]]:
-    """Columns of Python's own integers, so that nothing overflows."""
-    return as_columns({name: column.tolist() for name, column in values.items()})
-
-
 def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> None:
     """Refuse a table with a shape that breaks an invariant: the table or the spec is wrong."""
-    known = {**device.limits, **_exact(values)}
+    known = {**device.limits, **as_columns(values)}
     for rule in kernel.invariants:
         if rule.names <= known.keys():
             held = np.asarray(expr.evaluate_columns(rule.test, known), dtype=np.bool_)
@@ -278,7 +272,7 @@ def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, valu
 
 def _weights(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> npt.NDArray[np.int64]:
     """[scenarios] how much each counts."""
-    known = {**device.limits, **_exact(values)}
+    known = {**device.limits, **as_columns(values)}
     if missing := sorted(expr.names(kernel.weight) - known.keys()):
         what = f"does not hold {missing[0]}, which weighs the scenarios of {kernel.name}"
         raise InputError(table.folder, what)
@@ -298,7 +292,7 @@ def _allowed(
     # Many scenarios share a point.
     columns = np.stack([values[name] for name in asked], axis=1)
     points, which = np.unique(columns, axis=0, return_inverse=True)
-    known = {**device.limits, **_exact(dict(zip(asked, points.T, strict=True)))}
+    known = {**device.limits, **as_columns(dict(zip(asked, points.T, strict=True)))}
     allowed = [fitting(kernel, config, known, len(points)) for config in configs]
     return np.stack(allowed, axis=1)[which.ravel()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def read_spec(path: Path, text: str | None = None) -> Spec:
     with mistakes.collect():
         root["format"]
     with mistakes.collect():
-        output = folder_below(root, "output", folder)
+        folder_below(root, "output", folder)
+        output = Path(os.path.normpath(folder / root["output"]))  # by the name that programs import
         if (problem := problem_with_output(Path(root["output"]))) is not None:
             raise root.error("output", f"{shown(root['output'])} {problem}")
     with mistakes.collect():
@@ -81,6 +83,6 @@ def find_spec(path: Path | None) -> Path:
     """The spec to use: `path`, or `treegen.yaml` in this folder. Raises InputError if it does not exist."""
     spec_path = path or DEFAULT_PATH
     if not try_path(spec_path, Path.is_file):
-        what = "no such spec; name one with --spec FILE or run in the folder that holds treegen.yaml"
-        raise InputError(spec_path, what)
+        what = "is a folder" if try_path(spec_path, Path.is_dir) else "no such spec"
+        raise InputError(spec_path, f"{what}; name one with --spec FILE or run in the folder of treegen.yaml")
     return spec_path

@@ -120,9 +120,10 @@ def not_kept(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
 def untimed_fallbacks(problems: Sequence[Problem]) -> list[str]:
     """A line for each kernel whose fallback no table holds: nobody knows how slow it is."""
     kernels = {problem.kernel.name: problem.kernel for problem in problems}
-    measured = {p.kernel.name for p in problems if p.kernel.fallback in p.configs}
+    timed = [(p, zip(p.configs, np.isfinite(p.times()).T, strict=True)) for p in problems]
+    measured = {p.kernel.name for p, of in timed if any(c == p.kernel.fallback and t.any() for c, t in of)}
     unknown = {n: kernel.constant_name(kernel.fallback) for n, kernel in kernels.items() if n not in measured}
-    return [f"{n}: no table holds the fallback {config}, so nobody timed it" for n, config in unknown.items()]
+    return [f"{n}: no table holds a time of the fallback {config}" for n, config in unknown.items()]
 
 
 def unfinished(problems: Sequence[Problem]) -> list[str]:

@@ -39,6 +39,11 @@ class Lock:
     folder: Path = Path()  # of the modules
     content: Any = None
 
+    @property
+    def is_current(self) -> bool:
+        """Whether this version of treegen wrote it."""
+        return bool(_inside(self.content, "treegen") == __version__)
+
     def entry(self, kernel: str, device: str) -> Mapping[str, Any]:
         """What is recorded of a module; empty if nothing is."""
         entry = _inside(self.content, "heuristics", kernel, device)

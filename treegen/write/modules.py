@@ -6,30 +6,29 @@ import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from treegen.core import expr
 from treegen.core.errors import InputError, InputErrors, shown
 from treegen.core.files import digest, read_text, try_path
-from treegen.core.heuristic import Heuristic, paths
+from treegen.core.heuristic import Heuristic, questions
 from treegen.core.problem import Problem
-from treegen.core.spec import FALLBACK_DEVICE, DeviceSpec, KernelSpec, Spec
+from treegen.core.spec import FALLBACK_DEVICE, NO_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.read.problem import read_table, spec_problem
 from treegen.read.spec import find_spec, read_spec
+from treegen.write.files import content_of
 from treegen.write.lock import Lock, read_lock
 
-NO_DEVICE = DeviceSpec(FALLBACK_DEVICE, (), None, "", {})
-"""The device of the `default` module, which serves GPUs that the spec does not name."""
 ModuleKey = tuple[str, str]
 """A kernel's name and a device's key."""
 _COMMENT = re.compile(r"^(    Row\(.*\),  # \d+): .*$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Module:
     """A committed module."""
 
@@ -56,25 +55,30 @@ def _path(output: Path, key: ModuleKey) -> Path:
 def read_committed(spec: Spec, output: Path, *, older: bool = False) -> dict[ModuleKey, Module | str]:
     """Every module that a build of the spec writes below `output`, with the rows that the lock there stores.
 
-    In place of a module that treegen does not print for its rows stands why it cannot be read. older: accept
-    what another version of treegen printed, too, if the lock has its SHA-256.
+    In place of a module that treegen does not print for its rows, or beside which it would print other shared
+    files, stands why it cannot be read. older: accept what another version of treegen printed, too, if the
+    lock has its SHA-256.
     """
     found: dict[ModuleKey, Module | str] = {}
-    lock_in = cache(read_lock)
+    lock = cache(partial(read_lock, output))
     for kernel in spec.kernels.values():
         for key in ((kernel.name, device) for device in (*kernel.tables, FALLBACK_DEVICE)):
-            device = spec.devices.get(key[1], NO_DEVICE)
             try:
-                found[key] = _read_module(kernel, device, _path(output, key), lock_in, older)
+                found[key] = _read_module(spec, output, key, lock, older)
             except InputError as error:
                 found[key] = str(error)
     return found
 
 
-def _read_module(
-    kernel: KernelSpec, device: DeviceSpec, path: Path, lock_in: Callable[[Path], Lock], older: bool
-) -> Module:
-    text, lock = read_text(path), lock_in(path.parent.parent)
+def _read_module(spec: Spec, output: Path, key: ModuleKey, read: Callable[[], Lock], older: bool) -> Module:
+    kernel, device = spec.kernels[key[0]], spec.devices.get(key[1], NO_DEVICE)
+    path = _path(output, key)
+    text, lock = read_text(path), read()
+    shared = {path.parent / n: printed for n, printed in kernel_package(kernel, spec.devices).items()}
+    other = next((file for file, printed in shared.items() if content_of(file) != printed.encode()), None)
+    if other is not None and not older:
+        raise InputError(other, "is not what treegen prints for this spec; `treegen build` rewrites it")
+    older &= other is not None or not lock.is_current  # beside what this treegen printed are its modules
     try:
         found = lock.stored(kernel, device.key)
     except InputError as error:
@@ -112,10 +116,10 @@ def numbers(module: Module) -> set[int]:
     whens = [regime.when for regime in kernel.regimes] + [entry.when for entry in kernel.classes]
     tests = [*filter(None, whens), *(rule.test for rule in kernel.constraints)]
     texts = [expr.to_text(one) for one in (*tests, *kernel.derived.values())]
-    texts += [answer for regime in regimes for _, path in paths(regime.tree) for answer in path]
     found = {int(number) for text in texts for number in re.findall(r"-?\d+(?:_\d+)*", text)}
     values = {value for config in module.heuristic.configs for _, value in config.parameters}
-    return {1} | found | values | set(module.device.limits.values())
+    bounds = {split.threshold for regime in regimes for split in questions(regime.tree)}
+    return {1} | found | values | bounds | set(module.device.limits.values())
 
 
 @dataclass(frozen=True)

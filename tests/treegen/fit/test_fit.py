@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import CONFIGS, NARROW, WIDE, Cell, Row, problem, time_rows
+from treegen_builders import CONFIGS, NARROW, WIDE, Cell, Row, paths, problem, time_rows
 from treegen_strategies import examples
 
-from treegen.core.heuristic import Split, choose, depth, fits, paths
+from treegen.core.heuristic import Split, choose, depth, fits
 from treegen.core.launches import ABSENT
 from treegen.core.problem import FORBIDDEN
 from treegen.crossval.score import Score

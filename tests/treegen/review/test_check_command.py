@@ -129,7 +129,14 @@ def test_files_that_were_edited_or_added(project: Path, check: Check) -> None:
         with (project / path).open("a") as file:
             file.write("\n\nimport socket\n")
     out = check(FOUND)
-    assert (named(out, "modules"), named(out, "fresh")) == (added, edited)
+    assert (named(out, "modules"), named(out, "fresh")) == ([edited[1], *added], edited)
+
+
+def test_no_row_is_noted_where_the_table_lacks_what_the_module_asks(project: Path, check: Check) -> None:
+    shapes = [(rows, heads) for rows in (1, 8, 64) for heads in (2, 4)]
+    write_project(project, features=["rows", "heads"], shapes=shapes, rows=time_rows([(8, 8, 2)] * 6))
+    assert "area" in (project / MODULE).read_text()
+    assert section(check(FINE, "--skip", "fresh"), "modules")[1:] == []
 
 
 def test_a_lock_without_rows(project: Path, check: Check) -> None:

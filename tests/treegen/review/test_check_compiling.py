@@ -11,11 +11,11 @@ import pytest
 from treegen_builders import DEVICE, device_and_kernel
 
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
-from treegen.core.spec import Config, DeviceSpec, Spec
+from treegen.core.spec import NO_DEVICE, Config, DeviceSpec, Spec
 from treegen.emit.module import device_module
 from treegen.review.check.checks import compile_problems, compile_tasks, largest_sizes
 from treegen.review.check.hook import CompileCase, CompileOutcome, HookDescription, HookProcess, KernelNeeds
-from treegen.write.modules import NO_DEVICE, Module
+from treegen.write.modules import Module
 
 CODE = HookDescription(
     frozenset({"rows", "columns", "heads"}),

@@ -306,7 +306,7 @@ def judge_module(found: ModuleChange, both: Both, chooses: list[Any], shapes: li
     worst = max((ratio([pair]) or 0 for times in pairs.values() for pair in times), default=0)
     assert found.regresses <= (worst > THRESHOLD or fails > 0)
     elsewhere = both.differ(*chooses, shapes)
-    if found.kind in (Kind.SAME, Kind.TEXT):
+    if found.kind in (Kind.SAME, Kind.TEXT, Kind.TRIED):
         assert not elsewhere
     if found.kind is Kind.ELSEWHERE:
         assert found.example is not None and both.differ(*chooses, [dict(found.example)])

@@ -19,23 +19,25 @@ from treegen.core.errors import InputError
 from treegen.core.heuristic import broken
 from treegen.core.launches import UNKNOWN, Columns, Launches, as_columns, launches
 from treegen.core.problem import UNIT, Problem, broken_invariant
-from treegen.core.spec import FALLBACK_DEVICE, Config, KernelSpec, Spec, is_model, serving
+from treegen.core.spec import FALLBACK_DEVICE, Config, DeviceSpec, KernelSpec, Spec, is_model, serving
 from treegen.core.table import Table
 from treegen.crossval.score import Ints, times_of
 from treegen.fit.costs import table_noise
 from treegen.read.problem import build_problem, read_table, refuse_other_gpu
+from treegen.review.diff import specs
 from treegen.review.diff.prices import Price, World, launches_of, price, world_of
 from treegen.review.diff.snapshots import Snapshot, naming
-from treegen.review.diff.specs import row_changes, signature_changes, spec_changes, with_parameters_of
 from treegen.write.lock import digests
 from treegen.write.modules import Module, ModuleKey, numbers, plain
 
 _BASES = 16  # scenarios from which every feature is moved
 _RANDOM = 4096
 _KEPT = 20  # shapes of one comparison that are kept as examples
-_RUNGS = {round(2 ** (step / 4)) for step in range(4 * 31)} | {-1, 0}
+_RUNGS = {sign * round(2 ** (step / 4)) for step in range(4 * 31) for sign in (-1, 1)} | {0}
 
 Shape = Mapping[str, int]
+Gpu = tuple[str, str, str]
+"""A GPU's name, architecture and vendor."""
 
 
 class Kind(StrEnum):
@@ -43,6 +45,7 @@ class Kind(StrEnum):
 
     SAME = "launches the same"
     TEXT = "launches the same; only text changed"
+    TRIED = "launches the same wherever both were asked"
     ELSEWHERE = "launches the same in every measured scenario, and another config elsewhere"
     CHANGED = "launches differently"
     FALLBACK = "has another fallback, for GPUs on which nothing was measured"
@@ -119,7 +122,7 @@ class Diff:
     new: str
     threshold: float  # accepted slowdown, above 1
     gone: tuple[str, ...]  # names that programs may use, and that no longer exist or are called otherwise
-    fields: tuple[str, ...]  # parameters that `Config` gains, with their kernel
+    fields: tuple[str, ...]  # parameters that `Config` gains, or their other order, with their kernel
     served: tuple[Served, ...]
     modules: tuple[ModuleChange, ...]
     files: tuple[str, ...]  # other files of the output folder that changed
@@ -142,8 +145,8 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
     """
     both, keys = _Comparison(old, new, threshold), dict.fromkeys([*new.modules, *old.modules])
     gone, fields = [], []
-    before, after = old.spec.output.name, new.spec.output.name
-    if before != after and old.spec is not new.spec:
+    before, after = (s.spec.output.relative_to(s.spec.path.resolve().parent) for s in (old, new))
+    if before != after:
         gone.append(f"the package {before} is called {after} now")
     for name, kernel in old.spec.kernels.items():
         if (now := new.spec.kernels.get(name)) is None:
@@ -151,12 +154,12 @@ def compare(old: Snapshot, new: Snapshot, threshold: float) -> Diff:
             continue
         left = (key for key in old.modules if key[0] == name and key not in new.modules)
         gone += [f"the module {'.'.join(key)} is gone" for key in left]
-        gone += [f"{name}: {words}" for words in signature_changes(kernel, now)]
-        fields += [f"{name}: {added}" for added in now.parameters if added not in kernel.parameters]
+        gone += [f"{name}: {words}" for words in specs.signature_changes(kernel, now)]
+        fields += [f"{name}: {words}" for words in specs.field_changes(kernel, now)]
     paths = {*old.texts, *new.texts} - {f"{kernel}/{device}.py" for kernel, device in keys}
     files = tuple(path for path in sorted(paths) if old.texts.get(path) != new.texts.get(path))
-    of_files = tuple(gone), tuple(fields), tuple(both.served()), tuple(map(both.module, keys)), files
-    return Diff(old.label, new.label, threshold, *of_files)
+    found = tuple(gone), tuple(fields), tuple(both.served()), tuple(map(both.module, keys)), files
+    return Diff(old.label, new.label, threshold, *found)
 
 
 @dataclass(frozen=True)
@@ -176,29 +179,34 @@ class _Comparison:
             return ModuleChange(*key, Kind.ADDED if before is None else Kind.REMOVED)
         same_text = Kind.SAME if plain(before.text) == plain(after.text) else Kind.TEXT
         if key[1] == FALLBACK_DEVICE:
-            names = [kernel.constant_name(kernel.fallback) for kernel in (before.kernel, after.kernel)]
-            if names[0] == names[1]:
-                return ModuleChange(*key, same_text)
-            return ModuleChange(*key, Kind.FALLBACK, text=(f"fallback: {names[0]} -> {names[1]}",))
-        rows, of_spec = with_parameters_of(after.kernel, before.heuristic), [*spec_changes(before, after)]
+            other = tuple(specs.fallback_change(before.kernel, after.kernel))
+            return ModuleChange(*key, Kind.FALLBACK if other else same_text, text=other)
+        rows = specs.with_parameters_of(after.kernel, before.heuristic)
+        of_spec = [*specs.spec_changes(before, after)]
         same_data = rows == after.heuristic and not of_spec
         if same_data and self.same_table(key):
             return ModuleChange(*key, same_text)
         problem = self.problem(self.new, key)
         found = self.priced(before, after, problem)
         told = {place for line in found.lines for place in line.places}
-        text = [*of_spec, *row_changes(rows, after.heuristic, after.kernel)]
+        text = [*of_spec, *specs.row_changes(rows, after.heuristic, after.kernel)]
         found = replace(found, text=tuple(words for words in text if words.split(":")[0] not in told))
         if found.unknown and not found.changed:
             found = replace(found, kind=Kind.INCOMPARABLE)
         elif not found.changed:
-            example = None if same_data else difference(before, after, problem)
-            found = replace(found, kind=Kind.ELSEWHERE if example else same_text, example=example)
+            equal = same_text is Kind.SAME and before.kernel.parameters == after.kernel.parameters
+            is_same = same_data or equal
+            example = None if is_same else difference(before, after, problem)
+            kind = same_text if is_same else Kind.ELSEWHERE if example else Kind.TRIED
+            found = replace(found, kind=kind, example=example)
+        if self.same_table(key):
+            return found
         try:
             past = self.problem(self.old, key)
         except InputError as error:
             return replace(found, note=f"the old table cannot be read: {error}")
-        same_spec = not of_spec and before.kernel.budget == after.kernel.budget
+        kernels = [replace(module.kernel, tables={}, measured_on={}) for module in (before, after)]
+        same_spec = not of_spec and kernels[0] == kernels[1]
         return replace(found, world=world_of((before, after), (past, problem), self.threshold, same_spec))
 
     def problem(self, snapshot: Snapshot, key: ModuleKey) -> Problem:
@@ -235,7 +243,7 @@ class _Comparison:
             pairs.setdefault((one, other), {}).setdefault(place, []).append(row)
         lines = []
         for (one, other), places in pairs.items():
-            names = before.kernel.constant_name(one), after.kernel.constant_name(other)
+            names = specs.named(before.kernel, after.kernel, one, other)
             rows = sorted(row for inside in places.values() for row in inside)
             prices = {place: priced(inside) for place, inside in places.items()}
             lines.append(Line(*names, priced(rows), prices, _forbidden(one, after, problem, rows)))
@@ -251,21 +259,40 @@ class _Comparison:
         old, new = self.old.spec, self.new.spec
         for name in (name for name in new.kernels if name in old.kernels):
             moved: dict[tuple[str, str], list[str]] = {}
-            for words, gpu in _gpus(old, new).items():
+            for words, gpu in self.gpus().items():
                 before, now = _serving(old, name, gpu), _serving(new, name, gpu)
                 if before != now:
                     moved.setdefault((before, now), []).append(words)
             for (before, now), gpus in moved.items():
                 one, other = self.old.modules.get((name, before)), self.new.modules.get((name, now))
+                if not isinstance(other, Module):  # then nobody knows what a build makes of this spec
+                    continue
                 # A module has a table; `default` has none.
                 snapshot, key = (self.old, before) if now == FALLBACK_DEVICE else (self.new, now)
-                served = Served(tuple(gpus), name, before, now, True, None)
+                differs, overall = True, None
                 with suppress(InputError):
-                    if isinstance(one, Module) and isinstance(other, Module):
+                    if isinstance(one, Module):
                         found = self.priced(one, other, self.problem(snapshot, (name, key)))
-                        differs = found.changed + found.unknown > 0
-                        served = replace(served, differs=differs, price=found.overall)
-                yield served
+                        differs, overall = found.changed + found.unknown > 0, found.overall
+                yield Served(tuple(gpus), name, before, now, differs, overall)
+
+    def gpus(self) -> dict[str, Gpu]:
+        """The GPUs that a spec tells apart, in words; each as the first device with its architecture says."""
+        every = [(side.spec, one) for side in (self.new, self.old) for one in side.spec.devices.values()]
+        devices = [replace(device, arch=device.arch or self.arch(spec, device)) for spec, device in every]
+        gpus = [(name, (name, one.arch or "", one.vendor)) for one in devices for name in one.names]
+        gpus += [(f"other {one.arch} GPUs", ("", one.arch, one.vendor)) for one in devices if one.arch]
+        gpus += [(f"other {one.vendor} GPUs", ("", "", one.vendor)) for one in devices]
+        return {**dict(gpus), **dict(sorted(gpus, key=lambda gpu: not gpu[1][1])[::-1])}
+
+    def arch(self, spec: Spec, device: DeviceSpec) -> str | None:
+        """The architecture of a device by its tables, as for a GPU that no other name serves any more."""
+        for kernel in spec.kernels.values() if device.names else ():
+            with suppress(InputError, KeyError):
+                table = self.read(kernel.tables[device.key])
+                if any(is_model(table.device_name, name) for name in device.names):
+                    return str(table.provenance["device"]["arch"])
+        return None
 
 
 def _forbidden(config: Config, module: Module, problem: Problem, rows: Sequence[int]) -> str | None:
@@ -278,20 +305,7 @@ def _forbidden(config: Config, module: Module, problem: Problem, rows: Sequence[
         known = dict(zip(problem.names, features, strict=True))
         known = kernel.with_derived({**module.device.limits, **known})
         found.update(rule.text for rule in broken(own, kernel, known))
-    return max(found, key=found.__getitem__, default=None)
-
-
-Gpu = tuple[str, str, str]
-"""A GPU's name, architecture and vendor."""
-
-
-def _gpus(old: Spec, new: Spec) -> dict[str, Gpu]:
-    """The GPUs that one of two specs tells apart, in words."""
-    devices = [*new.devices.values(), *old.devices.values()]
-    gpus = [(name, (name, device.arch or "", device.vendor)) for device in devices for name in device.names]
-    gpus += [(f"other {one.arch} GPUs", ("", one.arch, one.vendor)) for one in devices if one.arch]
-    gpus += [(f"other {one.vendor} GPUs", ("", "", one.vendor)) for one in devices]
-    return {**dict(gpus), **dict(reversed(gpus))}  # in order, and as the first device has it
+    return next((text for text, count in found.most_common(1) if 2 * count > len(rows)), None)
 
 
 def _serving(spec: Spec, kernel: str, gpu: Gpu) -> str:

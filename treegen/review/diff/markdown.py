@@ -28,13 +28,14 @@ def markdown(diff: Diff) -> str:
     title = f"### treegen diff: {code(diff.old)} to {code(diff.new)}"
     parts = [title, "\n".join(f"**{text(line)}**\n" for line in headline(diff)).strip()]
     parts += [text(f"{_served(one)}.") for one in diff.served if not one.differs]
+    same = [m for m in diff.modules if m.kind is Kind.SAME and not (m.world or m.note or m.text)]
     for module in diff.modules:
-        if module.kind is not Kind.SAME or module.world or module.note or module.text:
+        if module not in same:
             parts += _section(module)
     parts += ["\n".join(f"- {code(path)} changed" for path in diff.files)] if diff.files else []
-    same = [code(f"{m.kernel}/{m.device}") for m in diff.modules if m.kind is Kind.SAME and not m.world]
     if same:
-        which = ", ".join(same) if len(same) <= _NAMED else counted(len(same), "module")
+        named = ", ".join(code(f"{module.kernel}/{module.device}") for module in same)
+        which = named if len(same) <= _NAMED else counted(len(same), "module")
         parts.append(f"The same before and after: {which}.")
     if any(module.lines for module in diff.modules):
         parts.append(
@@ -54,20 +55,20 @@ def headline(diff: Diff) -> Iterator[str]:
     sentences = [f"{_names(of[kind])} {kind}." for kind in (Kind.UNREADABLE, Kind.INCOMPARABLE) if of[kind]]
     unread = bool(sentences)
     whole = not unread and not served and not diff.gone
+    tried = " wherever both versions were asked" * bool(of[Kind.TRIED])
     if changed := of[Kind.CHANGED]:
         launch = "launches" if len(changed) == 1 else "launch"
         sentences.append(f"{len(changed)} of {counted(len(diff.modules), 'module')} {launch} differently.")
-    elif elsewhere := of[Kind.ELSEWHERE]:
+    if elsewhere := of[Kind.ELSEWHERE]:
         launch = f"launch{'es' * (len(elsewhere) == 1)} another config, but in no measured scenario"
         sentences.append(f"{_names(elsewhere)} {launch}.")
-    elif of[Kind.FALLBACK] and whole:
-        kernels = ", ".join(module.kernel for module in of[Kind.FALLBACK])
-        kernels += " has" if len(of[Kind.FALLBACK]) == 1 else " have"
-        sentences.append(f"All tuned GPUs get the same configs; {kernels} another fallback for others.")
-    elif diff.fields and whole:
-        sentences.append(f"Nothing else is launched, in a Config with new fields ({'; '.join(diff.fields)}).")
-    elif whole:
-        sentences.append("All modules launch the same configs.")
+    if others := of[Kind.FALLBACK]:
+        have = f"ha{'s' if len(others) == 1 else 've'} another fallback for GPUs without a module"
+        tuned = "" if changed or elsewhere or not whole else f"All tuned GPUs get the same configs{tried}. "
+        sentences.append(f"{tuned}{', '.join(module.kernel for module in others)} {have}.")
+    if whole and not (changed or elsewhere or others):
+        fields = f"Nothing else is launched, in a Config with other fields ({'; '.join(diff.fields)})."
+        sentences.append(fields if diff.fields else f"All modules launch the same configs{tried}.")
     if worse := [(module, line) for module in diff.modules for line in module.lines if line.regresses]:
         worst, line = max(worse, key=lambda pair: pair[1].worst[1].lost)
         others = [m for m in diff.modules if m.lines and m.regresses and m is not worst]
@@ -149,14 +150,11 @@ def _world(world: World) -> Iterator[str]:
     if world.moved:
         few = [_moved(*one) for one in [*world.moved.items()][:3]]
         parts.append(f"Moved most: {'; '.join(few)}.")
-    if world.lost or world.gained:
-        parts.append(f"{world.lost:,} cells that had a time are not measured now; {world.gained:,} are new.")
+    if world.lost:
+        parts.append(f"{counted(world.lost, 'cell')} that had a time are not measured now.")
     if world.failing:
-        parts.append(f"{world.failing:,} cells fail now.")
+        parts.append(f"A config fails now in {counted(world.failing, 'cell')}.")
     yield text(" ".join(parts))
-    if world.run:
-        run = world.run.items()
-        yield "\n".join(f"- {text(key)}: {code(was)} before, {code(now)} now" for key, (was, now) in run)
 
 
 def _moved(config: str, moved: tuple[int, float]) -> str:

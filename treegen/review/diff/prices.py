@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,17 +25,8 @@ MOVED = 1.05
 Between two runs of one GPU, 99% of the cells move by less (docs/stability.md)."""
 _SURE = 4.5  # standard errors by which they must move: the most of many configs is looked at
 _FEWEST = 5  # common cells of a config that is judged
-_CAUSES = ("device", "driver", "torch", "triton", "source_hash", "timing")
-_WORDS = {"torch": "PyTorch", "triton": "Triton", "source_hash": "the kernel's source"}
-_RUN_KEYS = (*_CAUSES, "scenario_set", "strategy", "date")
-
-
-class Verdict(StrEnum):
-    FASTER = "faster"
-    NOISE = "within noise"
-    TOLERATED = "slower within the threshold"
-    SLOWER = "slower"
-    UNTIMED = "not timed"
+_CAUSES = {"driver": "the driver", "torch": "PyTorch", "triton": "Triton"}
+_CAUSES |= {"source_hash": "the kernel's source", "timing": "the timing"}
 
 
 @dataclass(frozen=True)
@@ -50,11 +41,7 @@ class Price:
     error: float  # two standard errors of the ratio, relative; 0 without repeats
     worst: tuple[str, float] | None  # the scenario that loses most, with its ratio
     won: tuple[int, int] | None  # of a table of winners: how often the old and the new choice is the winner
-    verdict: Verdict
-
-    @property
-    def regresses(self) -> bool:
-        return self.verdict is Verdict.SLOWER
+    regresses: bool  # whether it is slower by more than the threshold and noise, or fails
 
     @property
     def lost(self) -> float:
@@ -99,15 +86,8 @@ def price(
         ratio, error = math.exp(lost), math.expm1(unsure)
         slowest = int(steps.argmax())
         worst = str(ids[both][slowest]), math.exp(float(steps[slowest]))
-    if failing or (lost > unsure and (ratio is None or ratio > threshold)):
-        verdict = Verdict.SLOWER
-    elif ratio is None and won is None:
-        verdict = Verdict.UNTIMED
-    elif abs(lost) <= unsure:
-        verdict = Verdict.NOISE
-    else:
-        verdict = Verdict.FASTER if lost < 0 else Verdict.TOLERATED
-    return Price(len(ids), int(both.sum()), untimed, failing, ratio, error, worst, won, verdict)
+    slower = failing > 0 or (lost > unsure and (ratio is None or ratio > threshold))
+    return Price(len(ids), int(both.sum()), untimed, failing, ratio, error, worst, won, slower)
 
 
 @dataclass(frozen=True)
@@ -121,24 +101,18 @@ class World:
     cause: tuple[str, ...]  # what differs of the software and the GPU, such as `driver: 550 -> 580`
     moved: Mapping[str, tuple[int, float]]  # launched configs that moved: by name, cells and ratio
     contradicts: bool  # whether configs moved although spec, software and GPU are the same
-    lost: int  # cells that only the old table measured, of common scenarios and configs
-    gained: int  # cells that only the new table measured
+    lost: int  # cells that had a time and are not measured now, of common scenarios and configs
     failing: int  # cells that failed only in the new table
-    run: Mapping[str, tuple[str, str]]  # values of run.yaml that differ, by key: before and after
 
 
 def world_of(
     modules: tuple[Module, Module], problems: tuple[Problem, Problem], threshold: float, same_spec: bool
-) -> World | None:
-    """Compare the old and the new table; None if they are one.
+) -> World:
+    """Compare the old and the new table, which are not the same.
 
-    problems: each table as its own spec reads it. same_spec: whether both specs make the same of a table.
+    problems: each table as its own spec reads it. same_spec: whether both specs say the same.
     """
-    tables = old, new = [problem.table for problem in problems]
-    arrays = (old.times, new.times), (old.features, new.features)
-    same = all(np.array_equal(one, other, equal_nan=True) for one, other in arrays)
-    if same and (old.scenarios, old.provenance) == (new.scenarios, new.provenance):
-        return None
+    tables = [problem.table for problem in problems]
     rows = common_rows(*problems)
     own, name = modules[1].kernel.own, modules[1].kernel.constant_name
     columns = [[own(config) for config in problem.configs] for problem in problems]
@@ -156,9 +130,9 @@ def world_of(
             mean = float(np.log(now[both, place] / before[both, place]).mean())
             if abs(mean) > max(math.log(MOVED), _SURE * noise / math.sqrt(cells)):
                 moved[name(config)] = cells, math.exp(mean)
-    run = {key: tuple(_text(table.provenance.get(key)) for table in tables) for key in _RUN_KEYS}
-    differs = {key: (was, one) for key, (was, one) in run.items() if was != one}
-    cause = tuple(f"{_WORDS.get(k, f'the {k}')}: {a} -> {b}" for k, (a, b) in differs.items() if k in _CAUSES)
+    run = {words: [table.provenance.get(key) for table in tables] for key, words in _CAUSES.items()}
+    run["the device"] = [table.device_name for table in tables]
+    cause = tuple(_change(words, *values) for words, values in run.items() if values[0] != values[1])
     ids = np.array(problems[1].scenarios)[rows[1]]
     then = times_of(launches_of(modules[0], problems[0]), problems[0])[rows[0]]
     by_new = (times_of(launches_of(module, problems[1]), problems[1])[rows[1]] for module in modules)
@@ -173,17 +147,16 @@ def world_of(
         moved=dict(sorted(moved.items(), key=lambda one: -abs(math.log(one[1][1])) * one[1][0])),
         contradicts=bool(moved) and not cause and same_spec,
         lost=int((np.isfinite(before) & np.isnan(now)).sum()) * measured,
-        gained=int((np.isnan(before) & np.isfinite(now)).sum()) * measured,
         failing=int((np.isinf(now) & ~np.isinf(before)).sum()),
-        run=differs,
     )
 
 
+@lru_cache(maxsize=8)  # a table's prices and its comparison with another one both ask
 def launches_of(module: Module, problem: Problem) -> Launches:
     return launched(problem, module.kernel, module.device.limits, module.heuristic)
 
 
-def _text(value: object) -> str:
-    if isinstance(value, Mapping):
-        value = value.get("name", "")
-    return "nothing" if value is None else one_line(str(value))[:100]
+def _change(what: str, *values: object) -> str:
+    """What differs in run.yaml, with both values if their beginnings differ."""
+    one, other = ("nothing" if value is None else one_line(str(value))[:100] for value in values)
+    return what if one == other else f"{what}: {one} -> {other}"

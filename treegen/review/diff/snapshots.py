@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from treegen.core.errors import InputError, InputErrors, one_line, reason, shown
-from treegen.core.files import MAX_BYTES, read_text, try_path
+from treegen.core.files import IN_KERNEL, MAX_BYTES, read_text, try_path
 from treegen.core.spec import Spec
 from treegen.read.spec import DEFAULT_PATH, find_spec, read_spec
 from treegen.write.modules import Module, ModuleKey, read_committed
@@ -80,8 +80,9 @@ def _named(message: str, name: str, temporary: Path) -> str:
 
 def _read_folder(name: str, spec: Spec, output: Path, older: bool) -> Snapshot:
     if not try_path(output, Path.is_dir):
-        raise InputError(output, "no such output folder; `treegen build` writes one")
-    folders = (output, *map(output.joinpath, spec.kernels))
+        what = "is no folder" if try_path(output, Path.exists) else "no such output folder"
+        raise InputError(output, f"{what}; `treegen build` writes one")
+    folders = (output, *(output / name / inside for name in spec.kernels for inside in ("", IN_KERNEL)))
     paths = [path for folder in folders for path in sorted(folder.glob("*.py"))]
     texts = {path.relative_to(output).as_posix(): read_text(path) for path in paths if path.is_file()}
     found = read_committed(spec, output, older=older)

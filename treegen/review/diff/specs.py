@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from treegen.core import expr
 from treegen.core.heuristic import Heuristic, Row, Split, StepTree, questions
-from treegen.core.spec import KernelSpec
+from treegen.core.spec import Config, KernelSpec
 from treegen.review.printing import condition, counted
 from treegen.write.modules import Module
 
@@ -32,11 +32,19 @@ def signature_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
         yield f"Config without {', '.join(lost)}"
     if old.in_kernel and not new.in_kernel:
         yield "no functions for Triton kernels"
-    for name in old.values.keys() & set(new.features):
+    for name in (name for name in old.values if name in new.features or name in new.parameters):
         now = {word: number for number, word in new.values.get(name, {}).items()}
         for number, word in old.values[name].items():
             if now.get(word) != number:
                 yield f"{name}: {word} is {now.get(word, 'no word')}, and was {number}"
+
+
+def field_changes(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
+    """The fields that `Config` gains, and their order where programs that unpack it get another one."""
+    yield from (name for name in new.parameters if name not in old.parameters)
+    kept = [[name for name, _ in kernel.fields() if name in old.parameters] for kernel in (old, new)]
+    if kept[0] != kept[1] and {*kept[0]} == {*kept[1]}:
+        yield f"the order {', '.join(kept[1])}"
 
 
 def spec_changes(old: Module, new: Module) -> Iterator[str]:
@@ -49,6 +57,18 @@ def spec_changes(old: Module, new: Module) -> Iterator[str]:
             yield f"{name} is {'new' if one is None else 'gone'}" + (f": {text}" if text else "")
         elif one != other:
             yield f"{name}: {one or 'no default'} -> {other or 'no default'}"
+    yield from fallback_change(old.kernel, new.kernel)
+
+
+def fallback_change(old: KernelSpec, new: KernelSpec) -> Iterator[str]:
+    if new.own(old.fallback) != new.fallback:
+        yield f"fallback: {' -> '.join(named(old, new, old.fallback, new.fallback))}"
+
+
+def named(old: KernelSpec, new: KernelSpec, one: Config, other: Config) -> tuple[str, str]:
+    """The constants of an old and a new config that differ; by the new defaults where these alone do."""
+    names = old.constant_name(one), new.constant_name(other)
+    return names if names[0] != names[1] else (new.constant_name(new.own(one)), names[1])
 
 
 def _sections(module: Module) -> dict[str, str]:
@@ -63,7 +83,6 @@ def _sections(module: Module) -> dict[str, str]:
     entries |= {f"limit {name}": str(value) for name, value in module.device.limits.items()}
     for name, known in kernel.parameters.items():
         entries[f"parameter {name}"] = "" if known.default is None else f"default {known.default}"
-    entries["fallback"] = kernel.constant_name(kernel.fallback)
     return entries
 
 
@@ -85,7 +104,7 @@ def row_changes(old: Heuristic, new: Heuristic, kernel: KernelSpec) -> Iterator[
         before = olds[regime.name]
         was, now = ([*questions(side.tree)] for side in (before, regime))
         if _shape(before.tree) != _shape(regime.tree):
-            rows = f"{len(before.rows)} rows before, {counted(len(regime.rows), 'row')} now"
+            rows = f"{counted(len(before.rows), 'row')} before, {counted(len(regime.rows), 'row')} now"
             yield f"{regime.name}: other questions ({rows})"
             continue
         for one, other in zip(was, now, strict=True):
