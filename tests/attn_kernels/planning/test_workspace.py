@@ -44,8 +44,6 @@ def test_the_more_query_tokens_and_heads_the_less_contexts_are_split():
         plan = batch.plan(config=CONFIG, workspace=workspace)
         counts.append(plan.num_splits)
         assert plan.num_splits == 1 or plan.num_splits * tokens * 2 * ratio <= workspace.max_partials
-        if (tokens, ratio) == (48, 4):
-            assert_close(run_poisoned(batch, plan), batch.reference())
     assert sorted(counts, reverse=True) == counts
     assert counts[0] > counts[1] > counts[2] > counts[3] == counts[4] == 1
 

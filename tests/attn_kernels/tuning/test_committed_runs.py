@@ -1,6 +1,5 @@
 """The committed tables of our own are whole runs of the named scenario sets."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from tuning_table.table import RecordedTable
 
 FOLDER = Path(__file__).parents[3] / "tuning_data/unified_attention"
 TABLES = sorted(path.parent.name for path in FOLDER.glob("*/run.yaml"))
-COMPILED = "nvidia_h200"
 
 
 @pytest.fixture(scope="module", params=TABLES)
@@ -38,25 +36,6 @@ def drawn_again(recorded: RecordedTable) -> tuple[Batch, ...]:
 def test_it_holds_the_scenarios_of_its_named_set(recorded: RecordedTable) -> None:
     expected = {s.name: tuple(s.features[name] for name in FEATURES) for s in drawn_again(recorded)}
     assert dict(recorded.scenarios) == expected
-
-
-def test_it_is_a_whole_run() -> None:
-    """The table from which modules are compiled; the budgets of those that judge ended before."""
-    recorded = read_run(FOLDER / COMPILED)
-    times = Times(recorded.visits)
-    variants = {entry.id: entry.variant for entry in recorded.header.configs}
-    timed = Counter(variants[config] for s in recorded.scenarios for config in times.medians(s))
-    assert set(timed) == set(variants.values()) == {config.variant for config in UNIFIED.configs("nvidia")}
-    # The time of a short run ends within its second round: every scenario is visited once.
-    visits = [times.next_repeat(scenario) - 1 for scenario in recorded.scenarios]
-    assert min(visits) >= 1
-    assert sum(count > 1 for count in visits) >= 0.2 * len(visits)
-    seen_once = 0  # a config that a late round found best, when the time was over
-    for scenario in recorded.scenarios:
-        medians = times.medians(scenario)
-        best = min(medians, key=medians.__getitem__)
-        seen_once += times.next_repeat(scenario) > 2 and len(times.measured(scenario)[best]) < 2
-    assert seen_once <= int(0.15 * len(recorded.scenarios))
 
 
 def test_what_may_be_measured_is_what_todays_rules_leave(recorded: RecordedTable) -> None:

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attn_kernels.measure.batches import Batch, HeadLayout
-from attn_kernels.measure.roofline import work
 from attn_kernels.tuning.scenarios.scenario import (
     FEATURES,
     KINDS,
@@ -21,7 +20,6 @@ from attn_kernels.tuning.scenarios.serving import SETS, affordable, is_held_out
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
 
 few_seeds = settings(max_examples=3, deadline=None, derandomize=True, database=None)
-seeds = st.integers(0, 10**6)
 
 
 def lengths(batch: Batch) -> list[tuple[int, int]]:
@@ -87,49 +85,6 @@ def test_sets_of_any_seed(seed: int) -> None:
         else:
             assert len(one & other) < len(one) / 10
             assert {is_held_out(s) for s in scenarios} == {name.startswith("untuned")}
-
-
-@given(seed=seeds)
-@few_seeds
-def test_batches_keep_the_bounds_of_their_kind(seed: int) -> None:
-    """What docs/scenarios.md says."""
-    for scenario in (*SETS["serving"](seed), *SETS["untuned"](seed), *SETS["quick"](seed)):
-        batch, kind = scenario, scenario.kind
-        queries, seqs = batch.query_lens, batch.lengths.num_seqs
-        assert affordable(batch) and batch.kv_bytes <= 4 << 30 and work(batch).flops <= 4e12
-        assert batch.scores.window is None or batch.lengths.max_seq_len > batch.scores.window
-        assert batch.lengths.max_seq_len <= 131072 and seqs <= 256 and batch.lengths.num_query_tokens <= 16384
-        assert kind == scenario.name.split("-")[1].removesuffix("_even")
-        if kind == "decode":
-            assert min(batch.context_lens) >= 64
-        elif "part" in scenario.name.split("-"):
-            assert seqs <= 16 and min(queries) >= 16 and batch.lengths.num_query_tokens <= 8192
-        elif kind == "prefill":
-            assert seqs <= 16 and min(queries) >= 64
-        elif kind == "chunk":
-            assert seqs <= 8 and min(queries) >= 256 and batch.lengths.max_query_len <= 4096
-            assert all(context - query >= 256 for query, context in lengths(batch))
-        elif kind == "spec":
-            assert seqs <= 128 and min(queries) >= 2 and batch.lengths.max_query_len <= 8
-        else:
-            decodes = queries.count(1)
-            assert 0.5 <= decodes / seqs <= 0.98 and batch.lengths.num_query_tokens <= 8192
-            assert set(queries[:decodes]) == {1} and min(queries[decodes:]) >= 16
-
-
-@given(seed=seeds)
-@few_seeds
-def test_steps_have_both_parts_within_their_bounds(seed: int) -> None:
-    for batch in (*STEP_SETS["steps"](seed), *STEP_SETS["untuned_steps"](seed)):
-        decodes, prompts = batch.parts
-        queries, contexts = (lens[decodes.num_seqs :] for lens in (batch.query_lens, batch.context_lens))
-        assert 1 <= decodes.num_seqs <= 256 and decodes.max_query_len == 1
-        assert min(batch.context_lens[: decodes.num_seqs]) >= 64 and batch.lengths.max_seq_len <= 131072
-        if "-chunks-" in batch.name:
-            assert 1 <= prompts.num_seqs <= 4 and min(queries) >= 256 and prompts.max_query_len <= 4096
-        else:
-            assert 2 <= prompts.num_seqs <= 16 and min(queries) >= 64 and queries == contexts
-        assert affordable(batch) and batch.lengths.num_query_tokens <= 8192
 
 
 def test_bounds_refuse_one_too_many() -> None:
