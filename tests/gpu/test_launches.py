@@ -21,10 +21,8 @@ from attn_kernels.measure.batches import (
     Batch,
     HeadLayout,
     ScoreOptions,
-    chunked_prefill,
     decode,
     mixed,
-    prefill,
     speculative,
     varlen,
 )
@@ -115,23 +113,6 @@ def random_cases(count: int) -> Iterator[LaunchCase]:
         yield LaunchCase(i, batch, (None, *configs), words, scale, in_pairs=True)
 
 
-def real_sizes() -> Iterator[LaunchCase]:
-    """Contexts to 16K and batches to 64, with the module's choice and a sample of each variant."""
-    batches = (
-        decode(64, 16 * K),
-        decode(1, 16 * K),
-        prefill(1, 16 * K),
-        chunked_prefill(1, 2 * K, 16 * K),
-        speculative(32, 4, 8 * K),
-        mixed(64, 0.5, 16 * K, K),
-    )
-    every = [batch.at(layout) for layout in GQA for batch in batches]
-    every += [batch.at(GQA[0], 128, torch.float16) for batch in batches]
-    for i, batch in enumerate(every):
-        samples = [variant.samples[0] for variant in VARIANTS.values() if not variant.mixed]
-        yield LaunchCase(i, batch, (None, *samples), in_pairs=True)
-
-
 def all_generated() -> list[Config]:
     """Every config of this vendor's generated modules and of the default one, sorted."""
     vendor = "amd" if torch.version.hip else "nvidia"
@@ -198,7 +179,6 @@ def image_cases() -> Iterator[LaunchCase]:
 
 CASES = {
     "random_batch": random_cases(BATCHES if torch.cuda.is_available() else 1),
-    "real_size": real_sizes(),
     "generated": generated_cases(),
     "wide": wide_cases(),
     "images": image_cases(),
