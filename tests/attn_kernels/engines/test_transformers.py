@@ -19,7 +19,7 @@ from attn_kernels.engines import transformers_sequences  # noqa: E402
 from attn_kernels.engines.transformers_masks import image_ranges, read_rule  # noqa: E402
 
 PROMPT, NEW = 27, 6
-PADDING = {"plain": (0, 0), "left padding": (11, 0), "both padded": (19, 3)}
+PADDING = {"plain": (0, 0), "padded": (19, 3)}
 
 
 def prompts(padding: tuple[int, ...], length: int = PROMPT) -> tuple[Tensor, Tensor]:
