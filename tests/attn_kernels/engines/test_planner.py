@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,6 +146,20 @@ def test_words_of_caches() -> None:
     assert all(map(fits, (None, "auto", "bfloat16", "float16", "fp8", "fp8_e4m3")))
     assert not any(map(fits, ("fp8_e5m2", "fp8_inc", "int8", "nvfp4")))
     assert not fits("fp8", torch.float8_e4m3fnuz)
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype", "line"),
+    [
+        ({"head_size": 260}, torch.bfloat16, "head_size is 260, but a multiple of 8"),
+        ({"head_size_v": 64}, torch.bfloat16, "head_size_v is 64, but that of keys, 128, is needed"),
+        ({}, torch.float32, r"dtype is torch\.float32, but"),
+    ],
+)
+def test_groups_of_layers_are_refused(changes: dict[str, int], dtype: torch.dtype, line: str) -> None:
+    spec = SimpleNamespace(**({"head_size": 128, "head_size_v": 128} | changes))
+    with pytest.raises(ValueError, match=f"^attn_kernels: {line}"):
+        vllm_supported.check_spec(spec, dtype)
 
 
 def test_the_plugin_registers_a_path_and_loads_no_kernel() -> None:
