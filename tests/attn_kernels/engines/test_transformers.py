@@ -114,7 +114,7 @@ def test_steps_of_several_tokens(name: str, chunks: list[int], slots: int) -> No
 def test_a_compiled_model_breaks_its_graph_at_the_attention() -> None:
     model = make("gemma2")
     ids, mask = prompts((11, 0))
-    compiled = torch.compile(model, backend="aot_eager")
+    compiled = torch.compile(model, backend="eager")
     with torch.no_grad():
         expected, got = (call(ids, attention_mask=mask, use_cache=False).logits for call in (model, compiled))
     torch.testing.assert_close(got, expected, rtol=0, atol=0)

@@ -25,7 +25,7 @@ SINKS = torch.tensor([0.0, 1.0, -1.0, 2.0, 0.5, -2.0, 1.5, 0.0])
     ids=["decodes", "prompts", "drafts", "mixed", "fp8"],
 )
 def test_ranks_that_share_the_keys(
-    ranks: int, interleave: int, lens: Any, cache_dtype: Any, options: dict[str, Any], module: str
+    ranks: int, interleave: int, lens: Any, cache_dtype: Any, options: dict[str, Any]
 ) -> None:
     """Sinks count once, and the step's own keys are not those that the cache has rounded."""
     heads = {"num_query_heads": 8, "num_kv_heads": 1, "head_size": 32}

@@ -18,6 +18,7 @@ from attn_kernels.engines.vllm_supported import NEEDED, SAME_NAMES
 
 BACKEND = "v1/attention/backend.py"
 LAYER = "model_executor/layers/attention/attention.py"
+DCP = [f"v1/attention/ops/{name}.py" for name in ("dcp", "common")]
 
 
 def folders() -> Iterator[Path]:
@@ -82,12 +83,6 @@ def calls(root: Path, path: str, name: str) -> list[list[str]]:
     ]
 
 
-def has_field(root: Path, path: str, name: str) -> bool:
-    """Whether any class of the file has a field or property of this name, or sets it on itself."""
-    fields = any(known.endswith(f".{name}") for known in definitions(root, path))
-    return fields or re.search(rf"\bself\.{name}\b", source(root, path)) is not None
-
-
 REGISTRY = "v1/attention/backends/registry.py"
 # What the backend names, by file and class: attributes, and functions with their parameters.
 DEFINED = {
@@ -137,6 +132,24 @@ FIELDS = {
     "v1/kv_cache_interface.py": "block_size head_size head_size_v",
     "platforms/interface.py": "fp8_dtype",
 }
+TEXTS = {
+    # Layers store through ``forward``.
+    LAYER: ["attn_backend.forward_includes_kv_cache_update", "slot_mapping.get(layer_name)"],
+    # Reasons against a configuration, and where the names of all that decides come from.
+    BACKEND: [f'"{reason}"' for reason in NEEDED],
+    "platforms/cuda.py": ["**attn_selector_config._asdict()"],
+    # Both model runners put decodes first.
+    "v1/worker/gpu_model_runner.py": ["reorder_batch_threshold"],
+    "v1/worker/gpu/model_runner.py": ["sorted(num_tokens_per_req, key="],
+    "plugins/__init__.py": ['DEFAULT_PLUGINS_GROUP = "vllm.general_plugins"'],
+}
+CALLS = {
+    "impl_cls": (
+        "num_heads head_size scale num_kv_heads alibi_slopes sliding_window kv_cache_dtype logits_soft_cap "
+        "attn_type kv_sharing_target_layer_name"
+    ),
+    "forward": "self query key value kv_cache attn_metadata",
+}
 
 
 @pytest.mark.parametrize(("path", "owner"), DEFINED)
@@ -152,29 +165,30 @@ def test_what_the_backend_names_is_defined_with_the_arguments_that_it_expects(
 
 @pytest.mark.parametrize("path", FIELDS)
 def test_configuration_has_the_fields_that_the_backend_reads(root: Path, path: str) -> None:
+    """A class of the file has a field or property of this name, or sets it on itself."""
     for name in FIELDS[path].split():
-        assert has_field(root, path, name), f"{path} has no field {name}"
+        field = any(known.endswith(f".{name}") for known in definitions(root, path))
+        assert field or re.search(rf"\bself\.{name}\b", source(root, path)), f"{path} has no field {name}"
 
 
-def test_ranks_gather_queries_and_combine_outputs(root: Path) -> None:
-    places = [f"v1/attention/ops/{name}.py" for name in ("dcp", "common")]
-    place = next(path for path in places if (root / "vllm" / path).is_file())
-    given = parameters(root, place, "cp_lse_ag_out_rs")
-    assert given[:3] == ["cp_attn_out", "cp_attn_lse", "cp_group"] and "return_lse" in given
+@pytest.mark.parametrize("path", TEXTS)
+def test_lines_on_which_the_backend_relies(root: Path, path: str) -> None:
+    assert [text for text in TEXTS[path] if text not in source(root, path)] == []
 
 
-def test_plugins_register_a_backend_by_its_path(root: Path) -> None:
+@pytest.mark.parametrize("name", CALLS)
+def test_layers_call_the_implementation_by_position(root: Path, name: str) -> None:
+    (given,) = calls(root, LAYER, name)
+    assert given == CALLS[name].split()
+
+
+def test_first_parameters(root: Path) -> None:
+    place = next(path for path in DCP if (root / "vllm" / path).is_file())
+    combine = parameters(root, place, "cp_lse_ag_out_rs")
+    assert combine[:3] == ["cp_attn_out", "cp_attn_lse", "cp_group"] and "return_lse" in combine
     assert parameters(root, REGISTRY, "register_backend")[:2] == ["backend", "class_path"]
-    group = definitions(root, "plugins/__init__.py")["DEFAULT_PLUGINS_GROUP"]
-    assert ast.literal_eval(group.value) == "vllm.general_plugins"  # type: ignore[attr-defined]
-
-
-def test_names_of_the_configuration_and_reasons_against_it(root: Path) -> None:
-    given = parameters(root, BACKEND, "AttentionBackend.validate_configuration")
-    for reason, (name, _) in NEEDED.items():
-        assert name in given
-        assert f'"{reason}"' in source(root, BACKEND)
-    assert "**attn_selector_config._asdict()" in source(root, "platforms/cuda.py")
+    validate = parameters(root, BACKEND, "AttentionBackend.validate_configuration")
+    assert {name for name, _ in NEEDED.values()} <= set(validate)
 
 
 def test_shapes_of_the_caches_and_page_sizes(root: Path) -> None:
@@ -191,28 +205,3 @@ def test_shapes_of_the_caches_and_page_sizes(root: Path) -> None:
     sizes = parameters(root, BACKEND, "AttentionBackend.get_supported_kernel_block_sizes")
     assert sizes in ([], ["kv_cache_spec"])
     assert "base" in ast.unparse(definitions(root, BACKEND)["MultipleOf"])
-
-
-def test_layers_store_through_forward_and_call_the_implementation_by_position(root: Path) -> None:
-    assert "attn_backend.forward_includes_kv_cache_update" in source(root, LAYER)
-    assert "slot_mapping.get(layer_name)" in source(root, LAYER)
-    (made,) = calls(root, LAYER, "impl_cls")
-    assert made == [
-        "num_heads",
-        "head_size",
-        "scale",
-        "num_kv_heads",
-        "alibi_slopes",
-        "sliding_window",
-        "kv_cache_dtype",
-        "logits_soft_cap",
-        "attn_type",
-        "kv_sharing_target_layer_name",
-    ]
-    (given,) = calls(root, LAYER, "forward")
-    assert given == ["self", "query", "key", "value", "kv_cache", "attn_metadata"]
-
-
-def test_both_model_runners_put_decodes_first(root: Path) -> None:
-    assert "reorder_batch_threshold" in source(root, "v1/worker/gpu_model_runner.py")
-    assert "sorted(num_tokens_per_req, key=" in source(root, "v1/worker/gpu/model_runner.py")

@@ -4,14 +4,20 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 from compiling import compiling, printed
+from kernel_cases import FP8
 
+from attn_kernels import Config
 from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.offline import __main__ as command
 from attn_kernels.offline import compile as module
 from attn_kernels.offline.__main__ import ALL, main
 from attn_kernels.offline.compile import FEATURES, CompileOutcome
 from attn_kernels.offline.resources import SHARED_LIMITS, Resources
+from attn_kernels.tuning.space.rules import shared_bytes
+from attn_kernels.tuning.space.space import gpu_of
 
 TARGETS = ("sm_80", "gfx942")  # the fixture ``compiled`` has sm_90
 
@@ -66,6 +72,15 @@ KERNELS = {
     "stream_k": (["schedule", "hopper"], ["qblock", *JOINS, "split_keys"], ["qblock"]),
     "pod": (["divide", "schedule", "hopper"], ["divide"], ["divide"]),
 }
+# Head sizes and features with which configs have about as much shared memory as an H100.
+NEAR_THE_LIMIT = [
+    ("qblock_M128_T128_W8_S3", 128, []),  # fits
+    ("qblock_M16_T64_W4_S4", 256, []),  # fits
+    ("qblock_M128_T64_W8_S3", 256, []),  # does not
+    ("qblock_M64_T64_W4_S3", 128, ["fp8"]),  # fits
+    ("qblock_M128_T32_W8_S2", 512, []),  # fits
+    ("qblock_M64_T32_W4_S3", 512, ["fp8"]),  # fits
+]
 COMPILE = """
 import json, re, sys
 from concurrent.futures import ProcessPoolExecutor
@@ -106,9 +121,10 @@ print(json.dumps([found, {name: [list(needed(name, *place)) for place in places]
 
 @pytest.fixture(scope="module")
 def compiled():
-    """The kernels of QBLOCK on three GPUs and of the Hopper kernel's configs, and what each place needs."""
+    """Kernels of QBLOCK on three GPUs, those of other configs on an H100, and what each place needs."""
     jobs = [(name, "sm_90") for name in (*MOST_SPILLS, QBLOCK)]
     jobs += [(QBLOCK, target) for target in TARGETS]
+    jobs += [(name, "sm_90", *where) for name, *where in NEAR_THE_LIMIT]
     found, names = json.loads(printed(COMPILE, json.dumps([jobs, list(MOST_SPILLS), PLACES])))
     return [SimpleNamespace(**one) for one in found], names
 
@@ -154,6 +170,16 @@ def test_the_hopper_kernel_compiles_where_it_can(name, compiled):
     assert of_name["schedule"].spills == 0
     assert of_name["hopper"].spills <= MOST_SPILLS[name]
     assert max(one.shared for one in of_name.values()) <= SHARED_LIMITS["sm_90"]
+
+
+@pytest.mark.parametrize("name, head_size, features", NEAR_THE_LIMIT)
+def test_shared_memory_is_what_the_rules_of_tuning_say(name, head_size, features, compiled):
+    model = HeadLayout(32, 8, head_size).model(16, torch.bfloat16, FP8 if features else None)
+    allocated = max(one.shared for one in compiled[0] if one.config == name)
+    assert (
+        shared_bytes(Config.parse(name), model, gpu_of({"arch": "sm_90", "multiprocessors": 132}))
+        == allocated
+    )
 
 
 def test_what_does_not_compile_is_a_line_of_the_table(monkeypatch, capsys):
