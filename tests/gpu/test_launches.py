@@ -26,8 +26,6 @@ from attn_kernels.measure.batches import (
     speculative,
     varlen,
 )
-from attn_kernels.tuning.space.rules import Gpu, reason_of_model
-from attn_kernels.tuning.space.space import declared
 from generated import unified_attention
 
 pytestmark = pytest.mark.gpu
@@ -137,26 +135,6 @@ def generated_cases() -> Iterator[LaunchCase]:
             yield LaunchCase(3 * i + j, batch.at(*setting), tuple(all_generated()))
 
 
-def wide_cases() -> Iterator[LaunchCase]:
-    """Heads of 320 and 512 with every config that tuning tries, and where the Hopper kernel stops."""
-    settings = (
-        (HeadLayout(16, 2, 512), 16, ""),
-        (HeadLayout(8, 2, 512), 32, "window=1000 sinks=half strides=fused"),
-        (HeadLayout(32, 4, 512), 64, "fp8 scales=tensor"),
-        (HeadLayout(16, 4, 320), 16, "window=128 softcap=30 alibi"),
-        (HeadLayout(16, 4, 320), 24, "fp8 scales sinks window=17"),
-    )
-    # The Hopper kernel refuses these heads: the Q-Block kernel computes them with smaller tiles.
-    refused = map(Config.parse, ("qblock_M128_T128_W8_S3_D1", "stream_k_M16_T64_W4_S2_D1"))
-    gpu, always = Gpu("sm_90", "nvidia", 232448, 132), (None, *refused)
-    for i, (layout, page, words) in enumerate(settings):
-        dtype = DTYPES[i == 3]
-        batch = varlen(SEED + i, max_seqs=12, max_context=8 * K, max_tokens=24 * K).at(layout, page, dtype)
-        model = layout.model(page, dtype, torch.float8_e4m3fn if "fp8" in words else None)
-        tried = [config for config in declared("nvidia") if reason_of_model(config, model, gpu) is None]
-        yield LaunchCase(i, batch, (*always, *tried), words, in_pairs=i == 0)
-
-
 def image_cases() -> Iterator[LaunchCase]:
     """Tokens of images see each other. Half of the batches are planned for a graph."""
     gemma_3 = HeadLayout(16, 8, 256)
@@ -180,7 +158,6 @@ def image_cases() -> Iterator[LaunchCase]:
 CASES = {
     "random_batch": random_cases(BATCHES if torch.cuda.is_available() else 1),
     "generated": generated_cases(),
-    "wide": wide_cases(),
     "images": image_cases(),
 }
 

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions
+from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.tuning.scenarios.recorded import drawn, outside, read_counted
-from attn_kernels.tuning.scenarios.scenario import Shape, dtype_name, scenario_of, shape_of
+from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of, shape_of
 from tuning_table import TableError, create
 
 GOOD: dict[str, Any] = {
@@ -134,49 +134,6 @@ def test_a_file_without_batches_is_refused(
         path.write_text(text)
         refused(path)
     path.write_text(line())
-
-
-shapes = st.builds(
-    lambda kv_heads, ratio, *others: Shape(HeadLayout(kv_heads * ratio, kv_heads, others[0]), *others[1:]),
-    st.integers(1, 64),
-    st.integers(1, 64),
-    st.integers(1, 256),
-    st.integers(1, 4096),
-    st.sampled_from((torch.bfloat16, torch.float16)),
-    st.sampled_from((None, FP8)),
-    st.builds(
-        ScoreOptions, st.none() | st.integers(1, 9999), st.sampled_from((0.0, 0.5, 50.0)), st.booleans()
-    ),
-)
-runs = st.tuples(st.integers(1, 40), st.integers(0, 3), st.integers(0, 5) | st.integers(0, 10**5))
-
-
-@given(st.lists(runs, min_size=1, max_size=5).filter(lambda some: any(q for _, q, _ in some)), shapes)
-@few
-def test_any_scenario_survives_a_file(
-    tmp_path_factory: pytest.TempPathFactory, some: list[tuple[int, int, int]], shape: Shape
-) -> None:
-    queries = [query for count, query, _ in some for _ in range(count)]
-    contexts = [query + cached for count, query, cached in some for _ in range(count)]
-    scenario = scenario_of("a", queries, contexts, shape)
-    path = tmp_path_factory.getbasetemp() / "round-trip.jsonl"
-    scores = shape.scores
-    record = {
-        "id": "a",
-        "query_lens": queries,
-        "context_lens": contexts,
-        **vars(shape.layout),
-        "block_size": shape.block_size,
-        "dtype": dtype_name(shape.dtype),
-        "softcap": scores.softcap,
-        "sinks": scores.sinks,
-    }
-    if shape.cache_dtype:
-        record["cache_dtype"] = dtype_name(shape.cache_dtype)
-    if scores.window:
-        record["sliding_window"] = scores.window
-    path.write_text(json.dumps(record))
-    assert tuple(read_counted(path)) == (scenario,)
 
 
 @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))

@@ -1,10 +1,12 @@
 """Named scenario sets: what they cover, which bounds they keep, and that they stay as they were."""
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treegen_builders import REPOSITORY
 
 from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.tuning.scenarios.scenario import (
@@ -18,7 +20,9 @@ from attn_kernels.tuning.scenarios.scenario import (
 )
 from attn_kernels.tuning.scenarios.serving import SETS, affordable, is_held_out
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
+from tuning_table import read_run
 
+TABLES = sorted((REPOSITORY / "tuning_data/unified_attention").glob("*/run.yaml"))
 few_seeds = settings(max_examples=3, deadline=None, derandomize=True, database=None)
 
 
@@ -52,6 +56,16 @@ def test_lengths_determine_the_kind_of_a_batch(
 def test_sets_stay_as_tables_know_them(sets: dict, name: str, golden: str) -> None:
     random.seed(1)  # global randomness plays no part
     assert digest(sets[name](0)) == golden
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.parent.name)
+def test_committed_tables_hold_the_scenarios_of_their_sets(path: Path) -> None:
+    recorded = read_run(path.parent)
+    run = recorded.header.provenance
+    name = run["scenario_set"].split()[0]
+    scenarios = SETS[name](run["seed"])
+    assert run["scenario_set"] == f"{name} (digest {digest(scenarios)})"
+    assert dict(recorded.scenarios) == {s.name: tuple(s.features[f] for f in FEATURES) for s in scenarios}
 
 
 def test_a_digest_tells_ids_lengths_and_shapes_but_not_the_order() -> None:
