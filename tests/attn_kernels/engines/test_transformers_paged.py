@@ -12,7 +12,6 @@ pytest.importorskip("transformers", minversion="5.17")
 from transformers_models import OURS, TINY, WINDOW, Models, make
 
 from attn_kernels.engines import transformers_paged as engine
-from attn_kernels.engines import transformers_sequences
 from attn_kernels.testing.reference import paged_attention_reference
 
 NEW = 6
@@ -101,21 +100,6 @@ def test_a_step_that_is_padded_for_a_graph(cache: Any) -> None:
     one_a_page = (tensor.unsqueeze(1) for tensor in (keys, values))
     expected = paged_attention_reference(query[0, :, :3].transpose(0, 1), *one_a_page, *index)
     torch.testing.assert_close(out[0, :3].double(), expected, rtol=0, atol=2e-3)
-
-
-def test_pages_of_copies_hold_each_sequence() -> None:
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(50):
-        lens = torch.randint(0, 40, (5,), generator=generator)
-        lens[0] += 1
-        first = lens.cumsum(0) - lens
-        pages = -(-int(lens.max()) // 16)
-        total = int(lens.sum()) + 7
-        table, copied = transformers_sequences.pages_of_copies(first, lens, pages, total, 16, total)
-        assert table.shape == (5, pages) and len(copied) % 16 == 0
-        for i, length in enumerate(lens.tolist()):
-            tokens = copied.view(-1, 16)[table[i].long()].flatten()[:length]
-            assert tokens.tolist() == list(range(int(first[i]), int(first[i]) + length))
 
 
 def test_what_is_refused(cache: Any) -> None:
