@@ -4,6 +4,7 @@ Needs an importable vLLM; docs/vllm.md says how to get one without a GPU.
 """
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed", exc_type=ImportError)
 
 from kernel_cases import forget_choices, scores
-from shared_keys import shard
+from shared_keys import new_keys_of, shard
 from vllm.model_executor.layers.attention.cross_attention import create_cross_attention_backend
 from vllm.model_executor.layers.attention.encoder_only_attention import create_encoder_only_attention_backend
 
@@ -126,11 +127,15 @@ def common(batch: PoisonedBatch, *, seqs: int = 0, tokens: int = 0) -> Any:
     )
 
 
-def slots_of(batch: PoisonedBatch, tokens: int) -> Tensor:
+def slots_of(batch: PoisonedBatch, tokens: int, rank: int = 0, ranks: int = 1, interleave: int = 1) -> Tensor:
+    """Where vLLM keeps the query tokens' keys; -1 where another rank does, and of padding."""
     slots = []
     for seq, (query_len, length) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True)):
         for position in range(length - query_len, length):
-            slots.append(int(batch.block_table[seq, position // BLOCK]) * BLOCK + position % BLOCK)
+            run, place = divmod(position, interleave)
+            key = run // ranks * interleave + place
+            slot = int(batch.block_table[seq, key // BLOCK]) * BLOCK + key % BLOCK
+            slots.append(slot if run % ranks == rank else -1)
     return torch.tensor(slots + [-1] * (tokens - len(slots)), dtype=torch.int64)
 
 
@@ -155,18 +160,6 @@ def strided(rows: Tensor, padded: int) -> Tensor:
     return wide[:, 1:-2]
 
 
-def take_new_keys_and_values(batch: PoisonedBatch) -> list[Tensor]:
-    """The query tokens' keys and values, out of the caches of a batch without shared pages."""
-    places = [
-        (seq, position)
-        for seq, (queries, keys) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True))
-        for position in range(keys - queries, keys)
-    ]
-    seqs, positions = torch.tensor(places, dtype=torch.int64).view(-1, 2).unbind(1)
-    pages = batch.block_table[seqs, positions // BLOCK].long()
-    return [cache[pages, positions % BLOCK] for cache in (batch.k_cache, batch.v_cache)]
-
-
 def forward(
     engine: Engine, layer: Any, batch: PoisonedBatch, metadata: StepMetadata, kv_cache: Tensor, rows: int = 0
 ) -> Tensor:
@@ -176,7 +169,7 @@ def forward(
     engine.slots[layer.layer_name] = metadata.slot_mapping
     new = [None, None]
     if batch.k_cache.dtype != FP8:
-        new = [strided(tensor, rows) for tensor in take_new_keys_and_values(batch)]
+        new = [strided(tensor, rows) for tensor in new_keys_of(batch)]
         layer_slots = metadata.slot_mapping[:total].long()
         for cache in vllm_layer.cache_views(kv_cache, batch.q.shape[2]):
             cache[layer_slots // BLOCK, layer_slots % BLOCK] = torch.nan  # before the store
@@ -264,7 +257,7 @@ def test_encoders_attend_to_the_keys_of_the_step(attn_type: str, monkeypatch: py
     layer = plain(engine, attn_type=attn_type, sliding_window=5, kv_cache_dtype="fp8")
     backend = create_encoder_only_attention_backend(AttnKernelsBackend)
     metadata = engine.builder(layer, backend=backend).build(0, common(batch))
-    key, value = (strided(tensor, len(batch.q)) for tensor in take_new_keys_and_values(batch))
+    key, value = (strided(tensor, len(batch.q)) for tensor in new_keys_of(batch))
     out = torch.full_like(batch.q, torch.nan)
     nothing = torch.empty(0)
     assert layer.impl.forward(layer, batch.q, key, value, nothing, metadata, out) is out
@@ -465,7 +458,7 @@ def test_ranks_that_share_the_keys(name: str, interleave: int, monkeypatch: pyte
     scales = {"k_scale": 0.25, "v_scale": 0.125} if fp8 else {}
     new = [
         (tensor.double() * scale).bfloat16()
-        for tensor, scale in zip(take_new_keys_and_values(batch), scales.values() or (1.0, 1.0), strict=True)
+        for tensor, scale in zip(new_keys_of(batch), scales.values() or (1.0, 1.0), strict=True)
     ]
     ranks = Ranks(monkeypatch, 2, interleave)
     outs: dict[int, Tensor] = {}
@@ -478,13 +471,8 @@ def test_ranks_that_share_the_keys(name: str, interleave: int, monkeypatch: pyte
         builder = engine.builder(layer)
         given = common(batch)
         given.block_table_tensor = common(part).block_table_tensor
-        given.slot_mapping = torch.tensor(
-            [
-                slot_on_rank(part.block_table[seq], position, rank, 2, interleave)
-                for seq, (queries, keys) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True))
-                for position in range(keys - queries, keys)
-            ]
-        )
+        of_queries = replace(part, query_lens=batch.query_lens, context_lens=batch.context_lens)
+        given.slot_mapping = slots_of(of_queries, 0, rank, 2, interleave)
         metadata = builder.build(0, given)
         kv_cache = cache_of(part)
         stored = given.slot_mapping[given.slot_mapping >= 0]
@@ -500,15 +488,6 @@ def test_ranks_that_share_the_keys(name: str, interleave: int, monkeypatch: pyte
         for cache in vllm_layer.cache_views(kv_cache, 32, FP8 if fp8 else None):
             assert not cache[stored // BLOCK, stored % BLOCK].float().isnan().any()
     assert_right(torch.cat([outs[0], outs[1]], 1), batch, sinks=sinks, **scales)
-
-
-def slot_on_rank(pages: Tensor, position: int, rank: int, ranks: int, interleave: int) -> int:
-    """Where vLLM keeps a key; -1 where another rank does."""
-    run, place = divmod(position, interleave)
-    if run % ranks != rank:
-        return -1
-    key = run // ranks * interleave + place
-    return int(pages[key // BLOCK]) * BLOCK + key % BLOCK
 
 
 def test_what_is_not_supported_is_refused_in_one_line(
