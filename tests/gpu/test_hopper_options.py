@@ -5,7 +5,6 @@
 
 import os
 import random
-from collections.abc import Iterator
 from itertools import product
 
 import pytest
@@ -26,7 +25,7 @@ K = 1024
 CONFIGS = tuple(c for variant in VARIANTS.values() for c in variant.configs() if hopper_limits.asked_by(c))
 
 
-def query_scale(words: str, number: int) -> float:
+def query_scale(words, number):
     """What multiplies the queries. The largest makes rows outgrow their first maximum (hopper_repeats).
 
     Beside sinks, it would leave heads almost no weight; fp8 queries lose digits of large scores.
@@ -35,7 +34,7 @@ def query_scale(words: str, number: int) -> float:
     return (1.0, 4.0, largest)[number % 3]
 
 
-def is_taken(config: Config, batch: Batch, words: str) -> bool:
+def is_taken(config, batch, words):
     """Whether the kernel computes a case; else a launch would fall back to other kernels."""
     missing = words_of(words).keys() - {"after", "strides", "lse"} - hopper_limits.OPTIONS[config.variant]
     layout = batch.layout
@@ -44,7 +43,7 @@ def is_taken(config: Config, batch: Batch, words: str) -> bool:
     return not missing and hopper_limits.unsupported_shape(config, *shape) is None
 
 
-def lse_cases() -> Iterator[LaunchCase]:
+def lse_cases():
     """Log-sum-exps, also of a kernel that loads through pointers; queries of the last case see no key."""
     options = (
         "lse",
@@ -68,7 +67,7 @@ def lse_cases() -> Iterator[LaunchCase]:
         yield LaunchCase(SEED + number, batch, (Config("qblock", 16, 64), *taken), words, scale)
 
 
-def split_cases() -> Iterator[LaunchCase]:
+def split_cases():
     """Chunks of prompts with fewer tiles than an H100 has multiprocessors, some beside short ones."""
     uneven = Batch("uneven chunks", "chunk", (300, 0, 17, 1, 90), (20 * K, 9, 9 * K, 5, 90))
     settings = (
@@ -95,7 +94,7 @@ SPLIT = list(split_cases())
 
 
 @pytest.mark.parametrize("case", [*lse_cases(), *SPLIT], ids=lambda case: f"{case.batch.layout} {case.words}")
-def test_options(case: LaunchCase, device: torch.device, compiled: None) -> None:
+def test_options(case, device, compiled):
     if hopper_for(device) is None:
         pytest.skip("needs a Hopper GPU, and a Triton with the parts of Gluon that the kernel uses")
     assert case.configs, "the kernel refuses every config"

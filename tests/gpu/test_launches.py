@@ -8,7 +8,6 @@ import dataclasses
 import os
 import random
 import re
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from attn_kernels import Config
 from attn_kernels.choose.choices import configs_of
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.measure.batches import (
-    Batch,
     HeadLayout,
     ScoreOptions,
     decode,
@@ -44,7 +42,7 @@ EVERY_SIZE = [HeadLayout(*HEADS[i % len(HEADS)], size) for i, size in enumerate(
 SETTINGS = 2 * len(EVERY_SIZE)  # of the random batches; a setting is what kernels are compiled for
 
 
-def random_config(rng: random.Random, head_size: int) -> Config:
+def random_config(rng, head_size):
     """Draw a tile that tuning tries without the Hopper kernel, and that fits a large GPU's shared memory."""
     return rng.choice(
         [
@@ -56,7 +54,7 @@ def random_config(rng: random.Random, head_size: int) -> Config:
     )
 
 
-def hopper_configs(layout: HeadLayout) -> list[list[Config]]:
+def hopper_configs(layout):
     """Configs of the Hopper kernel: those of prompts, of decodes, and of both, which need parts."""
     rows = max(16, 1 << (layout.num_query_heads // layout.num_kv_heads - 1).bit_length())
     roles = {name: VARIANTS[name].configs() for name in ("qblock", "stream_k", "pod")}
@@ -66,7 +64,7 @@ def hopper_configs(layout: HeadLayout) -> list[list[Config]]:
     return [configs for configs in (prompts, decodes, both) if configs]
 
 
-def with_empty(batch: Batch, rng: random.Random) -> Batch:
+def with_empty(batch, rng):
     """Insert up to two sequences that have no query tokens, and perhaps no keys."""
     queries, contexts = list(batch.query_lens), list(batch.context_lens)
     for context in rng.choice(((), (), (50,), (0,), (0, 300))):
@@ -76,7 +74,7 @@ def with_empty(batch: Batch, rng: random.Random) -> Batch:
     return dataclasses.replace(batch, query_lens=tuple(queries), context_lens=tuple(contexts))
 
 
-def with_fewer_keys(batch: Batch, rng: random.Random) -> Batch:
+def with_fewer_keys(batch, rng):
     """Some sequences have more queries than keys."""
     contexts = [
         rng.randint(0, query) if rng.random() < 0.5 else context
@@ -85,7 +83,7 @@ def with_fewer_keys(batch: Batch, rng: random.Random) -> Batch:
     return batch.at(context_lens=tuple(contexts), scores=ScoreOptions(causal=False))
 
 
-def random_cases(count: int) -> Iterator[LaunchCase]:
+def random_cases(count):
     """The module's choice, a config without the Hopper kernel, and one of each role of the Hopper kernel.
 
     Only SETTINGS combinations of a layout, page size, types, options and configs are drawn, as each must
@@ -111,7 +109,7 @@ def random_cases(count: int) -> Iterator[LaunchCase]:
         yield LaunchCase(i, batch, (None, *configs), words, scale, in_pairs=True)
 
 
-def all_generated() -> list[Config]:
+def all_generated():
     """Every config of this vendor's generated modules and of the default one, sorted."""
     vendor = "amd" if torch.version.hip else "nvidia"
     modules = [
@@ -120,7 +118,7 @@ def all_generated() -> list[Config]:
     return sorted({config for module in modules for config in configs_of(module)}, key=str)
 
 
-def generated_cases() -> Iterator[LaunchCase]:
+def generated_cases():
     """Every config that a generated module of this vendor holds, at five settings."""
     settings = (
         (GQA[0], 16, torch.bfloat16),
@@ -135,7 +133,7 @@ def generated_cases() -> Iterator[LaunchCase]:
             yield LaunchCase(3 * i + j, batch.at(*setting), tuple(all_generated()))
 
 
-def image_cases() -> Iterator[LaunchCase]:
+def image_cases():
     """Tokens of images see each other. Half of the batches are planned for a graph."""
     gemma_3 = HeadLayout(16, 8, 256)
     settings = (
@@ -165,11 +163,11 @@ CASES = {
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=f"{kind} {case.seed}") for kind, cases in CASES.items() for case in cases]
 )
-def test_launches(case: LaunchCase, device: torch.device, compiled: None) -> None:
+def test_launches(case, device, compiled):
     assert case.failures(device) == []
 
 
-def test_a_second_gpu_has_launches_of_its_own() -> None:
+def test_a_second_gpu_has_launches_of_its_own():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
     for index in (0, 1, 0, 1):

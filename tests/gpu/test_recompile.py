@@ -15,7 +15,6 @@ from attn_kernels.kernels.hopper_launch import hopper_for
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.kernels.schedule import divide_kernel, schedule_kernel
 from attn_kernels.measure.batches import (
-    Batch,
     HeadLayout,
     chunked_prefill,
     decode,
@@ -33,10 +32,10 @@ LAYOUTS = (HeadLayout(32, 8), HeadLayout(28, 4))
 LONGEST, KV_TOKENS, QUERY_TOKENS = 1024, 32 * 1024, 8 * 1024  # about the most of a batch
 
 
-def draw(rng: random.Random) -> Batch:
+def draw(rng):
     """Draw a batch of any kind."""
 
-    def log_uniform(most: int) -> int:
+    def log_uniform(most):
         return round(math.exp(rng.random() * math.log(max(1, most))))
 
     context = log_uniform(LONGEST)
@@ -54,7 +53,7 @@ def draw(rng: random.Random) -> Batch:
     return rng.choice(batches)
 
 
-def count_by_kernel(device: torch.device) -> dict[str, int]:
+def count_by_kernel(device):
     """How many binaries of each of this package's kernels this process has compiled or loaded."""
     kernels = [kernel for variant in VARIANTS.values() for kernel in variant.kernels]
     kernels += [schedule_kernel, divide_kernel]
@@ -64,7 +63,7 @@ def count_by_kernel(device: torch.device) -> dict[str, int]:
     return {kernel.fn.__name__: len(kernel.device_caches[device.index][0]) for kernel in kernels}
 
 
-def test_nothing_compiles_after_warmup(device: torch.device) -> None:
+def test_nothing_compiles_after_warmup(device):
     assert not compile_ahead(device, [layout.model(16, torch.bfloat16) for layout in LAYOUTS]).failures
     before, drawn = count_by_kernel(device), random.Random(1)
     for number in range(STEPS):

@@ -29,13 +29,13 @@ def doubled(x_ptr, y_ptr, N, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, 2 * tl.load(x_ptr + at, mask=at < N), mask=at < N)
 
 
-def package(vendor_alone: bool) -> Any:
+def package(vendor_alone):
     made: Any = types.ModuleType("doubled")
     tuned_for = types.SimpleNamespace(
         choose=lambda *, N: SLOW, candidates=lambda most, *, N: (SLOW, OTHER, FALLBACK)[:most]
     )
 
-    def fallback(*, N: int) -> Config:
+    def fallback(*, N):
         return FALLBACK
 
     made.MODULES = {"gpu": tuned_for, "default": types.SimpleNamespace(choose=fallback)}
@@ -47,14 +47,12 @@ def package(vendor_alone: bool) -> Any:
 @pytest.mark.parametrize(
     ("options", "vendor_alone"), [({"autotune": 2}, False), ({"unknown": "autotune"}, True), ({}, False)]
 )
-def test_nothing_is_timed_in_a_graph_and_the_fastest_is_launched_outside(
-    options: dict[str, Any], vendor_alone: bool, device: torch.device
-) -> None:
+def test_nothing_is_timed_in_a_graph_and_the_fastest_is_launched_outside(options, vendor_alone, device):
     kernel = tuned(package(vendor_alone), **options)(doubled)
     x = torch.randn(1 << 22, device=device)
     y = torch.empty_like(x)
 
-    def launch() -> int:
+    def launch():
         kernel[lambda meta: (triton.cdiv(len(x), meta["BLOCK"]),)](x, y, len(x))
         return int(kernel.best_config.kwargs["BLOCK"])
 

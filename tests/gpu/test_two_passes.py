@@ -7,7 +7,7 @@ import torch
 from shared_keys import Ranks
 
 from attn_kernels.measure.checking import TOLERANCE, Expected, check
-from attn_kernels.testing.poisoned import PoisonedBatch, make_batch
+from attn_kernels.testing.poisoned import make_batch
 
 pytestmark = pytest.mark.gpu
 FP8 = torch.float8_e4m3fn
@@ -18,12 +18,12 @@ STEPS = {
 }
 
 
-def batch_of(name: str, device: torch.device, **options: Any) -> PoisonedBatch:
+def batch_of(name, device, **options):
     heads = {"num_query_heads": 16, "num_kv_heads": 1, "head_size": 128}
     return make_batch(*STEPS[name], block_size=16, device=device, **heads, **options)
 
 
-def assert_right(out: torch.Tensor, batch: PoisonedBatch, **options: Any) -> None:
+def assert_right(out, batch, **options):
     rows = torch.arange(len(batch.q), device=out.device)
     verdict = check(out, Expected(rows, batch.reference(**options), TOLERANCE[out.dtype]))
     assert verdict.ok, str(verdict)
@@ -32,9 +32,7 @@ def assert_right(out: torch.Tensor, batch: PoisonedBatch, **options: Any) -> Non
 @pytest.mark.parametrize(("ranks", "interleave"), [(2, 1), (4, 16)])
 @pytest.mark.parametrize("kind", ["plain", "softcap", "sinks", "fp8"])
 @pytest.mark.parametrize("name", STEPS)
-def test_ranks_that_share_the_keys(
-    name: str, kind: str, ranks: int, interleave: int, device: torch.device
-) -> None:
+def test_ranks_that_share_the_keys(name, kind, ranks, interleave, device):
     options: dict[str, Any] = {
         "plain": {},
         "softcap": {"softcap": 20.0},
@@ -46,7 +44,7 @@ def test_ranks_that_share_the_keys(
 
 
 @pytest.mark.parametrize("name", ["decodes", "drafts"])
-def test_a_graph_finds_the_shares_of_the_lengths_at_its_replay(name: str, device: torch.device) -> None:
+def test_a_graph_finds_the_shares_of_the_lengths_at_its_replay(name, device):
     batch = batch_of(name, device)
     ranks = Ranks(batch, 2, 1, for_capture=True)
     ranks.attend()

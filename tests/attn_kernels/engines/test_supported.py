@@ -4,7 +4,6 @@ Neither vLLM nor SGLang need be installed: their backends are read, not imported
 """
 
 import ast
-from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from types import SimpleNamespace
@@ -34,7 +33,7 @@ VLLM_ASKS = {
 }
 
 
-def table(begin: str) -> dict[str, list[str]]:
+def table(begin):
     """The cells behind the first of each row of the page's table whose header begins so, by the first."""
     _, found, rest = (REPOSITORY / "docs/supported.md").read_text().partition(f"\n{begin} |")
     _, _, *lines = rest.partition("\n\n")[0].splitlines()
@@ -43,14 +42,14 @@ def table(begin: str) -> dict[str, list[str]]:
     return {what: cells for what, *cells in rows}
 
 
-def answered_by_vllm_backend() -> set[str]:
+def answered_by_vllm_backend():
     """The methods of the backend of vLLM that answer otherwise than ``return False``."""
     tree = ast.parse((REPOSITORY / "attn_kernels/engines/vllm_backend.py").read_text())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     return {node.name for node in functions if ast.unparse(node.body[-1]) != "return False"}
 
 
-def refusal(check: Callable[[], object]) -> str | None:
+def refusal(check):
     """The message with which a check refuses, or that it answers False; None where it accepts."""
     try:
         return "no" if check() is False else None
@@ -58,7 +57,7 @@ def refusal(check: Callable[[], object]) -> str | None:
         return str(error)
 
 
-def test_types_sizes_and_drafts_that_engines_take() -> None:
+def test_types_sizes_and_drafts_that_engines_take():
     rows = table("| ")
     assert rows["types"] == [" and ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)] * 4
     sizes = range(1, 2 * MAX_HEAD_SIZE)
@@ -73,7 +72,7 @@ def test_types_sizes_and_drafts_that_engines_take() -> None:
     assert f"drafts of up to {MAX_DRAFT - 1} tokens" in rows["speculative decoding"][0]
 
 
-def refused_by_vllm() -> dict[str, str | None]:
+def refused_by_vllm():
     """What the backend of vLLM refuses, and the line that it gives."""
     tried: dict[str, tuple[str, Any]] = {
         "other head sizes": ("head_size", MAX_HEAD_SIZE + 64),
@@ -110,10 +109,10 @@ class AttentionType(Enum):
     ENCODER_ONLY = "encoder_only"
 
 
-def refused_by_sglang() -> dict[str, str | None]:
+def refused_by_sglang():
     """What the backend of SGLang refuses, and the line that it gives."""
 
-    def runner(**changes: Any) -> str | None:
+    def runner(**changes):
         plain = {
             "use_mla_backend": False,
             "model_config": SimpleNamespace(is_encoder_decoder=False),
@@ -125,7 +124,7 @@ def refused_by_sglang() -> dict[str, str | None]:
         given = SimpleNamespace(**plain | changes)
         return refusal(partial(sglang.check_runner, given, given.pool))
 
-    def layer(**changes: Any) -> str | None:
+    def layer(**changes):
         plain = {
             "attn_type": AttentionType.DECODER,
             "is_cross_attention": False,
@@ -149,7 +148,7 @@ def refused_by_sglang() -> dict[str, str | None]:
     }
 
 
-def refused_by_transformers() -> dict[str, str | None]:
+def refused_by_transformers():
     """What the attention of transformers refuses of its arguments, and the line that it gives."""
     return {
         "dropout": refusal(partial(_check_supported, 0.1, {})),
@@ -163,7 +162,5 @@ def refused_by_transformers() -> dict[str, str | None]:
     ("engine", "refused"),
     [("vLLM", refused_by_vllm), ("SGLang", refused_by_sglang), ("transformers", refused_by_transformers)],
 )
-def test_the_page_has_each_line_with_which_an_engine_refuses(
-    engine: str, refused: Callable[[], dict[str, str | None]]
-) -> None:
+def test_the_page_has_each_line_with_which_an_engine_refuses(engine, refused):
     assert table(f"| {engine} refuses") == {what: [f"`{line}`"] for what, line in refused().items()}

@@ -8,7 +8,6 @@ import ast
 import importlib.util
 import os
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +20,7 @@ LAYER = "model_executor/layers/attention/attention.py"
 DCP = [f"v1/attention/ops/{name}.py" for name in ("dcp", "common")]
 
 
-def folders() -> Iterator[Path]:
+def folders():
     for folder in filter(None, os.environ.get("ATTN_KERNELS_VLLM", "").split(os.pathsep)):
         assert (Path(folder) / "vllm" / BACKEND).is_file(), f"ATTN_KERNELS_VLLM: no vLLM in {folder}"
         yield Path(folder)
@@ -34,7 +33,7 @@ def folders() -> Iterator[Path]:
 FOLDERS = list(dict.fromkeys(folders()))
 
 
-def version_in(folder: Path) -> str:
+def version_in(folder):
     found = sorted(folder.glob("vllm-*.dist-info"))
     return found[0].stem.split("-")[1] if found else str(folder)
 
@@ -46,16 +45,16 @@ pytestmark = [
 
 
 @cache
-def source(root: Path, path: str) -> str:
+def source(root, path):
     return (root / "vllm" / path).read_text()
 
 
 @cache
-def definitions(root: Path, path: str) -> dict[str, ast.AST]:
+def definitions(root, path):
     """The classes, functions and assignments of a file by their qualified names; the last of one name."""
     found: dict[str, ast.AST] = {}
 
-    def collect(body: list[ast.stmt], prefix: str) -> None:
+    def collect(body, prefix):
         for node in body:
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
             for target in targets:
@@ -68,13 +67,13 @@ def definitions(root: Path, path: str) -> dict[str, ast.AST]:
     return found
 
 
-def parameters(root: Path, path: str, name: str) -> list[str]:
+def parameters(root, path, name):
     function = definitions(root, path)[name]
     assert isinstance(function, ast.FunctionDef)
     return [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
 
 
-def calls(root: Path, path: str, name: str) -> list[list[str]]:
+def calls(root, path, name):
     """The arguments by position of each call of a function or method of this name."""
     return [
         [ast.unparse(argument) for argument in node.args]
@@ -153,9 +152,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize(("path", "owner"), DEFINED)
-def test_what_the_backend_names_is_defined_with_the_arguments_that_it_expects(
-    root: Path, path: str, owner: str
-) -> None:
+def test_what_the_backend_names_is_defined_with_the_arguments_that_it_expects(root, path, owner):
     known = definitions(root, path)
     for name, given in re.findall(r"(\w+)(\(.*?\))?", DEFINED[path, owner]):
         name = f"{owner}.{name}".strip(".")
@@ -164,7 +161,7 @@ def test_what_the_backend_names_is_defined_with_the_arguments_that_it_expects(
 
 
 @pytest.mark.parametrize("path", FIELDS)
-def test_configuration_has_the_fields_that_the_backend_reads(root: Path, path: str) -> None:
+def test_configuration_has_the_fields_that_the_backend_reads(root, path):
     """A class of the file has a field or property of this name, or sets it on itself."""
     for name in FIELDS[path].split():
         field = any(known.endswith(f".{name}") for known in definitions(root, path))
@@ -172,17 +169,17 @@ def test_configuration_has_the_fields_that_the_backend_reads(root: Path, path: s
 
 
 @pytest.mark.parametrize("path", TEXTS)
-def test_lines_on_which_the_backend_relies(root: Path, path: str) -> None:
+def test_lines_on_which_the_backend_relies(root, path):
     assert [text for text in TEXTS[path] if text not in source(root, path)] == []
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_layers_call_the_implementation_by_position(root: Path, name: str) -> None:
+def test_layers_call_the_implementation_by_position(root, name):
     (given,) = calls(root, LAYER, name)
     assert given == CALLS[name].split()
 
 
-def test_first_parameters(root: Path) -> None:
+def test_first_parameters(root):
     place = next(path for path in DCP if (root / "vllm" / path).is_file())
     combine = parameters(root, place, "cp_lse_ag_out_rs")
     assert combine[:3] == ["cp_attn_out", "cp_attn_lse", "cp_group"] and "return_lse" in combine
@@ -191,7 +188,7 @@ def test_first_parameters(root: Path) -> None:
     assert {name for name, _ in NEEDED.values()} <= set(validate)
 
 
-def test_shapes_of_the_caches_and_page_sizes(root: Path) -> None:
+def test_shapes_of_the_caches_and_page_sizes(root):
     kernel = source(root, "v1/attention/backends/triton_attn.py")
     if "def get_kv_cache_shape" in source(root, BACKEND):
         assert "[num_blocks, 2, block_size, num_kv_heads, head_size]" in kernel

@@ -107,7 +107,7 @@ def test_windows_of_flash_attn_varlen_func_on_both_sides(window_size, options):
     assert relative_error(out, batch.reference(causal=False, **options)) < 2e-3
 
 
-def test_every_public_name_can_be_imported() -> None:
+def test_every_public_name_can_be_imported():
     """When it is first used."""
     for name in attn_kernels.__all__:
         assert getattr(attn_kernels, name).__name__ == name

@@ -1,12 +1,11 @@
 """Named scenario sets: what they cover, which bounds they keep, and that they stay as they were."""
 
 import random
-from pathlib import Path
 
 import pytest
 from treegen_builders import REPOSITORY
 
-from attn_kernels.measure.batches import Batch, HeadLayout
+from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.scenarios.scenario import (
     FEATURES,
     KINDS,
@@ -23,12 +22,12 @@ from tuning_table import read_run
 TABLES = sorted((REPOSITORY / "tuning_data/unified_attention").glob("*/run.yaml"))
 
 
-def lengths(batch: Batch) -> list[tuple[int, int]]:
+def lengths(batch):
     return list(zip(batch.query_lens, batch.context_lens, strict=True))
 
 
 @pytest.mark.parametrize("wrong", ["", "a b", "a,b", "-a", "a\n", "ä", "a" * 129])
-def test_ids_that_tables_refuse_are_refused(wrong: str) -> None:
+def test_ids_that_tables_refuse_are_refused(wrong):
     with pytest.raises(ValueError, match="scenario id"):
         scenario_of(wrong, (1,), (1,), Shape(HeadLayout(1, 1, 16)))
 
@@ -38,9 +37,7 @@ def test_ids_that_tables_refuse_are_refused(wrong: str) -> None:
     ((0, 700), (8, 700), "prefill"), ((2, 8), (5, 8), "spec"), ((1, 3), (9, 9), "spec"),
     ((9,), (10,), "chunk"), ((1, 9), (5, 10), "mixed"),
 ])  # fmt: skip
-def test_lengths_determine_the_kind_of_a_batch(
-    queries: tuple[int, ...], contexts: tuple[int, ...], kind: str
-) -> None:
+def test_lengths_determine_the_kind_of_a_batch(queries, contexts, kind):
     assert kind_of(queries, contexts) == kind and kind in KINDS
 
 
@@ -50,13 +47,13 @@ def test_lengths_determine_the_kind_of_a_batch(
     (STEP_SETS, "steps", "b44fdb7983c8"), (STEP_SETS, "untuned_steps", "a2fc365e78bf"),
     (STEP_SETS, "tiny", "536177fc599f"),
 ])  # fmt: skip
-def test_sets_stay_as_tables_know_them(sets: dict, name: str, golden: str) -> None:
+def test_sets_stay_as_tables_know_them(sets, name, golden):
     random.seed(1)  # global randomness plays no part
     assert digest(sets[name](0)) == golden
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.parent.name)
-def test_committed_tables_hold_the_scenarios_of_their_sets(path: Path) -> None:
+def test_committed_tables_hold_the_scenarios_of_their_sets(path):
     recorded = read_run(path.parent)
     run = recorded.header.provenance
     name = run["scenario_set"].split()[0]
@@ -65,7 +62,7 @@ def test_committed_tables_hold_the_scenarios_of_their_sets(path: Path) -> None:
     assert dict(recorded.scenarios) == {s.name: tuple(s.features[f] for f in FEATURES) for s in scenarios}
 
 
-def test_a_digest_tells_ids_lengths_and_shapes_but_not_the_order() -> None:
+def test_a_digest_tells_ids_lengths_and_shapes_but_not_the_order():
     first, second = SETS["tiny"](0)[:2]
     assert digest([first, second]) == digest([second, first]) != digest([first])
     others = [
@@ -77,7 +74,7 @@ def test_a_digest_tells_ids_lengths_and_shapes_but_not_the_order() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_sets_of_any_seed(seed: int) -> None:
+def test_sets_of_any_seed(seed):
     """Ids and batches are distinct; another seed draws others, but for `tiny`; no set has untuned batches.
 
     Such sets are kept apart by a batch's lengths alone, so that two seeds need not be compared.
@@ -97,10 +94,10 @@ def test_sets_of_any_seed(seed: int) -> None:
             assert {is_held_out(s) for s in scenarios} == {name.startswith("untuned")}
 
 
-def test_bounds_refuse_one_too_many() -> None:
+def test_bounds_refuse_one_too_many():
     multi_head = Shape(HeadLayout(32, 32, 128))  # 16 KiB a token
 
-    def fits(queries: list[int], contexts: list[int], shape: Shape = multi_head) -> bool:
+    def fits(queries, contexts, shape=multi_head):
         return affordable(scenario_of("a", queries, contexts, shape))
 
     assert fits([1] * 4, [65536] * 4) and not fits([1] * 4, [65536] * 3 + [65537])
