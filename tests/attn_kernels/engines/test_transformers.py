@@ -45,25 +45,25 @@ def assert_close(got, expected):
     assert error <= (0.05 if got.dtype == torch.float16 else 0.4) * scale, (error, scale)
 
 
+def generate(model, ids, mask, cache, new=NEW, **given):
+    return model.generate(
+        ids,
+        attention_mask=mask,
+        max_new_tokens=new,
+        do_sample=False,
+        cache_implementation=cache,
+        output_logits=True,
+        return_dict_in_generate=True,
+        **given,
+    )
+
+
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
 @pytest.mark.parametrize("name", TINY)
 def test_generate_returns_the_tokens_and_logits_of_eager_attention(name, padding, cache):
-    model = make(name)
-    ids, mask = prompts(padding)
-
-    def generate(model):
-        return model.generate(
-            ids,
-            attention_mask=mask,
-            max_new_tokens=NEW,
-            do_sample=False,
-            cache_implementation=cache,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-
-    got, expected = both(model, generate)
+    inputs = prompts(padding)
+    got, expected = both(make(name), lambda model: generate(model, *inputs, cache))
     assert got.sequences.tolist() == expected.sequences.tolist()
     for logits, wanted in zip(got.logits, expected.logits, strict=True):
         assert_close(logits, wanted.float())
@@ -296,22 +296,10 @@ def test_tokens_of_an_image_see_each_other(cache, padding):
         images[:, tokens] = 1
     images[1, 14] = 1  # the second prompt's second image is longer
 
-    def generate(model, images=images):
-        return model.generate(
-            ids,
-            attention_mask=mask,
-            token_type_ids=images,
-            max_new_tokens=3,
-            do_sample=False,
-            cache_implementation=cache,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-
-    got, expected = both(model, generate)
+    got, expected = both(model, lambda model: generate(model, ids, mask, cache, 3, token_type_ids=images))
     for logits, wanted in zip(got.logits, expected.logits, strict=True):
         assert_close(logits, wanted.float())
-    without = generate(model, torch.zeros_like(ids))
+    without = generate(model, ids, mask, cache, 1, token_type_ids=torch.zeros_like(ids))
     assert (without.logits[0] - got.logits[0]).abs().max() > 0.1 * got.logits[0].std()
 
 
