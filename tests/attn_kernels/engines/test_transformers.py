@@ -16,7 +16,7 @@ from attn_kernels.engines import transformers as engine  # noqa: E402
 from attn_kernels.engines import transformers_sequences  # noqa: E402
 from attn_kernels.engines.transformers_masks import image_ranges, read_rule  # noqa: E402
 
-PROMPT, NEW = 27, 6
+PROMPT, NEW = 27, 4
 PADDING = {"plain": (0, 0), "padded": (19, 3)}
 
 

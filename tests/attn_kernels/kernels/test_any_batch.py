@@ -64,20 +64,21 @@ NAMED = [
     ([(1, 64, []), (2, 70, [])], PLAIN | {"ratio": 65, "kv_heads": 1, "head_size": 512}),
     ([(4, 33, []), (1, 49, [])], PLAIN | {"head_size": 512, "dtype": torch.bfloat16, "fp8": True}),
 ]
-DRAWN, MOST_TILES = 80, 100
+DRAWN, MOST_TILES, MOST_PRODUCTS = 80, 40, 11_000_000
 
 
 def draw(seed):
-    """Up to three sequences and a case, of not too many tiles of keys for the interpreter."""
+    """Up to three sequences and a case, that do not take the interpreter long."""
     rng = random.Random(seed)
-    tiles = math.inf
-    while tiles > MOST_TILES:
+    while True:
         case = {name: rng.choice(values) for name, values in VALUES.items()}
         sequences = [draw_sequence(rng) for _ in range(rng.choice((1, 2, 3)))]
         rows = [case["kv_heads"] * case["ratio"] * query / case["block_m"] for query, *_ in sequences]
         keys = [max(0, query + cached) / case["tile_size"] for query, cached, _ in sequences]
         tiles = sum(math.ceil(row) * math.ceil(key) for row, key in zip(rows, keys, strict=True))
-    return sequences, case
+        products = tiles * case["block_m"] * case["tile_size"] * case["head_size"]
+        if tiles <= MOST_TILES and products <= MOST_PRODUCTS:
+            return sequences, case
 
 
 def draw_sequence(rng):

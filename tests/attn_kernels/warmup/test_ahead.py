@@ -147,8 +147,8 @@ def options_of(kind, step, chance):
 @pytest.mark.parametrize(
     "device_key, vendor, models, count",
     [
-        ("nvidia_h100", "nvidia", MODELS, 400),
-        ("amd_mi300x", "amd", MODELS, 400),
+        ("nvidia_h100", "nvidia", MODELS, 250),
+        ("amd_mi300x", "amd", MODELS, 250),
         (None, "nvidia", PLAIN, 60),  # in graphs, and chosen for as on a Hopper GPU
         ("nvidia_h200", "nvidia", PLAIN, 60),
     ],
