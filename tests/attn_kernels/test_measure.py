@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
 
 
-def test_impossible_head_layouts_and_batches_are_refused() -> None:
+def test_impossible_head_layouts_and_batches_are_refused():
     assert HeadLayout.parse("16/2/64") == HeadLayout(16, 2, 64)
     for text in ("", "32", "3/2", "8/0/64", "a/b", "1/1/1/1"):
         with pytest.raises(ValueError, match="head layout"):
@@ -27,7 +27,7 @@ def test_impossible_head_layouts_and_batches_are_refused() -> None:
             Batch("wrong", "decode", queries, contexts)
 
 
-def test_random_batches_respect_their_limits() -> None:
+def test_random_batches_respect_their_limits():
     for seed in range(50):
         batch = varlen(seed, max_seqs=8, max_context=512, max_tokens=1000)
         assert batch == varlen(seed, max_seqs=8, max_context=512, max_tokens=1000)
@@ -35,7 +35,7 @@ def test_random_batches_respect_their_limits() -> None:
         assert batch.lengths.num_kv_tokens <= 1000 and batch.lengths.num_query_tokens <= 125 + 8
 
 
-def test_roofline_counts_pairs_and_bytes_exactly() -> None:
+def test_roofline_counts_pairs_and_bytes_exactly():
     for query in range(1, 6):
         for context in range(query, 9):
             pairs = sum(context - query + i + 1 for i in range(query))
@@ -46,7 +46,7 @@ def test_roofline_counts_pairs_and_bytes_exactly() -> None:
     assert least.floor_us(Ceilings(bytes_per_s=1e6, flops_per_s=1e12)) == least.bytes
 
 
-def test_sequences_share_no_page_and_outputs_start_as_nan() -> None:
+def test_sequences_share_no_page_and_outputs_start_as_nan():
     batch = mixed(5, 0.5, 40, 20).at(SMALL, dtype=torch.float32)
     tensors = materialise(batch, CPU, num_sets=2)
     rows = zip(tensors.block_table, batch.blocks_per_seq, strict=True)
@@ -58,7 +58,7 @@ def test_sequences_share_no_page_and_outputs_start_as_nan() -> None:
     assert not torch.equal(tensors.sets[0].q, tensors.sets[1].q)
 
 
-def test_windows_of_the_reference_are_rows_of_the_whole() -> None:
+def test_windows_of_the_reference_are_rows_of_the_whole():
     tensors = materialise(Batch("b", "chunk", (300,), (400,), SMALL, dtype=torch.float32), CPU)
     kv, windows = tensors.sets[0], expect(tensors)
     index = (tensors.cu_seqlens_q, tensors.seqused_k, tensors.block_table)
@@ -78,7 +78,7 @@ def test_windows_of_the_reference_are_rows_of_the_whole() -> None:
     assert expect(tensors).values.isfinite().all()
 
 
-def test_windows_cover_both_ends_and_stay_within_the_work_limit() -> None:
+def test_windows_cover_both_ends_and_stay_within_the_work_limit():
     windows = choose_windows(prefill(2, 1000))
     for seq in range(2):
         of_seq = [window for window in windows if window.seq == seq]
@@ -88,7 +88,7 @@ def test_windows_cover_both_ends_and_stay_within_the_work_limit() -> None:
     assert 1 <= len(choose_windows(chunked_prefill(64, 1024, 1 << 17))) < 64
 
 
-def test_wrong_outputs_are_seen() -> None:
+def test_wrong_outputs_are_seen():
     tensors = materialise(prefill(1, 200).at(HeadLayout(32, 8, 16), dtype=torch.float16), CPU)
     expected = expect(tensors)
     right = torch.zeros_like(tensors.sets[0].out)
@@ -102,7 +102,7 @@ def test_wrong_outputs_are_seen() -> None:
 
 
 @pytest.mark.parametrize("size, fine", [(1e-12, True), (1e-7, True), (1e-4, False), (1.0, False)])
-def test_a_lost_head_is_seen_unless_its_type_cannot_hold_it(size: float, fine: bool) -> None:
+def test_a_lost_head_is_seen_unless_its_type_cannot_hold_it(size, fine):
     values = torch.ones(4, 2, 16, dtype=torch.float64)
     values[1, 1] = size
     out = values.to(torch.float16)
@@ -110,11 +110,11 @@ def test_a_lost_head_is_seen_unless_its_type_cannot_hold_it(size: float, fine: b
     assert check(out, Expected(torch.arange(4), values, 2e-3)).ok == fine
 
 
-def test_launches_are_timed_in_order_and_in_reverse() -> None:
+def test_launches_are_timed_in_order_and_in_reverse():
     timing = Timing.of([3.0, 1.0, 2.0, 5.0, 4.0])
     assert (timing.median_us, timing.noise_us) == (3.0, 1.0)
     calls: list[str] = []
-    timed = {name: prepare([lambda name=name: calls.append(name)], CPU) for name in ("a", "b")}  # type: ignore[misc]
+    timed = {name: prepare([lambda name=name: calls.append(name)], CPU) for name in ("a", "b")}
     assert set(time_together(timed, repeats=4)) == {"a", "b"}
     assert calls == list("aabbbbaa")
     slow = Mock(replay_us=200_000.0, sample=Mock(side_effect=lambda repeats: [1.0] * repeats))

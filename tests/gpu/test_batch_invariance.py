@@ -4,20 +4,17 @@
 """
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 import torch
 from batch_pieces import Piece, batch_of, differing, drawn, whole
 from kernel_cases import FP8, scores, words_of
-from torch import Tensor
 
 from attn_kernels import Parts, run
 from attn_kernels.choose.choices import choices_for
 from attn_kernels.core.model import Model
-from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error, run_poisoned
+from attn_kernels.testing.poisoned import make_batch, relative_error, run_poisoned
 from attn_kernels.warmup.dummy_launch import DummyLaunch
 
 pytestmark = pytest.mark.gpu
@@ -34,20 +31,20 @@ class Case:
     tile: tuple[int, int] | None = None  # keys and warps
 
     @property
-    def model(self) -> Model:
+    def model(self):
         return Model(*self.heads, 16, torch.bfloat16, self.cache_dtype, batch_invariant=True)
 
-    def config(self, device: torch.device) -> Any:
+    def config(self, device):
         (chosen,) = choices_for(self.model, device).possible()
         return (
             chosen if self.tile is None else chosen._replace(tile_size=self.tile[0], num_warps=self.tile[1])
         )
 
-    def jobs(self) -> Iterator[DummyLaunch]:
+    def jobs(self):
         device = torch.device("cuda", torch.cuda.current_device())
         yield DummyLaunch(self.config(device), self.model, frozenset(words_of(self.words)))
 
-    def options(self, device: torch.device) -> dict[str, Any]:
+    def options(self, device):
         return scores(self.heads[0], self.words, torch.bfloat16, device)
 
 
@@ -61,7 +58,7 @@ CASES = [
 ]
 
 
-def lengths(rng: random.Random) -> tuple[list[int], list[int]]:
+def lengths(rng):
     """Query tokens and keys of decodes, drafts, chunks and whole prompts."""
     contexts = [round(2.0 ** rng.uniform(0, 13)) for _ in range(SEQUENCES - 1)]
     queries = [rng.choice((1, 1, 1, rng.randint(1, 8), context // 4, context)) for context in contexts]
@@ -69,14 +66,14 @@ def lengths(rng: random.Random) -> tuple[list[int], list[int]]:
     return [*queries, LONGEST], [*contexts, LONGEST]
 
 
-def results(batch: PoisonedBatch, case: Case, rng: random.Random, options: dict[str, Any]) -> Tensor:
+def results(batch, case, rng, options):
     """The output of a batch, with its parts or without."""
     parts = rng.choice((None, Parts.of(batch.query_lens, batch.context_lens)))
     config = None if case.tile is None else case.config(batch.q.device)
     return run_poisoned(batch, batch.plan(model=case.model, parts=parts, config=config), **options)
 
 
-def replayed(batch: PoisonedBatch, case: Case, options: dict[str, Any]) -> Tensor:
+def replayed(batch, case, options):
     """The output of a batch from a graph, captured for the longest contexts and for these query tokens."""
     out = torch.full_like(batch.q, torch.nan)
     table = batch.block_table.new_zeros(len(batch.query_lens), LONGEST // 16)
@@ -94,7 +91,7 @@ def replayed(batch: PoisonedBatch, case: Case, options: dict[str, Any]) -> Tenso
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_bits_do_not_depend_on_the_batch(case: Case, device: torch.device, compiled: None) -> None:
+def test_bits_do_not_depend_on_the_batch(case, device, compiled):
     rng = random.Random(0)
     heads = dict(zip(("num_query_heads", "num_kv_heads", "head_size"), case.heads, strict=True))
     batch = make_batch(*lengths(rng), **heads, block_size=16, cache_dtype=case.cache_dtype, device=device)

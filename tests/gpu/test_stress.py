@@ -8,8 +8,6 @@ import os
 import random
 import threading
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import pytest
 import torch
@@ -63,27 +61,25 @@ class BusyMultiprocessors:
     Each launch spins SPIN_MS, so the multiprocessors are free again soon after the context ends.
     """
 
-    def __init__(self, device: torch.device, count: int) -> None:
+    def __init__(self, device, count):
         self.spins = 0
         self._device, self._count = device, count
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._spin, daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         if self._count:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         self._ended.set()
         if self._count and error is None:  # after a hang the thread may hang too
             self._thread.join()
 
-    def _spin(self) -> None:
+    def _spin(self):
         # Its programs go first to multiprocessors that become free; else many small kernels keep them out.
-        stream = torch.cuda.Stream(self._device, priority=-1)  # type: ignore[no-untyped-call]
+        stream = torch.cuda.Stream(self._device, priority=-1)
         with torch.cuda.device(self._device), torch.cuda.stream(stream):
             values = torch.zeros(self._count, VALUES, device=self._device)
             while not self._ended.is_set():
@@ -92,7 +88,7 @@ class BusyMultiprocessors:
                 self.spins += 1
 
 
-def draw(number: int) -> Batch:
+def draw(number):
     """Mixed batches, decodes and prompts in turn."""
     rng = random.Random(f"stress/0/{number}")
     kind = ("mixed", "decode", "prefill")[number % 3]
@@ -115,7 +111,7 @@ class StressCase:
 
 
 @pytest.fixture(scope="module")
-def cases(device: torch.device) -> list[StressCase]:
+def cases(device):
     """Batches whose first outputs are right."""
     batches = [draw(number) for number in range(BATCHES)]
     jobs = [job for i, batch in enumerate(batches) for job in LaunchCase(i, batch, (None,)).jobs()]
@@ -131,7 +127,7 @@ def cases(device: torch.device) -> list[StressCase]:
     return made
 
 
-def launch(batch: Batch, tensors: PoisonedBatch, workspace: Workspace | None, layers: int) -> list[Tensor]:
+def launch(batch, tensors, workspace, layers):
     """Plan with `parts`, and launch so many layers onto outputs of NaN."""
     plan = tensors.plan(check=False, workspace=workspace, parts=batch.parts)
     outputs = [torch.full_like(tensors.q, torch.nan) for _ in range(layers)]
@@ -140,7 +136,7 @@ def launch(batch: Batch, tensors: PoisonedBatch, workspace: Workspace | None, la
     return outputs
 
 
-def workspace_for(cases: list[StressCase], device: torch.device) -> Workspace:
+def workspace_for(cases, device):
     """A workspace that holds any plan of the cases."""
     batches = [case.batch for case in cases]
     return Workspace.for_maxima(
@@ -152,16 +148,14 @@ def workspace_for(cases: list[StressCase], device: torch.device) -> Workspace:
 
 
 @pytest.mark.parametrize("busy_multiprocessors", [0, 64])
-def test_threads_get_the_bits_of_the_first_launch(
-    cases: list[StressCase], device: torch.device, busy_multiprocessors: int
-) -> None:
+def test_threads_get_the_bits_of_the_first_launch(cases, device, busy_multiprocessors):
     if busy_multiprocessors and torch.version.hip:
         pytest.skip("the spinning kernel needs an NVIDIA GPU")
     streams = [torch.cuda.Stream(device) for _ in range(STREAMS)]
     workspaces = [[workspace_for(cases, device) for _ in streams] for _ in range(THREADS)]
     torch.cuda.synchronize()
 
-    def turn(number: int, index: int) -> tuple[int, list[str]]:
+    def turn(number, index):
         place = (number + index // (THREADS + 1)) % STREAMS  # each thread's streams in turn
         chosen = [cases[(7 * index + step) % len(cases)] for step in range(PLANS)]
         with torch.cuda.stream(streams[place]):

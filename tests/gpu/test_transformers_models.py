@@ -1,7 +1,5 @@
 """transformers' models have the right logits and tokens with our attention, at real sizes, random weights."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -15,21 +13,21 @@ BATCHING = {"block_size": 64, "num_blocks": 2048, "max_batch_tokens": 2048, "max
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
-def models(request: pytest.FixtureRequest, device: torch.device) -> Iterator[Models]:
+def models(request, device):
     yield Models(made(request.param, device), LENGTHS, NEW)
     torch.cuda.empty_cache()
 
 
-def test_logits(models: Models) -> None:
+def test_logits(models):
     errors = models.logit_errors()
     assert errors[OURS] <= MOST_ERROR * errors["eager"]
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_tokens(models: Models, cache: str) -> None:
+def test_tokens(models, cache):
     assert models.wrong(models.generate(cache)) == 0
 
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graphs"])
-def test_tokens_of_continuous_batching(models: Models, graphs: bool) -> None:
+def test_tokens_of_continuous_batching(models, graphs):
     assert models.wrong(models.generate_batch(**BATCHING, use_cuda_graph=graphs)) == 0

@@ -72,6 +72,24 @@ def step_of_batch(batch: PoisonedBatch, **changes: Any) -> StepMetadata:
     return step_of(batch.query_lens, batch.context_lens, **(tensors | changes))
 
 
+def new_keys_of(batch: PoisonedBatch) -> list[Tensor]:
+    """The query tokens' keys and values in the caches, [tokens, KV heads, head size] each."""
+    starts = batch.cu_seqlens_q.tolist()
+    tokens = zip(starts, starts[1:], batch.seqused_k.tolist(), strict=False)
+    places = [
+        (seq, length - stop + token)
+        for seq, (start, stop, length) in enumerate(tokens)
+        for token in range(start, stop)
+    ]
+    seqs, positions = torch.tensor(places, device=batch.q.device).view(-1, 2).unbind(1)
+    page = batch.model.block_size
+    pages = batch.block_table[seqs, positions // page].long()
+    return [
+        cache.view(torch.uint8)[pages, positions % page].view(cache.dtype)
+        for cache in (batch.k_cache, batch.v_cache)
+    ]
+
+
 def run_with_lse(plan: Plan, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
     """NaN shows what is not written."""
     out = torch.full(q.shape, torch.nan, dtype=q.dtype, device=q.device)
@@ -106,16 +124,8 @@ class Ranks:
 
     def take_new_keys(self) -> None:
         """Copy the query tokens' own keys and values out of the caches, in the queries' type."""
-        batch, page = self.batch, self.batch.model.block_size
-        starts = batch.cu_seqlens_q.tolist()
-        for seq, length in enumerate(batch.seqused_k.tolist()):
-            tokens = slice(starts[seq], starts[seq + 1])
-            positions = torch.arange(length - (tokens.stop - tokens.start), length, device=batch.q.device)
-            places = batch.block_table[seq, positions // page].long(), positions % page
-            for new, name in zip(self.new, ("k", "v"), strict=True):
-                rows = getattr(batch, f"{name}_cache").view(torch.uint8)[places]
-                rows = rows.view(getattr(batch, f"{name}_cache").dtype).double()
-                new[tokens] = (rows * self.options.get(f"{name}_scale", 1.0)).to(new.dtype)
+        for new, rows, name in zip(self.new, new_keys_of(self.batch), ("k", "v"), strict=True):
+            new.copy_(rows.double() * self.options.get(f"{name}_scale", 1.0))
 
     def attend(self) -> Tensor:
         """All heads, as the ranks compute them one after another."""

@@ -20,16 +20,11 @@ OURS = "attn_kernels"
 MOST_ERROR = 1.5
 KINDS = ["sliding_attention", "full_attention"]
 
-# The shapes of Llama-3.1-8B, Qwen3-8B, Gemma-2-9B, and of gpt-oss-20b with fewer layers and experts.
+# The shapes of Llama-3.1-8B, Gemma-2-9B, and of gpt-oss-20b with fewer layers and experts.
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": (
         "LlamaConfig",
         {"vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 12}
-        | {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128},
-    ),
-    "qwen3": (
-        "Qwen3Config",
-        {"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 12}
         | {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128},
     ),
     "gemma2": (
@@ -76,7 +71,6 @@ SIZES: dict[str, Any] = {
 }
 TINY: dict[str, Any] = {
     "llama": lambda: transformers.LlamaConfig(**SIZES),
-    "qwen3": lambda: transformers.Qwen3Config(**SIZES),
     "gemma2": lambda: transformers.Gemma2Config(
         **SIZES, sliding_window=WINDOW, layer_types=KINDS, attn_logit_softcapping=3.0, query_pre_attn_scalar=8
     ),

@@ -1,7 +1,6 @@
 """Which module chooses for a device, what it chooses, and what the environment variables change."""
 
 import logging
-import random
 import sys
 import threading
 import warnings
@@ -194,23 +193,6 @@ def test_log_lines_reach_stderr_where_the_program_has_no_handler(monkeypatch, ca
     monkeypatch.setenv("ATTN_KERNELS_LOG", "1")
     batch().plan()
     assert capsys.readouterr().err.startswith("attn_kernels: default chose qblock_M64_T32_W4_S2 for ")
-
-
-@pytest.mark.parametrize("described", [H100, MI300X])
-def test_all_that_can_be_chosen_is_listed(described, gpu):
-    gpu(described)
-    rng = random.Random(0)
-    for _ in range(60):
-        kv_heads, gqa_group_size = rng.choice((1, 2, 8, 32)), rng.choice((1, 4, 8, 20))
-        head_size = rng.choice((32, 64, 128, 256))
-        shared = choices_for(Model(kv_heads * gqa_group_size, kv_heads, head_size, 16, torch.bfloat16), GPU)
-        possible = set(shared.possible())
-        assert possible <= set(shared.for_any_model())
-        for _ in range(40):
-            num_seqs, query_len = rng.choice((1, 4, 16, 64, 256)), rng.choice((1, 1, 2, 8, 512))
-            context = rng.choice((512, 8192, 131072))
-            lengths = Lengths.of([query_len] * num_seqs, [context] * num_seqs)
-            assert shared.config(lengths) in possible
 
 
 def test_rows_that_depend_on_the_step_may_end_at_the_fallback(monkeypatch):

@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,11 +35,11 @@ pytestmark = pytest.mark.usefixtures("new_process", "fresh_imports")
 
 
 @pytest.fixture
-def fresh_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def fresh_imports(monkeypatch, tmp_path):
     """`tmp_path` comes before this repository, and no generated package was imported."""
     names = ("generated", "mine", "their", packages.INSTALLED)
 
-    def imported() -> list[str]:
+    def imported():
         return [name for name in sys.modules if f"{name}.".startswith(tuple(f"{one}." for one in names))]
 
     before = {name: sys.modules.pop(name) for name in imported()}
@@ -57,7 +56,7 @@ def fresh_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
     sys.modules.update(before)
 
 
-def package(folder: Path, *kernels: str) -> None:
+def package(folder, *kernels):
     """A package with generated packages of kernels."""
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")
@@ -67,11 +66,11 @@ def package(folder: Path, *kernels: str) -> None:
     importlib.invalidate_caches()
 
 
-def chosen() -> str:
+def chosen():
     return str(Choices(MODEL, torch.device("cpu")).config(LENGTHS))
 
 
-def test_modules_of_an_earlier_treegen_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_modules_of_an_earlier_treegen_are_refused(monkeypatch, tmp_path):
     package(tmp_path / "mine", "unified_attention")
     path = tmp_path / "mine/unified_attention.py"
     path.write_text(path.read_text().replace("key_for", "of_a_device"))
@@ -80,7 +79,7 @@ def test_modules_of_an_earlier_treegen_are_refused(monkeypatch: pytest.MonkeyPat
         chosen()
 
 
-def test_a_variable_names_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_variable_names_another_package(monkeypatch, tmp_path):
     package(tmp_path / "mine", "unified_attention")
     monkeypatch.setenv("ATTN_KERNELS_HEURISTICS", "mine")
     assert chosen() == THEIRS
@@ -89,7 +88,7 @@ def test_a_variable_names_another_package(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert Choices(MODEL, torch.device("cpu")).way(Parts(LENGTHS, LENGTHS)).variant == "separate"
 
 
-def test_a_call_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_call_comes_before_the_variable(monkeypatch, tmp_path):
     package(tmp_path / "their" / "trees", "unified_attention")
     monkeypatch.setenv("ATTN_KERNELS_HEURISTICS", "mine")
     use_heuristics("their.trees")
@@ -98,8 +97,8 @@ def test_a_call_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_p
         use_heuristics("mine")
 
 
-def test_an_entry_point_names_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def install(name: str, value: str) -> None:
+def test_an_entry_point_names_another_package(monkeypatch, tmp_path):
+    def install(name, value):
         info = tmp_path / f"{name}-1.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
@@ -121,8 +120,8 @@ def test_an_entry_point_names_another_package(monkeypatch: pytest.MonkeyPatch, t
 )
 @pytest.mark.parametrize("by", ["use_heuristics", "ATTN_KERNELS_HEURISTICS"])
 def test_a_package_without_the_kernel_is_an_error_that_names_what_asked_for_it(
-    by: str, kernels: tuple[str, ...], missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    by, kernels, missing, monkeypatch, tmp_path
+):
     if kernels:
         package(tmp_path / "mine", *kernels)
     if by == "use_heuristics":
@@ -133,9 +132,9 @@ def test_a_package_without_the_kernel_is_an_error_that_names_what_asked_for_it(
         chosen()
 
 
-def test_a_module_in_place_of_its_name_is_refused() -> None:
+def test_a_module_in_place_of_its_name_is_refused():
     with pytest.raises(TypeError, match="package"):
-        use_heuristics(importlib)  # type: ignore[arg-type]
+        use_heuristics(importlib)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +142,8 @@ def test_a_module_in_place_of_its_name_is_refused() -> None:
     [("matmul", OURS, packages.INSTALLED), ("unified_attention", THEIRS, "generated")],
 )
 def test_a_projects_generated_package_comes_first_only_if_it_is_of_attention(
-    kernel: str, expected: str, name: str, tmp_path: Path
-) -> None:
+    kernel, expected, name, tmp_path
+):
     package(tmp_path / "generated", kernel)
     importlib.import_module(f"generated.{kernel}")
     assert chosen() == expected

@@ -26,19 +26,19 @@ SIZES = {"num_query_heads": 2, "num_kv_heads": 1, "head_size": 64, "block_size":
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+def shared(tmp_path_factory):
     """One for tests that draw many examples: each recorder has a thread."""
     return Recorder(tmp_path_factory.mktemp("shared") / "batches.jsonl")
 
 
 @pytest.fixture
-def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def recorder(tmp_path, monkeypatch):
     """One that writes only when the test says so."""
     monkeypatch.setattr(recording, "FIRST_WRITE_S", 1e6)
     return Recorder(tmp_path / "batches.jsonl")
 
 
-def records(recorder: Recorder) -> list[dict[str, object]]:
+def records(recorder):
     recorder.write()
     return [json.loads(line) for line in recorder.path.read_text().splitlines()]
 
@@ -52,7 +52,7 @@ pairs = st.lists(
 
 @given(pairs=pairs)
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
-def test_sequences_have_the_lengths_that_were_given(pairs: list[tuple[int, int]]) -> None:
+def test_sequences_have_the_lengths_that_were_given(pairs):
     queries, contexts = zip(*pairs, strict=True)
     made = sequences_of(Lengths.of(queries, contexts))
     assert Lengths.of(*zip(*made, strict=True)) == Lengths.of(queries, contexts)
@@ -61,9 +61,7 @@ def test_sequences_have_the_lengths_that_were_given(pairs: list[tuple[int, int]]
 
 @given(batches=st.lists(pairs.filter(lambda some: any(query for query, _ in some)), max_size=12))
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
-def test_counts_add_up_and_every_line_is_a_scenario(
-    shared: Recorder, batches: list[list[tuple[int, int]]]
-) -> None:
+def test_counts_add_up_and_every_line_is_a_scenario(shared, batches):
     recorder = shared
     recorder.buckets.clear()
     for some in batches:
@@ -78,9 +76,7 @@ def test_counts_add_up_and_every_line_is_a_scenario(
 
 @given(first=st.tuples(*[st.integers(1, 10**6)] * 5), factors=st.tuples(*[st.floats(1.0, 3.0)] * 5))
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
-def test_a_bucket_holds_lengths_within_the_root_of_two(
-    shared: Recorder, first: tuple[int, ...], factors: tuple[float, ...]
-) -> None:
+def test_a_bucket_holds_lengths_within_the_root_of_two(shared, first, factors):
     recorder = shared
     recorder.buckets.clear()
     second = tuple(int(length * factor) for length, factor in zip(first, factors, strict=True))
@@ -92,7 +88,7 @@ def test_a_bucket_holds_lengths_within_the_root_of_two(
         assert len(recorder.buckets) == 1
 
 
-def test_models_and_captures_and_parts_are_kept_apart(recorder: Recorder) -> None:
+def test_models_and_captures_and_parts_are_kept_apart(recorder):
     lengths = Lengths(3, 102, 100, 500, 900)
     parts = Parts(Lengths(2, 2, 1, 400, 500), Lengths(1, 100, 100, 400, 400))
     fp8 = Model(8, 2, 64, 16, torch.float16, torch.float8_e4m3fn)
@@ -119,7 +115,7 @@ def test_models_and_captures_and_parts_are_kept_apart(recorder: Recorder) -> Non
     }
 
 
-def test_memory_and_file_are_bounded(recorder: Recorder, monkeypatch, caplog) -> None:
+def test_memory_and_file_are_bounded(recorder, monkeypatch, caplog):
     monkeypatch.setattr(recording, "MAX_BUCKETS", 64)
     frequent = Lengths(1, 1, 1, 7, 7)
     for i in range(1000):
@@ -132,8 +128,8 @@ def test_memory_and_file_are_bounded(recorder: Recorder, monkeypatch, caplog) ->
     assert str(recorder.path) in warning.getMessage()
 
 
-def test_what_cannot_be_written_later_is_one_warning(recorder: Recorder, monkeypatch, caplog) -> None:
-    def full(path: Path, text: str) -> None:
+def test_what_cannot_be_written_later_is_one_warning(recorder, monkeypatch, caplog):
+    def full(path, text):
         raise OSError(28, "No space left on device")
 
     recorder.record(MODEL, Lengths(1, 1, 1, 9, 9))
@@ -152,7 +148,7 @@ def test_what_cannot_be_written_later_is_one_warning(recorder: Recorder, monkeyp
 
 @pytest.mark.usefixtures("new_process")
 @pytest.mark.parametrize("name", ["missing/batches.jsonl", "/", "x" * 300])
-def test_a_bad_path_is_one_line_and_plans_go_on(tmp_path: Path, monkeypatch, name: str) -> None:
+def test_a_bad_path_is_one_line_and_plans_go_on(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ATTN_KERNELS_RECORD", name)
     with pytest.warns(AttnKernelsWarning) as caught:
@@ -164,7 +160,7 @@ def test_a_bad_path_is_one_line_and_plans_go_on(tmp_path: Path, monkeypatch, nam
 
 
 @pytest.mark.usefixtures("new_process")
-def test_plans_are_counted_but_not_those_of_a_given_config(tmp_path: Path, monkeypatch) -> None:
+def test_plans_are_counted_but_not_those_of_a_given_config(tmp_path, monkeypatch):
     record_step(MODEL, Lengths(1, 1, 1, 9, 9))  # off: nothing
     assert recorder_of_process() is None
     recorder_of_process.cache_clear()
@@ -204,7 +200,7 @@ while True:
 """
 
 
-def test_every_process_writes_its_own_file_which_survives_a_kill(tmp_path: Path) -> None:
+def test_every_process_writes_its_own_file_which_survives_a_kill(tmp_path):
     """The forked child writes at its end; the parent is killed."""
     environment = os.environ | {"ATTN_KERNELS_RECORD": str(tmp_path / "batches.jsonl")}
     environment |= {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}

@@ -20,18 +20,18 @@ sequences = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 3000)), min_s
 windows = st.integers(1, 4000)
 
 
-def windowed(window: int | None) -> Model:
+def windowed(window):
     return Model(32, 8, 128, 16, torch.bfloat16, None, window)
 
 
-def lengths_of(pairs: list[tuple[int, int]]) -> Lengths:
+def lengths_of(pairs):
     """Lengths of sequences, from the query tokens and the cached tokens of each."""
     return Lengths.of([query for query, _ in pairs], [query + cached for query, cached in pairs])
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(sequences, windows)
-def test_invariants_of_the_spec_hold_in_every_window(pairs: list[tuple[int, int]], window: int) -> None:
+def test_invariants_of_the_spec_hold_in_every_window(pairs, window):
     whole = lengths_of(pairs)
     seen = whole.in_window(window)
     assert seen.num_query_tokens == whole.num_query_tokens
@@ -46,7 +46,7 @@ def test_invariants_of_the_spec_hold_in_every_window(pairs: list[tuple[int, int]
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7])
-def test_a_long_prompt_counts_as_pieces(pieces: int) -> None:
+def test_a_long_prompt_counts_as_pieces(pieces):
     prompt = Lengths.of([64 * pieces], [64 * pieces])
     seen = Lengths.of([64] * pieces, [64, *[127] * (pieces - 1)])
     assert prompt.in_window(64) == seen
@@ -56,21 +56,21 @@ def test_a_long_prompt_counts_as_pieces(pieces: int) -> None:
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(sequences, st.none() | windows)
-def test_plans_and_tables_see_the_same_lengths(pairs: list[tuple[int, int]], window: int | None) -> None:
+def test_plans_and_tables_see_the_same_lengths(pairs, window):
     pairs = [(query + 1, cached) for query, cached in pairs]
     queries, contexts = tuple(q for q, _ in pairs), tuple(q + c for q, c in pairs)
     batch = Batch("any", "", queries, contexts, scores=ScoreOptions(window))
     seen: list[dict[str, int]] = []
     choices = Choices(windowed(window), torch.device("cpu"), "nvidia_h200")
     choices.possible()  # finds the module
-    choices._choose = lambda **lengths: seen.append(lengths) or SEPARATE  # type: ignore[func-returns-value]
+    choices._choose = lambda **lengths: seen.append(lengths) or SEPARATE
     choices.config(Lengths.of(queries, contexts))
     assert seen == [{name: batch.features[name] for name in Lengths._fields}]
     parts = batch.parts if window is None else Parts(*(part.in_window(window) for part in batch.parts))
     assert batch.mixed_features == mixed_features(parts, MODEL)
 
 
-def test_a_recorded_batch_keeps_its_window(tmp_path) -> None:
+def test_a_recorded_batch_keeps_its_window(tmp_path):
     lengths = Lengths.of([1, 1, 600], [700, 900, 600])
     for window in (None, 128):
         line = line_of(Bucket(windowed(window), (lengths,), False, 1))

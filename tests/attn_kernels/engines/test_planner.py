@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -16,9 +15,8 @@ from attn_kernels.core.batch import checked_batch
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.engines import vllm_supported
-from attn_kernels.engines.planner import Planner, StepMetadata, shared_workspace, step_lengths
+from attn_kernels.engines.planner import Planner, shared_workspace, step_lengths
 from attn_kernels.engines.vllm_supported import cache_views
-from attn_kernels.planning.workspace import Workspace
 from attn_kernels.testing.poisoned import make_batch, relative_error, run_poisoned
 
 BLOCK = 16
@@ -32,7 +30,7 @@ LENS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 200)), min_size=1, 
 )
 
 
-def check(step: StepMetadata, lengths: Lengths, parts: Parts | None) -> None:
+def check(step, lengths, parts):
     """Raise ValueError about lengths that contradict each other; those of parts add up."""
     index = (step.query_start_loc, step.seq_lens, step.block_table)
     checked_batch(index, MODEL, *lengths[1:], parts=parts, for_capture=False, contents=False)
@@ -40,7 +38,7 @@ def check(step: StepMetadata, lengths: Lengths, parts: Parts | None) -> None:
 
 @settings(deadline=None)
 @given(LENS, st.integers(0, 3))
-def test_parts_are_those_of_the_lengths(lens: list[tuple[int, int]], extra: int) -> None:
+def test_parts_are_those_of_the_lengths(lens, extra):
     """As ``Parts.of``, but for the longest prompt, for which the host's bound stands."""
     query_lens = [query for query, _ in lens]
     context_lens = [query + before for query, before in lens]
@@ -55,7 +53,7 @@ def test_parts_are_those_of_the_lengths(lens: list[tuple[int, int]], extra: int)
     check(step, lengths, parts)
 
 
-def test_without_bounds_of_each_sequence_the_longest_stands_for_all() -> None:
+def test_without_bounds_of_each_sequence_the_longest_stands_for_all():
     step = step_of([1, 2, 40], [9, 8, 50], seq_lens_cpu_upper_bound=None)
     lengths, parts = step_lengths(step, BLOCK)
     assert lengths == Lengths(3, 43, 40, 50, 150)
@@ -73,12 +71,12 @@ def test_without_bounds_of_each_sequence_the_longest_stands_for_all() -> None:
         (step_of([2, 2], [40, 31], block_table=torch.zeros(2, 2)), Lengths(2, 4, 2, 32, 63)),  # drafts
     ],
 )
-def test_lengths_of_steps_without_parts(step: StepMetadata, expected: Lengths) -> None:
+def test_lengths_of_steps_without_parts(step, expected):
     assert step_lengths(step, BLOCK) == (expected, None)
 
 
 @pytest.mark.parametrize("for_capture", [False, True])
-def test_no_entry_behind_a_row_of_the_block_table_is_read(for_capture: bool) -> None:
+def test_no_entry_behind_a_row_of_the_block_table_is_read(for_capture):
     """Dummy batches of an engine may have more keys than rows have room for."""
     shape = {"num_query_heads": 4, "num_kv_heads": 2, "head_size": 32, "block_size": BLOCK}
     batch = make_batch([1, 2], [32, 20], **shape)
@@ -93,7 +91,7 @@ def test_no_entry_behind_a_row_of_the_block_table_is_read(for_capture: bool) -> 
 
 @pytest.mark.parametrize("layout", ["NHD", "HND", "packed"])
 @pytest.mark.parametrize("heads", [1, 3])
-def test_views_of_a_cache(heads: int, layout: str) -> None:
+def test_views_of_a_cache(heads, layout):
     k, v = torch.randn(2, 5, BLOCK, heads, 8).to(torch.bfloat16)
     kv_cache = torch.stack([k, v], 1)
     if layout == "HND":
@@ -107,7 +105,7 @@ def test_views_of_a_cache(heads: int, layout: str) -> None:
         assert view.stride(2) % 8 == 0  # aligned, whatever stride one head had
 
 
-def test_views_of_other_types_and_shapes() -> None:
+def test_views_of_other_types_and_shapes():
     views = cache_views(torch.zeros(3, 2, BLOCK, 1, 8, dtype=torch.uint8), 8, torch.float8_e4m3fn)
     assert {view.dtype for view in views} == {torch.float8_e4m3fn}
     for shape in ((3, 2, BLOCK, 1, 16), (2, 3, BLOCK, 1, 8), (3, 1, BLOCK, 8), ()):
@@ -115,12 +113,12 @@ def test_views_of_other_types_and_shapes() -> None:
             cache_views(torch.zeros(shape), 8)
 
 
-def shared(models: list[Model] | None = None, **changes: Any) -> Workspace:
+def shared(models=None, **changes):
     maxima = {"engine": "engine", "max_num_seqs": 8, "max_tokens": 64} | changes
     return shared_workspace(device=CPU, models=models or [MODEL], **maxima)
 
 
-def test_builders_of_an_engine_share_a_workspace_and_engines_do_not() -> None:
+def test_builders_of_an_engine_share_a_workspace_and_engines_do_not():
     first = shared()
     assert shared([Model(*HEADS, 64, torch.bfloat16, torch.float8_e4m3fn)]) is first
     assert shared(engine="another") is not first
@@ -130,7 +128,7 @@ def test_builders_of_an_engine_share_a_workspace_and_engines_do_not() -> None:
     assert of_planners[0]._partials is of_planners[1]._partials is first._partials
 
 
-def test_more_sequences_than_the_scheduler_has(module: str) -> None:
+def test_more_sequences_than_the_scheduler_has(module):
     """Local attention makes several sequences of one."""
     planner = Planner(MODEL, shared())
     lens = ([1] * 9, [7] * 9)
@@ -141,7 +139,7 @@ def test_more_sequences_than_the_scheduler_has(module: str) -> None:
     assert relative_error(run_poisoned(batch, plan), batch.reference()) <= 2e-2
 
 
-def test_words_of_caches() -> None:
+def test_words_of_caches():
     fits = vllm_supported.cache_dtype_fits
     assert all(map(fits, (None, "auto", "bfloat16", "float16", "fp8", "fp8_e4m3")))
     assert not any(map(fits, ("fp8_e5m2", "fp8_inc", "int8", "nvfp4")))
@@ -156,13 +154,13 @@ def test_words_of_caches() -> None:
         ({}, torch.float32, r"dtype is torch\.float32, but"),
     ],
 )
-def test_groups_of_layers_are_refused(changes: dict[str, int], dtype: torch.dtype, line: str) -> None:
+def test_groups_of_layers_are_refused(changes, dtype, line):
     spec = SimpleNamespace(**({"head_size": 128, "head_size_v": 128} | changes))
     with pytest.raises(ValueError, match=f"^attn_kernels: {line}"):
         vllm_supported.check_spec(spec, dtype)
 
 
-def test_the_plugin_registers_a_path_and_loads_no_kernel() -> None:
+def test_the_plugin_registers_a_path_and_loads_no_kernel():
     code = """
 import sys, types
 found = []

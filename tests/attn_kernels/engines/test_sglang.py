@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 pytest.importorskip(
     "sglang.srt.layers.attention.torch_native_backend", reason="SGLang is not installed", exc_type=ImportError
@@ -37,13 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
 class Server:
     """A model runner with what a backend reads, and requests whose tokens lie in random pages."""
 
-    def __init__(
-        self,
-        *layers: RadixAttention,
-        cache_dtype: torch.dtype = torch.bfloat16,
-        two_caches: bool = False,
-        **changes: Any,
-    ) -> None:
+    def __init__(self, *layers, cache_dtype=torch.bfloat16, two_caches=False, **changes):
         first = layers[0]
         for number, layer in enumerate(layers):
             layer.layer_id = number
@@ -88,7 +81,7 @@ class Server:
         self.free = torch.randperm(TOKENS // page).tolist()
         self.lens = torch.zeros(REQUESTS, dtype=torch.int64)
 
-    def grow(self, request: int, count: int) -> Tensor:
+    def grow(self, request, count):
         """Give a request more slots, in pages of its own; return the new ones."""
         slots = []
         for position in range(int(self.lens[request]), int(self.lens[request]) + count):
@@ -103,7 +96,7 @@ class Server:
         self.lens[request] += count
         return torch.tensor(slots)
 
-    def batch(self, mode: ForwardMode, queries: dict[int, int], host: bool = True) -> Any:
+    def batch(self, mode, queries, host=True):
         """A pass in which each request has so many new tokens."""
         slots = torch.cat([self.grow(request, count) for request, count in queries.items()])
         ids = torch.tensor(list(queries))
@@ -125,7 +118,7 @@ class Server:
             batch.extend_prefix_lens = lens.to(torch.int32) - batch.extend_seq_lens
         return batch
 
-    def expected(self, layer: Any, q: Tensor, queries: dict[int, int], sinks: Tensor | None = None) -> Tensor:
+    def expected(self, layer, q, queries, sinks=None):
         """In float64, from what lies in the caches."""
         size = self.page_size
         caches = [cache.view(-1, size, *cache.shape[1:]) for cache in self.pool.get_kv_buffer(layer.layer_id)]
@@ -153,26 +146,26 @@ class Server:
         ).flatten(1)
 
 
-def attention(**options: Any) -> RadixAttention:
+def attention(**options):
     return RadixAttention(
         **{"num_heads": 4, "head_dim": 32, "scaling": 0.3, "num_kv_heads": 2, "layer_id": 0} | options
     )
 
 
-def new(layer: Any, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+def new(layer, rows):
     """Queries, keys and values of so many tokens, as slices of one tensor."""
     sizes = [heads * layer.head_dim for heads in (layer.tp_q_head_num, *[layer.tp_k_head_num] * 2)]
     q, k, v = torch.randn(rows, sum(sizes)).bfloat16().split(sizes, 1)
     return q, *(part.unflatten(1, (layer.tp_k_head_num, layer.head_dim)) for part in (k, v))
 
 
-def assert_close(found: Tensor, expected: Tensor) -> None:
+def assert_close(found, expected):
     assert found.shape == expected.shape
     assert (found.double() - expected.double()).abs().max() < 3e-2 * expected.double().abs().max()
 
 
 @pytest.fixture(autouse=True)
-def seed() -> None:
+def seed():
     torch.manual_seed(0)
 
 
@@ -185,7 +178,7 @@ def seed() -> None:
         ("window", 1, True),
     ],
 )
-def test_prompts_chunks_mixed_batches_and_decodes(kind: str, page: int, two_caches: bool) -> None:
+def test_prompts_chunks_mixed_batches_and_decodes(kind, page, two_caches):
     layers = [attention(**KINDS[kind]), attention()]
     server = Server(*layers, page_size=page, two_caches=two_caches)
     backend = AttnKernelsBackend(server.runner)
@@ -213,7 +206,7 @@ def test_prompts_chunks_mixed_batches_and_decodes(kind: str, page: int, two_cach
         assert all(plan.model.sliding_window == window for (_, window), plan in plans.items())
 
 
-def test_sinks_and_padded_rows() -> None:
+def test_sinks_and_padded_rows():
     layer = attention()
     server = Server(layer)
     backend = AttnKernelsBackend(server.runner)
@@ -227,7 +220,7 @@ def test_sinks_and_padded_rows() -> None:
     assert not found[18:].any()
 
 
-def test_fp8_caches() -> None:
+def test_fp8_caches():
     layer = attention()
     layer.k_scale, layer.v_scale = torch.tensor(0.5), torch.tensor(0.25)
     server = Server(layer, cache_dtype=FP8)
@@ -241,7 +234,7 @@ def test_fp8_caches() -> None:
 
 
 @pytest.mark.parametrize(("host", "two_caches"), [(True, False), (False, False), (True, True)])
-def test_a_captured_batch_is_filled_before_each_replay(host: bool, two_caches: bool) -> None:
+def test_a_captured_batch_is_filled_before_each_replay(host, two_caches):
     layer = attention(**KINDS["window"]) if two_caches else attention()
     kind = (4, 21 if two_caches else None)
     server = Server(layer, attention(), two_caches=two_caches)
@@ -270,7 +263,7 @@ def test_a_captured_batch_is_filled_before_each_replay(host: bool, two_caches: b
         assert_close(backend.forward(q, k, v, layer, batch), server.expected(layer, q, queries))
 
 
-def test_what_is_refused() -> None:
+def test_what_is_refused():
     """Of runners and layers, one line of each; ``test_supported`` has all."""
     with pytest.raises(ValueError, match="attn_kernels: MLA is not supported"):
         AttnKernelsBackend(Server(attention(), use_mla_backend=True).runner)
@@ -285,7 +278,7 @@ def test_what_is_refused() -> None:
         backend.forward(*new(layer, 4), layer, batch, q_rope=torch.zeros(1))
 
 
-def test_the_plugin_registers_the_backend() -> None:
+def test_the_plugin_registers_the_backend():
     from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES
 
     sglang.register()

@@ -4,7 +4,6 @@ import random
 
 import pytest
 import torch
-from torch import Tensor
 
 from attn_kernels.core.model import Model
 from attn_kernels.engines import store as module
@@ -13,7 +12,7 @@ from attn_kernels.engines.store import FEW, Store
 PAGES = 24
 
 
-def caches(layout: str, pages: int, block: int, heads: int, size: int, dtype: torch.dtype) -> list[Tensor]:
+def caches(layout, pages, block, heads, size, dtype):
     """Keys and values of NaN in one tensor, as engines lay them out."""
     if layout == "apart":
         return [torch.full((pages, block, heads, size), torch.nan, dtype=dtype) for _ in range(2)]
@@ -25,7 +24,7 @@ def caches(layout: str, pages: int, block: int, heads: int, size: int, dtype: to
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_each_token_is_stored_in_its_slot(seed: int) -> None:
+def test_each_token_is_stored_in_its_slot(seed):
     draw = random.Random(seed)
     heads, size = draw.choice((1, 2, 3, 8)), draw.choice((16, 64, 80, 128))
     block, dtype = draw.choice((16, 32)), draw.choice((torch.bfloat16, torch.float16))
@@ -49,7 +48,7 @@ def test_each_token_is_stored_in_its_slot(seed: int) -> None:
 
 
 @pytest.mark.parametrize("what", ["type", "head size", "rows", "address", "slots", "strides"])
-def test_what_the_kernel_cannot_copy_is_left_untouched(what: str) -> None:
+def test_what_the_kernel_cannot_copy_is_left_untouched(what):
     size = 24 if what == "head size" else 16
     k_cache, v_cache = caches("apart", 2, 16, 2, size, torch.bfloat16)
     wide = torch.zeros(4, 5 * size + (8 if what == "rows" else 0), dtype=torch.bfloat16)
@@ -64,7 +63,7 @@ def test_what_the_kernel_cannot_copy_is_left_untouched(what: str) -> None:
     assert k_cache.isnan().all() and v_cache.isnan().all()
 
 
-def test_launches_are_kept_for_all_layers_alike() -> None:
+def test_launches_are_kept_for_all_layers_alike():
     module._launches.clear()
     new = torch.zeros(9, 2, 16, dtype=torch.bfloat16)
     for _ in range(3):

@@ -1,12 +1,10 @@
 """Tiny random models of transformers, against their copies in float32 with eager attention."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 transformers = pytest.importorskip("transformers", minversion="5")
 
@@ -18,11 +16,11 @@ from attn_kernels.engines import transformers as engine  # noqa: E402
 from attn_kernels.engines import transformers_sequences  # noqa: E402
 from attn_kernels.engines.transformers_masks import image_ranges, read_rule  # noqa: E402
 
-PROMPT, NEW = 27, 6
-PADDING = {"plain": (0, 0), "left padding": (11, 0), "both padded": (19, 3)}
+PROMPT, NEW = 27, 4
+PADDING = {"plain": (0, 0), "padded": (19, 3)}
 
 
-def prompts(padding: tuple[int, ...], length: int = PROMPT) -> tuple[Tensor, Tensor]:
+def prompts(padding, length=PROMPT):
     ids = torch.randint(1, 97, (len(padding), length), generator=torch.Generator().manual_seed(3))
     mask = torch.ones_like(ids)
     for i, count in enumerate(padding):
@@ -31,7 +29,7 @@ def prompts(padding: tuple[int, ...], length: int = PROMPT) -> tuple[Tensor, Ten
     return ids, mask
 
 
-def both(model: Any, call: Callable[[Any], Any]) -> tuple[Any, Any]:
+def both(model, call):
     """What `call` returns for the model, and for its copy in float32 with eager attention."""
     copied = copy.deepcopy(model).float()
     copied.set_attn_implementation("eager")
@@ -39,7 +37,7 @@ def both(model: Any, call: Callable[[Any], Any]) -> tuple[Any, Any]:
         return call(model), call(copied)
 
 
-def assert_close(got: Tensor, expected: Tensor) -> None:
+def assert_close(got, expected):
     """Assert that logits are as close as roundings of a whole model allow."""
     assert torch.isfinite(got).all()
     scale = expected.std().item()
@@ -47,27 +45,25 @@ def assert_close(got: Tensor, expected: Tensor) -> None:
     assert error <= (0.05 if got.dtype == torch.float16 else 0.4) * scale, (error, scale)
 
 
+def generate(model, ids, mask, cache, new=NEW, **given):
+    return model.generate(
+        ids,
+        attention_mask=mask,
+        max_new_tokens=new,
+        do_sample=False,
+        cache_implementation=cache,
+        output_logits=True,
+        return_dict_in_generate=True,
+        **given,
+    )
+
+
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
 @pytest.mark.parametrize("name", TINY)
-def test_generate_returns_the_tokens_and_logits_of_eager_attention(
-    name: str, padding: tuple[int, ...], cache: str
-) -> None:
-    model = make(name)
-    ids, mask = prompts(padding)
-
-    def generate(model: Any) -> Any:
-        return model.generate(
-            ids,
-            attention_mask=mask,
-            max_new_tokens=NEW,
-            do_sample=False,
-            cache_implementation=cache,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-
-    got, expected = both(model, generate)
+def test_generate_returns_the_tokens_and_logits_of_eager_attention(name, padding, cache):
+    inputs = prompts(padding)
+    got, expected = both(make(name), lambda model: generate(model, *inputs, cache))
     assert got.sequences.tolist() == expected.sequences.tolist()
     for logits, wanted in zip(got.logits, expected.logits, strict=True):
         assert_close(logits, wanted.float())
@@ -75,7 +71,7 @@ def test_generate_returns_the_tokens_and_logits_of_eager_attention(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", TINY)
-def test_a_forward_pass_without_a_cache(name: str, dtype: torch.dtype) -> None:
+def test_a_forward_pass_without_a_cache(name, dtype):
     model = make(name, dtype)
     ids, mask = prompts((5, 0, 0))
     mask[1, -4:] = 0  # padding on the right
@@ -91,12 +87,12 @@ def test_a_forward_pass_without_a_cache(name: str, dtype: torch.dtype) -> None:
         *(("gemma2", chunks, slots) for chunks in ([6, 20, 16, 1], [17, *[1] * 5, 21]) for slots in (0, 48)),
     ],
 )
-def test_steps_of_several_tokens(name: str, chunks: list[int], slots: int) -> None:
+def test_steps_of_several_tokens(name, chunks, slots):
     """Past a window, after padding; without padding, only the device knows a static cache's length."""
     model, padded = make(name), name == "gemma2"
     ids, mask = prompts((9 if padded else 0, 0), sum(chunks))
 
-    def steps(model: Any) -> Tensor:
+    def steps(model):
         cache = transformers.DynamicCache(config=model.config)
         if slots:
             cache = transformers.StaticCache(config=model.config, max_cache_len=slots)
@@ -111,16 +107,16 @@ def test_steps_of_several_tokens(name: str, chunks: list[int], slots: int) -> No
     assert_close(got[mask.bool()], expected[mask.bool()])
 
 
-def test_a_compiled_model_breaks_its_graph_at_the_attention() -> None:
+def test_a_compiled_model_breaks_its_graph_at_the_attention():
     model = make("gemma2")
     ids, mask = prompts((11, 0))
-    compiled = torch.compile(model, backend="aot_eager")
+    compiled = torch.compile(model, backend="eager")
     with torch.no_grad():
         expected, got = (call(ids, attention_mask=mask, use_cache=False).logits for call in (model, compiled))
     torch.testing.assert_close(got, expected, rtol=0, atol=0)
 
 
-def test_layers_of_one_kind_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_of_one_kind_share_a_plan(monkeypatch):
     plans, plan = [], engine.plan
     for module in (engine, transformers_sequences):
         monkeypatch.setattr(module, "plan", lambda *args, **kwargs: plans.append(1) or plan(*args, **kwargs))
@@ -131,16 +127,9 @@ def test_layers_of_one_kind_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(plans) == 2
 
 
-def test_views_hold_the_keys_where_copies_hold_them_unless_strides_cannot_divide() -> None:
-    for num_seqs in (1, 3):
-        shape = (num_seqs, 32, 2, 8)
-        for keys in (torch.randn(shape).transpose(1, 2), torch.randn(shape).transpose(1, 2).contiguous()):
-            apart = engine._pages_apart(keys)
-            pages = engine._view(keys, apart)
-            assert pages.data_ptr() == keys.data_ptr()
-            for seq in range(num_seqs):
-                first = seq * apart
-                assert torch.equal(pages[first : first + 2].flatten(0, 1), keys[seq].transpose(0, 1))
+def test_caches_are_viewed_unless_their_strides_cannot_divide():
+    viewed = [torch.zeros(num_seqs, 32, 2, 8).transpose(1, 2) for num_seqs in (1, 3)]
+    assert all(engine._pages_apart(keys) for keys in (*viewed, *map(torch.Tensor.contiguous, viewed)))
     copied = (
         torch.zeros(2, 2, 33, 8),
         torch.zeros(2, 2, 8, 32).transpose(2, 3),
@@ -152,9 +141,7 @@ def test_views_hold_the_keys_where_copies_hold_them_unless_strides_cannot_divide
 
 
 @pytest.mark.parametrize("end", [33, torch.tensor(30)], ids=["known", "on the device"])
-def test_rows_without_padding_are_planned_without_copies_from_the_host(
-    end: int | Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_without_padding_are_planned_without_copies_from_the_host(end, monkeypatch):
     """Such a copy waits for the GPU, and no graph can capture it."""
     query, key = torch.zeros(2, 4, 5, 16, dtype=torch.float16), torch.zeros(2, 2, 33, 16, dtype=torch.float16)
     rows = engine.Step(2, 5, 33, end, None).whole_rows
@@ -167,7 +154,7 @@ def test_rows_without_padding_are_planned_without_copies_from_the_host(
     assert made.slots[:96].tolist() == [row * 33 + min(slot, 32) for row in (0, 1) for slot in range(48)]
 
 
-def test_other_masks_gradients_and_float32_are_refused() -> None:
+def test_other_masks_gradients_and_float32_are_refused():
     ids, mask = prompts((0, 0))
     holes = mask.clone()
     holes[1, 4] = 0
@@ -184,7 +171,7 @@ def test_other_masks_gradients_and_float32_are_refused() -> None:
         make("llama", torch.float32)(ids)
 
 
-def test_other_patterns_and_arguments_are_refused() -> None:
+def test_other_patterns_and_arguments_are_refused():
     q = torch.zeros(1, 2, 3, 16, dtype=torch.float16)
     causal = engine.step_mask(1, 3, 3)
     for wrong in (
@@ -199,7 +186,7 @@ def test_other_patterns_and_arguments_are_refused() -> None:
             engine.attention(torch.nn.Identity(), q, q, q, causal, **wrong)
 
 
-def model_of(config: Any) -> Any:
+def model_of(config):
     torch.manual_seed(7)
     model = transformers.AutoModel.from_config(config, attn_implementation="attn_kernels")
     return model.half().eval()
@@ -210,7 +197,7 @@ PARTS = ((0, 11), (11, 12), (12, PROMPT))  # packed sequences
 
 @pytest.mark.parametrize("told", ["starts", "positions", "both"])
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
-def test_packed_sequences_do_not_see_each_other(name: str, told: str) -> None:
+def test_packed_sequences_do_not_see_each_other(name, told):
     model = make(name)
     ids, _ = prompts((0,))
     starts = torch.tensor([0, *(stop for _, stop in PARTS)], dtype=torch.int32)
@@ -228,7 +215,7 @@ def test_packed_sequences_do_not_see_each_other(name: str, told: str) -> None:
 @pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
 @pytest.mark.parametrize("right", [False, True], ids=["left", "right"])
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
-def test_encoders_see_later_tokens(name: str, right: bool, padding: tuple[int, ...]) -> None:
+def test_encoders_see_later_tokens(name, right, padding):
     """ModernBERT has windows on both sides."""
     config = transformers.BertConfig(**SIZES)
     if name == "modernbert":
@@ -242,7 +229,7 @@ def test_encoders_see_later_tokens(name: str, right: bool, padding: tuple[int, .
 
 
 @pytest.mark.parametrize("padded", [0, 9])
-def test_decoders_see_all_tokens_of_an_encoder(padded: int) -> None:
+def test_decoders_see_all_tokens_of_an_encoder(padded):
     config = transformers.BartConfig(
         vocab_size=97,
         d_model=64,
@@ -257,7 +244,7 @@ def test_decoders_see_all_tokens_of_an_encoder(padded: int) -> None:
     ids, mask = prompts((0, 0))
     mask[1, PROMPT - padded :] = 0
 
-    def outputs(model: Any) -> Tensor:
+    def outputs(model):
         given = {"attention_mask": mask, "decoder_input_ids": ids[:, : PROMPT - 4]}
         return model(ids, **given).last_hidden_state
 
@@ -265,12 +252,12 @@ def test_decoders_see_all_tokens_of_an_encoder(padded: int) -> None:
     assert_close(got, expected)
 
 
-def test_encoders_of_images_have_no_mask() -> None:
+def test_encoders_of_images_have_no_mask():
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = transformers.SiglipVisionConfig(**sizes, image_size=28, patch_size=7)
     pixels = torch.randn(2, 3, 28, 28, generator=torch.Generator().manual_seed(3))
 
-    def outputs(model: Any) -> Tensor:
+    def outputs(model):
         return model(pixels.to(model.dtype)).last_hidden_state
 
     got, expected = both(model_of(config), outputs)
@@ -280,7 +267,7 @@ def test_encoders_of_images_have_no_mask() -> None:
 IMAGES = (range(3, 12), range(15, 19))  # in prompts of PROMPT tokens
 
 
-def gemma3() -> Any:
+def gemma3():
     """Gemma 3 with images, whose layers see later keys of an image, both with a window and without one."""
     torch.manual_seed(7)
     text = transformers.Gemma3TextConfig(
@@ -299,7 +286,7 @@ def gemma3() -> Any:
 
 
 @pytest.mark.parametrize("cache, padding", [("dynamic", (0, 0)), ("static", (3, 0))])
-def test_tokens_of_an_image_see_each_other(cache: str, padding: tuple[int, ...]) -> None:
+def test_tokens_of_an_image_see_each_other(cache, padding):
     """Images may be longer than the window, which then hides their first tokens."""
     model = gemma3()
     ids, mask = prompts(padding)
@@ -309,26 +296,14 @@ def test_tokens_of_an_image_see_each_other(cache: str, padding: tuple[int, ...])
         images[:, tokens] = 1
     images[1, 14] = 1  # the second prompt's second image is longer
 
-    def generate(model: Any, images: Tensor = images) -> Any:
-        return model.generate(
-            ids,
-            attention_mask=mask,
-            token_type_ids=images,
-            max_new_tokens=3,
-            do_sample=False,
-            cache_implementation=cache,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-
-    got, expected = both(model, generate)
+    got, expected = both(model, lambda model: generate(model, ids, mask, cache, 3, token_type_ids=images))
     for logits, wanted in zip(got.logits, expected.logits, strict=True):
         assert_close(logits, wanted.float())
-    without = generate(model, torch.zeros_like(ids))
+    without = generate(model, ids, mask, cache, 1, token_type_ids=torch.zeros_like(ids))
     assert (without.logits[0] - got.logits[0]).abs().max() > 0.1 * got.logits[0].std()
 
 
-def ranges_of(function: Callable[..., Any], first_query: int = 0) -> list[list[list[int]]] | None:
+def ranges_of(function, first_query=0):
     ranges = image_ranges(read_rule(function), [0, 2], first_query)
     return None if ranges is None else ranges.tolist()
 
@@ -339,7 +314,7 @@ window = masking.sliding_window_overlay
 causal = masking.causal_mask_function
 
 
-def test_ranges_count_from_the_first_key_and_leave_out_what_changes_nothing() -> None:
+def test_ranges_count_from_the_first_key_and_leave_out_what_changes_nothing():
     rule = masking.or_masks(causal, images(GROUPS))
     assert ranges_of(rule) == [[[1, 3], [4, 5]], [[0, 1], [0, 0]]]
     assert ranges_of(rule, first_query=3) == [[[4, 5]], [[0, 0]]]
@@ -372,6 +347,6 @@ def test_ranges_count_from_the_first_key_and_leave_out_what_changes_nothing() ->
         "longer than the window",
     ],
 )
-def test_other_masks_are_refused(function: Callable[..., Any]) -> None:
+def test_other_masks_are_refused(function):
     with pytest.raises(NotImplementedError):
         ranges_of(function)

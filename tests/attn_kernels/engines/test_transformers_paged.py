@@ -1,7 +1,6 @@
 """Continuous batching of transformers: tiny models against their copies in float32."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ pytest.importorskip("transformers", minversion="5.17")
 from transformers_models import OURS, TINY, WINDOW, Models, make
 
 from attn_kernels.engines import transformers_paged as engine
-from attn_kernels.engines import transformers_sequences
 from attn_kernels.testing.reference import paged_attention_reference
 
 NEW = 6
@@ -21,13 +19,13 @@ WHOLE = {"block_size": 8, "num_blocks": 60, "max_batch_tokens": 200, "max_reques
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_generate_batch_returns_greedy_tokens(name: str) -> None:
+def test_generate_batch_returns_greedy_tokens(name):
     models = Models(make(name), (5, 41, 27, 1, WINDOW), NEW)
     sizes = WHOLE if name == "gemma2" else CHUNKED  # both, with and without windows
     assert models.wrong(models.generate_batch(**sizes)) == 0
 
 
-def test_a_shared_prefix_and_few_blocks() -> None:
+def test_a_shared_prefix_and_few_blocks():
     models = Models(make("llama"), (33, 3, 9, 20), NEW)
     shared, *ends = models.prompts
     models.prompts = [shared + end for end in ends]
@@ -36,14 +34,14 @@ def test_a_shared_prefix_and_few_blocks() -> None:
     assert models.wrong(found) == 0
 
 
-def test_other_attention_is_left_alone() -> None:
+def test_other_attention_is_left_alone():
     models = Models(make("llama"), (5, 21), NEW)
     assert models.wrong(models.generate_batch("sdpa", **WHOLE)) == 0
     models.generate_batch(**WHOLE)
     assert models.model.config._attn_implementation == OURS
 
 
-def test_layers_of_one_group_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_of_one_group_share_a_plan(monkeypatch):
     steps, group = [], engine._group
     monkeypatch.setattr(engine, "_group", lambda *args: steps.append(args[1]) or group(*args))
     Models(make("gemma2"), (5,), NEW).generate_batch(**WHOLE)
@@ -52,7 +50,7 @@ def test_layers_of_one_group_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.fixture
-def cache() -> Any:
+def cache():
     """A cache of one group without a window, as the attention function sees it."""
     tensors = [torch.full((12 * 4, 2, 16), float("nan"), dtype=torch.float16) for _ in range(2)]
     return SimpleNamespace(
@@ -64,7 +62,7 @@ def cache() -> Any:
     )
 
 
-def test_a_step_that_is_padded_for_a_graph(cache: Any) -> None:
+def test_a_step_that_is_padded_for_a_graph(cache):
     """Padding tokens write to a block that no sequence has, and padding sequences are empty."""
     torch.manual_seed(0)
     keys, values = (torch.randn(9, 2, 16, dtype=torch.float16) for _ in range(2))
@@ -103,22 +101,7 @@ def test_a_step_that_is_padded_for_a_graph(cache: Any) -> None:
     torch.testing.assert_close(out[0, :3].double(), expected, rtol=0, atol=2e-3)
 
 
-def test_pages_of_copies_hold_each_sequence() -> None:
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(50):
-        lens = torch.randint(0, 40, (5,), generator=generator)
-        lens[0] += 1
-        first = lens.cumsum(0) - lens
-        pages = -(-int(lens.max()) // 16)
-        total = int(lens.sum()) + 7
-        table, copied = transformers_sequences.pages_of_copies(first, lens, pages, total, 16, total)
-        assert table.shape == (5, pages) and len(copied) % 16 == 0
-        for i, length in enumerate(lens.tolist()):
-            tokens = copied.view(-1, 16)[table[i].long()].flatten()[:length]
-            assert tokens.tolist() == list(range(int(first[i]), int(first[i]) + length))
-
-
-def test_what_is_refused(cache: Any) -> None:
+def test_what_is_refused(cache):
     q, layer = torch.zeros(1, 4, 3, 16, dtype=torch.float16), SimpleNamespace(layer_idx=0)
     for mask, options, named in (
         (None, {}, "the cache of continuous batching is needed"),

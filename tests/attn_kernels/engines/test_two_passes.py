@@ -1,7 +1,5 @@
 """Passes over different keys give the attention over all of them, against float64 and poisoned memory."""
 
-from typing import Any
-
 import pytest
 import torch
 from shared_keys import Ranks
@@ -24,9 +22,7 @@ SINKS = torch.tensor([0.0, 1.0, -1.0, 2.0, 0.5, -2.0, 1.5, 0.0])
     ],
     ids=["decodes", "prompts", "drafts", "mixed", "fp8"],
 )
-def test_ranks_that_share_the_keys(
-    ranks: int, interleave: int, lens: Any, cache_dtype: Any, options: dict[str, Any], module: str
-) -> None:
+def test_ranks_that_share_the_keys(ranks, interleave, lens, cache_dtype, options):
     """Sinks count once, and the step's own keys are not those that the cache has rounded."""
     heads = {"num_query_heads": 8, "num_kv_heads": 1, "head_size": 32}
     batch = make_batch(*lens, block_size=16, **heads, cache_dtype=cache_dtype)

@@ -8,7 +8,6 @@ import ast
 import importlib.util
 import os
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -18,9 +17,10 @@ from attn_kernels.engines.vllm_supported import NEEDED, SAME_NAMES
 
 BACKEND = "v1/attention/backend.py"
 LAYER = "model_executor/layers/attention/attention.py"
+DCP = [f"v1/attention/ops/{name}.py" for name in ("dcp", "common")]
 
 
-def folders() -> Iterator[Path]:
+def folders():
     for folder in filter(None, os.environ.get("ATTN_KERNELS_VLLM", "").split(os.pathsep)):
         assert (Path(folder) / "vllm" / BACKEND).is_file(), f"ATTN_KERNELS_VLLM: no vLLM in {folder}"
         yield Path(folder)
@@ -33,7 +33,7 @@ def folders() -> Iterator[Path]:
 FOLDERS = list(dict.fromkeys(folders()))
 
 
-def version_in(folder: Path) -> str:
+def version_in(folder):
     found = sorted(folder.glob("vllm-*.dist-info"))
     return found[0].stem.split("-")[1] if found else str(folder)
 
@@ -45,16 +45,16 @@ pytestmark = [
 
 
 @cache
-def source(root: Path, path: str) -> str:
+def source(root, path):
     return (root / "vllm" / path).read_text()
 
 
 @cache
-def definitions(root: Path, path: str) -> dict[str, ast.AST]:
+def definitions(root, path):
     """The classes, functions and assignments of a file by their qualified names; the last of one name."""
     found: dict[str, ast.AST] = {}
 
-    def collect(body: list[ast.stmt], prefix: str) -> None:
+    def collect(body, prefix):
         for node in body:
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
             for target in targets:
@@ -67,25 +67,19 @@ def definitions(root: Path, path: str) -> dict[str, ast.AST]:
     return found
 
 
-def parameters(root: Path, path: str, name: str) -> list[str]:
+def parameters(root, path, name):
     function = definitions(root, path)[name]
     assert isinstance(function, ast.FunctionDef)
     return [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
 
 
-def calls(root: Path, path: str, name: str) -> list[list[str]]:
+def calls(root, path, name):
     """The arguments by position of each call of a function or method of this name."""
     return [
         [ast.unparse(argument) for argument in node.args]
         for node in ast.walk(ast.parse(source(root, path)))
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == name
     ]
-
-
-def has_field(root: Path, path: str, name: str) -> bool:
-    """Whether any class of the file has a field or property of this name, or sets it on itself."""
-    fields = any(known.endswith(f".{name}") for known in definitions(root, path))
-    return fields or re.search(rf"\bself\.{name}\b", source(root, path)) is not None
 
 
 REGISTRY = "v1/attention/backends/registry.py"
@@ -137,12 +131,28 @@ FIELDS = {
     "v1/kv_cache_interface.py": "block_size head_size head_size_v",
     "platforms/interface.py": "fp8_dtype",
 }
+TEXTS = {
+    # Layers store through ``forward``.
+    LAYER: ["attn_backend.forward_includes_kv_cache_update", "slot_mapping.get(layer_name)"],
+    # Reasons against a configuration, and where the names of all that decides come from.
+    BACKEND: [f'"{reason}"' for reason in NEEDED],
+    "platforms/cuda.py": ["**attn_selector_config._asdict()"],
+    # Both model runners put decodes first.
+    "v1/worker/gpu_model_runner.py": ["reorder_batch_threshold"],
+    "v1/worker/gpu/model_runner.py": ["sorted(num_tokens_per_req, key="],
+    "plugins/__init__.py": ['DEFAULT_PLUGINS_GROUP = "vllm.general_plugins"'],
+}
+CALLS = {
+    "impl_cls": (
+        "num_heads head_size scale num_kv_heads alibi_slopes sliding_window kv_cache_dtype logits_soft_cap "
+        "attn_type kv_sharing_target_layer_name"
+    ),
+    "forward": "self query key value kv_cache attn_metadata",
+}
 
 
 @pytest.mark.parametrize(("path", "owner"), DEFINED)
-def test_what_the_backend_names_is_defined_with_the_arguments_that_it_expects(
-    root: Path, path: str, owner: str
-) -> None:
+def test_what_the_backend_names_is_defined_with_the_arguments_that_it_expects(root, path, owner):
     known = definitions(root, path)
     for name, given in re.findall(r"(\w+)(\(.*?\))?", DEFINED[path, owner]):
         name = f"{owner}.{name}".strip(".")
@@ -151,33 +161,34 @@ def test_what_the_backend_names_is_defined_with_the_arguments_that_it_expects(
 
 
 @pytest.mark.parametrize("path", FIELDS)
-def test_configuration_has_the_fields_that_the_backend_reads(root: Path, path: str) -> None:
+def test_configuration_has_the_fields_that_the_backend_reads(root, path):
+    """A class of the file has a field or property of this name, or sets it on itself."""
     for name in FIELDS[path].split():
-        assert has_field(root, path, name), f"{path} has no field {name}"
+        field = any(known.endswith(f".{name}") for known in definitions(root, path))
+        assert field or re.search(rf"\bself\.{name}\b", source(root, path)), f"{path} has no field {name}"
 
 
-def test_ranks_gather_queries_and_combine_outputs(root: Path) -> None:
-    places = [f"v1/attention/ops/{name}.py" for name in ("dcp", "common")]
-    place = next(path for path in places if (root / "vllm" / path).is_file())
-    given = parameters(root, place, "cp_lse_ag_out_rs")
-    assert given[:3] == ["cp_attn_out", "cp_attn_lse", "cp_group"] and "return_lse" in given
+@pytest.mark.parametrize("path", TEXTS)
+def test_lines_on_which_the_backend_relies(root, path):
+    assert [text for text in TEXTS[path] if text not in source(root, path)] == []
 
 
-def test_plugins_register_a_backend_by_its_path(root: Path) -> None:
+@pytest.mark.parametrize("name", CALLS)
+def test_layers_call_the_implementation_by_position(root, name):
+    (given,) = calls(root, LAYER, name)
+    assert given == CALLS[name].split()
+
+
+def test_first_parameters(root):
+    place = next(path for path in DCP if (root / "vllm" / path).is_file())
+    combine = parameters(root, place, "cp_lse_ag_out_rs")
+    assert combine[:3] == ["cp_attn_out", "cp_attn_lse", "cp_group"] and "return_lse" in combine
     assert parameters(root, REGISTRY, "register_backend")[:2] == ["backend", "class_path"]
-    group = definitions(root, "plugins/__init__.py")["DEFAULT_PLUGINS_GROUP"]
-    assert ast.literal_eval(group.value) == "vllm.general_plugins"  # type: ignore[attr-defined]
+    validate = parameters(root, BACKEND, "AttentionBackend.validate_configuration")
+    assert {name for name, _ in NEEDED.values()} <= set(validate)
 
 
-def test_names_of_the_configuration_and_reasons_against_it(root: Path) -> None:
-    given = parameters(root, BACKEND, "AttentionBackend.validate_configuration")
-    for reason, (name, _) in NEEDED.items():
-        assert name in given
-        assert f'"{reason}"' in source(root, BACKEND)
-    assert "**attn_selector_config._asdict()" in source(root, "platforms/cuda.py")
-
-
-def test_shapes_of_the_caches_and_page_sizes(root: Path) -> None:
+def test_shapes_of_the_caches_and_page_sizes(root):
     kernel = source(root, "v1/attention/backends/triton_attn.py")
     if "def get_kv_cache_shape" in source(root, BACKEND):
         assert "[num_blocks, 2, block_size, num_kv_heads, head_size]" in kernel
@@ -191,28 +202,3 @@ def test_shapes_of_the_caches_and_page_sizes(root: Path) -> None:
     sizes = parameters(root, BACKEND, "AttentionBackend.get_supported_kernel_block_sizes")
     assert sizes in ([], ["kv_cache_spec"])
     assert "base" in ast.unparse(definitions(root, BACKEND)["MultipleOf"])
-
-
-def test_layers_store_through_forward_and_call_the_implementation_by_position(root: Path) -> None:
-    assert "attn_backend.forward_includes_kv_cache_update" in source(root, LAYER)
-    assert "slot_mapping.get(layer_name)" in source(root, LAYER)
-    (made,) = calls(root, LAYER, "impl_cls")
-    assert made == [
-        "num_heads",
-        "head_size",
-        "scale",
-        "num_kv_heads",
-        "alibi_slopes",
-        "sliding_window",
-        "kv_cache_dtype",
-        "logits_soft_cap",
-        "attn_type",
-        "kv_sharing_target_layer_name",
-    ]
-    (given,) = calls(root, LAYER, "forward")
-    assert given == ["self", "query", "key", "value", "kv_cache", "attn_metadata"]
-
-
-def test_both_model_runners_put_decodes_first(root: Path) -> None:
-    assert "reorder_batch_threshold" in source(root, "v1/worker/gpu_model_runner.py")
-    assert "sorted(num_tokens_per_req, key=" in source(root, "v1/worker/gpu/model_runner.py")

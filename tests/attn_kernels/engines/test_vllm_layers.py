@@ -4,7 +4,7 @@ Needs an importable vLLM; docs/vllm.md says how to get one without a GPU.
 """
 
 import copy
-from pathlib import Path
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +15,14 @@ from torch import Tensor
 pytest.importorskip("vllm.v1.attention.backend", reason="vLLM is not installed", exc_type=ImportError)
 
 from kernel_cases import forget_choices, scores
-from shared_keys import shard
+from shared_keys import new_keys_of, shard
 from vllm.model_executor.layers.attention.cross_attention import create_cross_attention_backend
 from vllm.model_executor.layers.attention.encoder_only_attention import create_encoder_only_attention_backend
 
 from attn_kernels.choose.recording import recorder_of_process
 from attn_kernels.engines import vllm_backend, vllm_kernels, vllm_layer
-from attn_kernels.engines.planner import StepMetadata
 from attn_kernels.engines.vllm_backend import AttnKernelsBackend
-from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error
+from attn_kernels.testing.poisoned import make_batch, relative_error
 
 BLOCK = 16
 MAX_SEQS, MAX_LEN = 8, 2048
@@ -38,9 +37,7 @@ BATCHES = {
 }
 
 
-def store(
-    key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, dtype: str, *scales: Tensor
-) -> None:
+def store(key, value, k, v, slots, dtype, *scales):
     """What vLLM's compiled operator does."""
     for new, cache, scale in zip((key, value), (k, v), scales, strict=True):
         for row, slot in zip(new, slots.tolist(), strict=False):
@@ -56,7 +53,7 @@ def store(
 class Engine:
     """A vLLM that has only what a backend sees: layers, groups, steps."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    def __init__(self, monkeypatch, dtype):
         self.layers: dict[str, Any] = {}
         self.slots: dict[str, Tensor] = {}
         self.config: Any = SimpleNamespace(
@@ -77,13 +74,13 @@ class Engine:
         monkeypatch.setattr(vllm_layer, "get_forward_context", lambda: context)
         monkeypatch.setattr(vllm_layer, "reshape_and_cache_flash", store)
 
-    def layer(self, name: str, *arguments: Any, scale: float = 1.0, **extra: Any) -> Any:
+    def layer(self, name, *arguments, scale=1.0, **extra):
         impl = AttnKernelsBackend.get_impl_cls()(*arguments, **extra)
         scales = {"_k_scale": torch.tensor(scale), "_v_scale": torch.tensor(scale * 0.5)}
         self.layers[name] = SimpleNamespace(impl=impl, layer_name=name, **scales)
         return self.layers[name]
 
-    def builder(self, *layers: Any, backend: Any = AttnKernelsBackend) -> Any:
+    def builder(self, *layers, backend=AttnKernelsBackend):
         impl = layers[0].impl
         spec = SimpleNamespace(
             block_size=BLOCK,
@@ -96,11 +93,11 @@ class Engine:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+def engine(monkeypatch):
     return Engine(monkeypatch, torch.bfloat16)
 
 
-def common(batch: PoisonedBatch, *, seqs: int = 0, tokens: int = 0) -> Any:
+def common(batch, *, seqs=0, tokens=0):
     """vLLM's metadata of a batch, padded as for a full graph up to so many sequences and tokens."""
     count, total = len(batch.query_lens), batch.q.shape[0]
     seqs, tokens = max(seqs, count), max(tokens, total)
@@ -126,15 +123,19 @@ def common(batch: PoisonedBatch, *, seqs: int = 0, tokens: int = 0) -> Any:
     )
 
 
-def slots_of(batch: PoisonedBatch, tokens: int) -> Tensor:
+def slots_of(batch, tokens, rank=0, ranks=1, interleave=1):
+    """Where vLLM keeps the query tokens' keys; -1 where another rank does, and of padding."""
     slots = []
     for seq, (query_len, length) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True)):
         for position in range(length - query_len, length):
-            slots.append(int(batch.block_table[seq, position // BLOCK]) * BLOCK + position % BLOCK)
+            run, place = divmod(position, interleave)
+            key = run // ranks * interleave + place
+            slot = int(batch.block_table[seq, key // BLOCK]) * BLOCK + key % BLOCK
+            slots.append(slot if run % ranks == rank else -1)
     return torch.tensor(slots + [-1] * (tokens - len(slots)), dtype=torch.int64)
 
 
-def cache_of(batch: PoisonedBatch, layout: str = "NHD") -> Tensor:
+def cache_of(batch, layout="NHD"):
     """The batch's cache as vLLM allocates it; fp8 as bytes."""
     k, v = (
         cache.view(torch.uint8) if cache.element_size() == 1 else cache
@@ -148,35 +149,21 @@ def cache_of(batch: PoisonedBatch, layout: str = "NHD") -> Tensor:
     return both
 
 
-def strided(rows: Tensor, padded: int) -> Tensor:
+def strided(rows, padded):
     """The rows as a slice of wider ones, as of a fused projection, with unused rows behind them."""
     wide = torch.full((padded, rows.shape[1] + 3, rows.shape[2]), torch.nan, dtype=rows.dtype)
     wide[: rows.shape[0], 1:-2] = rows
     return wide[:, 1:-2]
 
 
-def take_new_keys_and_values(batch: PoisonedBatch) -> list[Tensor]:
-    """The query tokens' keys and values, out of the caches of a batch without shared pages."""
-    places = [
-        (seq, position)
-        for seq, (queries, keys) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True))
-        for position in range(keys - queries, keys)
-    ]
-    seqs, positions = torch.tensor(places, dtype=torch.int64).view(-1, 2).unbind(1)
-    pages = batch.block_table[seqs, positions // BLOCK].long()
-    return [cache[pages, positions % BLOCK] for cache in (batch.k_cache, batch.v_cache)]
-
-
-def forward(
-    engine: Engine, layer: Any, batch: PoisonedBatch, metadata: StepMetadata, kv_cache: Tensor, rows: int = 0
-) -> Tensor:
+def forward(engine, layer, batch, metadata, kv_cache, rows=0):
     """Store the new keys and values and run the layer, with `rows` of queries and outputs."""
     total = batch.q.shape[0]
     rows = max(rows, total)
     engine.slots[layer.layer_name] = metadata.slot_mapping
     new = [None, None]
     if batch.k_cache.dtype != FP8:
-        new = [strided(tensor, rows) for tensor in take_new_keys_and_values(batch)]
+        new = [strided(tensor, rows) for tensor in new_keys_of(batch)]
         layer_slots = metadata.slot_mapping[:total].long()
         for cache in vllm_layer.cache_views(kv_cache, batch.q.shape[2]):
             cache[layer_slots // BLOCK, layer_slots % BLOCK] = torch.nan  # before the store
@@ -187,11 +174,11 @@ def forward(
     return out[:total]
 
 
-def assert_right(got: Tensor, batch: PoisonedBatch, **scoring: Any) -> None:
+def assert_right(got, batch, **scoring):
     assert relative_error(got, batch.reference(**scoring)) <= TOLERANCE[got.dtype]
 
 
-def batch_of(name: str, heads: tuple[int, int, int] = (4, 2, 32), **options: Any) -> PoisonedBatch:
+def batch_of(name, heads=(4, 2, 32), **options):
     query_heads, kv_heads, size = heads
     return make_batch(
         *BATCHES[name],
@@ -203,7 +190,7 @@ def batch_of(name: str, heads: tuple[int, int, int] = (4, 2, 32), **options: Any
     )
 
 
-def plain(engine: Engine, heads: tuple[int, int, int] = (4, 2, 32), **extra: Any) -> Any:
+def plain(engine, heads=(4, 2, 32), **extra):
     query_heads, kv_heads, size = heads
     name = f"layer {len(engine.layers)}"
     arguments = {"alibi_slopes": None, "sliding_window": None, "kv_cache_dtype": "auto"} | extra
@@ -226,15 +213,7 @@ LAYERS = [
 
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize(("layout", "heads", "dtype", "words"), LAYERS)
-def test_steps_of_every_kind(
-    layout: str,
-    heads: tuple[int, int, int],
-    dtype: torch.dtype,
-    words: str,
-    name: str,
-    module: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_steps_of_every_kind(layout, heads, dtype, words, name, module, monkeypatch):
     """Eagerly, and in the plan of a capture with more rows than tokens, as a piecewise graph has."""
     scoring: dict[str, Any] = scores(heads[0], words, dtype)
     extra = {
@@ -258,20 +237,20 @@ def test_steps_of_every_kind(
 
 
 @pytest.mark.parametrize("attn_type", ["encoder", "encoder_only"])
-def test_encoders_attend_to_the_keys_of_the_step(attn_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoders_attend_to_the_keys_of_the_step(attn_type, monkeypatch):
     """In the backend and builder that vLLM makes of ours. Such layers have no cache."""
     engine, batch = Engine(monkeypatch, torch.bfloat16), batch_of("prefill")
     layer = plain(engine, attn_type=attn_type, sliding_window=5, kv_cache_dtype="fp8")
     backend = create_encoder_only_attention_backend(AttnKernelsBackend)
     metadata = engine.builder(layer, backend=backend).build(0, common(batch))
-    key, value = (strided(tensor, len(batch.q)) for tensor in take_new_keys_and_values(batch))
+    key, value = (strided(tensor, len(batch.q)) for tensor in new_keys_of(batch))
     out = torch.full_like(batch.q, torch.nan)
     nothing = torch.empty(0)
     assert layer.impl.forward(layer, batch.q, key, value, nothing, metadata, out) is out
     assert_right(out, batch, causal=False, sliding_window=5)
 
 
-def test_decoders_attend_to_the_keys_of_an_encoder(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoders_attend_to_the_keys_of_an_encoder(engine, monkeypatch):
     """A prompt of more queries than its encoder has keys, which it stores, beside a decode."""
     backend = create_cross_attention_backend(AttnKernelsBackend)
     monkeypatch.setattr(AttnKernelsBackend, "get_impl_cls", backend.get_impl_cls)
@@ -293,7 +272,7 @@ def test_decoders_attend_to_the_keys_of_an_encoder(engine: Engine, monkeypatch: 
 
 
 @pytest.mark.parametrize("window", [None, 11])
-def test_tokens_of_images_see_each_other(window: int | None, module: str, engine: Engine) -> None:
+def test_tokens_of_images_see_each_other(window, module, engine):
     """In a mixed step; a model may clear the ranges for layers without them."""
     layer, batch = plain(engine, sliding_window=window), batch_of("mixed")
     builder = engine.builder(layer)
@@ -311,7 +290,7 @@ def test_tokens_of_images_see_each_other(window: int | None, module: str, engine
 
 
 @pytest.mark.parametrize("name", ["decode", "drafts"])
-def test_captured_graphs_serve_smaller_batches(name: str, module: str, engine: Engine) -> None:
+def test_captured_graphs_serve_smaller_batches(name, module, engine):
     """The plan of a capture is run again after the persistent tensors changed, as a replay does."""
     layer, batch = plain(engine), batch_of(name)
     builder = engine.builder(layer)
@@ -350,7 +329,7 @@ def test_captured_graphs_serve_smaller_batches(name: str, module: str, engine: E
     assert metadata in builder._captured
 
 
-def test_groups_take_turns_within_a_step(module: str, engine: Engine) -> None:
+def test_groups_take_turns_within_a_step(module, engine):
     """Layers of two groups, with and without a window, with other heads and pages, in one workspace."""
     first, second = plain(engine), plain(engine, (8, 1, 64), sliding_window=11)
     builders = engine.builder(first), engine.builder(second)
@@ -370,7 +349,7 @@ def test_groups_take_turns_within_a_step(module: str, engine: Engine) -> None:
                 assert_right(got, batches[i], sliding_window=window)
 
 
-def test_layers_of_a_group_share_a_plan_and_others_of_its_spec_get_their_own_pages(engine: Engine) -> None:
+def test_layers_of_a_group_share_a_plan_and_others_of_its_spec_get_their_own_pages(engine):
     layers = [plain(engine) for _ in range(4)]
     builder, another = engine.builder(*layers[:2]), engine.builder(*layers[2:])
     batch, second = batch_of("mixed"), batch_of("mixed", seed=5)
@@ -385,7 +364,7 @@ def test_layers_of_a_group_share_a_plan_and_others_of_its_spec_get_their_own_pag
     assert metadata.plans[4] is not updated.plans[4]
 
 
-def test_a_layer_that_shares_anothers_cache_stores_nothing(engine: Engine) -> None:
+def test_a_layer_that_shares_anothers_cache_stores_nothing(engine):
     layer = plain(engine, kv_sharing_target_layer_name="another")
     batch = batch_of("decode")
     metadata = engine.builder(layer).build(0, common(batch))
@@ -396,13 +375,13 @@ def test_a_layer_that_shares_anothers_cache_stores_nothing(engine: Engine) -> No
     assert_right(out, batch)
 
 
-def test_a_step_never_waits_for_the_device(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_never_waits_for_the_device(engine, monkeypatch):
     """Building and planning read no index tensor of the device."""
     layer, batch = plain(engine), batch_of("mixed")
     given = common(batch)
     builder = engine.builder(layer)
 
-    def read(*_: Any) -> Any:
+    def read(*_):
         raise AssertionError("a tensor of the device was read")
 
     class Device(Tensor):
@@ -422,7 +401,7 @@ class Ranks:
     rank has sent its queries, and then the attention over its keys: in the third round.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, interleave: int) -> None:
+    def __init__(self, monkeypatch, count, interleave):
         self.count, self.rank = count, 0
         self.queries: dict[int, Tensor] = {}
         self.states: dict[int, tuple[Tensor, Tensor]] = {}
@@ -434,18 +413,18 @@ class Ranks:
             engine.config.parallel_config.cp_kv_cache_interleave_size = interleave
 
     @property
-    def world_size(self) -> int:
+    def world_size(self):
         return self.count
 
     @property
-    def rank_in_group(self) -> int:
+    def rank_in_group(self):
         return self.rank
 
-    def all_gather(self, rows: Tensor, dim: int) -> Tensor:
+    def all_gather(self, rows, dim):
         self.queries[self.rank] = rows
         return torch.cat([self.queries.get(rank, rows) for rank in range(self.count)], dim)
 
-    def combine(self, out: Tensor, lse: Tensor, group: Any, return_lse: bool) -> tuple[Tensor, Tensor]:
+    def combine(self, out, lse, group, return_lse):
         """As vLLM's: the own heads of outputs [tokens, heads, size] and logarithms [tokens, heads]."""
         self.states[self.rank] = out, lse
         outs, lses = (torch.stack(tensors).double() for tensors in zip(*self.states.values(), strict=True))
@@ -457,7 +436,7 @@ class Ranks:
 
 @pytest.mark.parametrize("interleave", [1, 16])
 @pytest.mark.parametrize("name", [*BATCHES, "fp8", "sinks"])
-def test_ranks_that_share_the_keys(name: str, interleave: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_share_the_keys(name, interleave, monkeypatch):
     """Steps of every kind; each rank stores those of the new keys that it keeps."""
     fp8, sinks = name == "fp8", torch.arange(8.0) if name == "sinks" else None
     kinds = {"cache_dtype": FP8} if fp8 else {}
@@ -465,7 +444,7 @@ def test_ranks_that_share_the_keys(name: str, interleave: int, monkeypatch: pyte
     scales = {"k_scale": 0.25, "v_scale": 0.125} if fp8 else {}
     new = [
         (tensor.double() * scale).bfloat16()
-        for tensor, scale in zip(take_new_keys_and_values(batch), scales.values() or (1.0, 1.0), strict=True)
+        for tensor, scale in zip(new_keys_of(batch), scales.values() or (1.0, 1.0), strict=True)
     ]
     ranks = Ranks(monkeypatch, 2, interleave)
     outs: dict[int, Tensor] = {}
@@ -478,13 +457,8 @@ def test_ranks_that_share_the_keys(name: str, interleave: int, monkeypatch: pyte
         builder = engine.builder(layer)
         given = common(batch)
         given.block_table_tensor = common(part).block_table_tensor
-        given.slot_mapping = torch.tensor(
-            [
-                slot_on_rank(part.block_table[seq], position, rank, 2, interleave)
-                for seq, (queries, keys) in enumerate(zip(batch.query_lens, batch.context_lens, strict=True))
-                for position in range(keys - queries, keys)
-            ]
-        )
+        of_queries = replace(part, query_lens=batch.query_lens, context_lens=batch.context_lens)
+        given.slot_mapping = slots_of(of_queries, 0, rank, 2, interleave)
         metadata = builder.build(0, given)
         kv_cache = cache_of(part)
         stored = given.slot_mapping[given.slot_mapping >= 0]
@@ -502,19 +476,8 @@ def test_ranks_that_share_the_keys(name: str, interleave: int, monkeypatch: pyte
     assert_right(torch.cat([outs[0], outs[1]], 1), batch, sinks=sinks, **scales)
 
 
-def slot_on_rank(pages: Tensor, position: int, rank: int, ranks: int, interleave: int) -> int:
-    """Where vLLM keeps a key; -1 where another rank does."""
-    run, place = divmod(position, interleave)
-    if run % ranks != rank:
-        return -1
-    key = run // ranks * interleave + place
-    return int(pages[key // BLOCK]) * BLOCK + key % BLOCK
-
-
-def test_what_is_not_supported_is_refused_in_one_line(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One line of each check; ``test_supported`` has all."""
+def test_what_is_not_supported_is_refused_in_one_line(engine, monkeypatch):
+    """By one line of each check; ``test_supported`` has all."""
     builder, step = engine.builder(plain(engine)), common(batch_of("decode"))
     step.causal = torch.tensor([True, False, True])
     with pytest.raises(NotImplementedError, match="causal is a tensor"):
@@ -525,19 +488,12 @@ def test_what_is_not_supported_is_refused_in_one_line(
     assert plain(engine, heads).impl.need_to_return_lse_for_decode
     with pytest.raises(ValueError, match=r"^attn_kernels: sliding_window is given"):
         engine.builder(plain(engine, heads, sliding_window=11))
-    for place, name, value, words in (
-        (engine.config.parallel_config, "dcp_comm_backend", "a2a", "is a2a"),
-        (engine.config.parallel_config, "prefill_context_parallel_size", 2, "is 2"),
-        (engine.config.model_config, "is_mm_prefix_lm", True, "is given"),
-    ):
-        with monkeypatch.context() as here, pytest.raises(ValueError, match=f"^attn_kernels: {name} {words}"):
-            here.setattr(place, name, value, raising=False)
-            engine.builder(plain(engine, heads))
+    engine.config.parallel_config.dcp_comm_backend = "a2a"
+    with pytest.raises(ValueError, match=r"^attn_kernels: dcp_comm_backend is a2a"):
+        engine.builder(plain(engine, heads))
 
 
-def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_gpu_that_was_not_tuned_is_told_in_one_line(engine, monkeypatch, caplog):
     import warnings
 
     from attn_kernels.core.errors import AttnKernelsWarning
@@ -545,7 +501,7 @@ def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
 
     choose = workspace.choices_for
 
-    def warn(*arguments: Any) -> Any:
+    def warn(*arguments):
         warnings.warn("GPU X has no heuristic of its own", AttnKernelsWarning, stacklevel=1)
         return choose(*arguments)
 
@@ -560,7 +516,7 @@ def test_a_gpu_that_was_not_tuned_is_told_in_one_line(
 
 
 @pytest.fixture
-def loading(monkeypatch: pytest.MonkeyPatch) -> Any:
+def loading(monkeypatch):
     """An engine that makes layers on a GPU; ``begun`` has what begins to compile, a list for each time."""
     engine = Engine(monkeypatch, torch.bfloat16)
     engine.begun = []
@@ -573,15 +529,13 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Any:
     return engine
 
 
-def launches(device: torch.device, model: Any, *, features: Any, for_capture: bool) -> list[Any]:
+def launches(device, model, *, features, for_capture):
     assert device == torch.device("cuda", 0) and for_capture
     return [(model, kind) for kind in features]
 
 
 @pytest.mark.parametrize("kind", ["plain", "window", "fp8", "images", "ranks"])
-def test_what_a_builder_compiles_has_begun_with_the_first_layer_of_its_kind(
-    kind: str, loading: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_builder_compiles_has_begun_with_the_first_layer_of_its_kind(kind, loading, monkeypatch):
     if kind == "ranks":
         Ranks(monkeypatch, 2, 1)
     loading.config.model_config.is_mm_prefix_lm = kind == "images"
@@ -601,9 +555,7 @@ def test_what_a_builder_compiles_has_begun_with_the_first_layer_of_its_kind(
 
 
 @pytest.mark.parametrize("why", ["hybrid", "no GPU", "no engine", "an error"])
-def test_a_layer_of_which_not_all_is_known_is_made_all_the_same(
-    why: str, loading: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_of_which_not_all_is_known_is_made_all_the_same(why, loading, monkeypatch):
     loading.config.model_config.is_hybrid = why == "hybrid"
     if why == "no GPU":
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -615,9 +567,7 @@ def test_a_layer_of_which_not_all_is_known_is_made_all_the_same(
     assert loading.begun == []
 
 
-def test_replayed_steps_are_recorded_as_planned_ones_are(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_replayed_steps_are_recorded_as_planned_ones_are(engine, monkeypatch, tmp_path):
     monkeypatch.setenv("ATTN_KERNELS_RECORD", str(tmp_path / "steps.jsonl"))
     forget_choices()
     layer, batch = plain(engine), batch_of("decode")

@@ -1,63 +1,16 @@
-"""The launched config is exactly the config that the generated module returned."""
-
-import dataclasses
-import sys
-from types import SimpleNamespace
-from typing import NamedTuple
+"""What of a config and a batch reaches the kernel, and the call in FlashAttention's form."""
 
 import pytest
 import torch
-from kernel_cases import forget_choices, record_launches
+from kernel_cases import make_config, record_launches, set_choices
 
 import attn_kernels
-from attn_kernels import Config
+from attn_kernels import Config, Lengths
 from attn_kernels.kernels import qblock
 from attn_kernels.kernels.arguments import compile_options
 from attn_kernels.testing.poisoned import make_batch, relative_error
 
 HEADS = {"num_query_heads": 8, "num_kv_heads": 2, "head_size": 32, "block_size": 16, "dtype": torch.float16}
-
-
-class GeneratedConfig(NamedTuple):
-    """A config type as generated modules define it."""
-
-    variant: str
-    block_m: int
-    tile_size: int
-    num_warps: int
-    num_stages: int
-
-
-@pytest.fixture
-def generated(monkeypatch):
-    """A fake generated package that records its calls."""
-    calls = SimpleNamespace(devices=[], features=[])
-
-    def module(config):
-        def for_model(**constants):
-            def step(**lengths):
-                calls.features.append({**lengths, **constants})
-                return config
-
-            return step
-
-        return SimpleNamespace(for_model=for_model, configs=lambda **constants: ((config,),))
-
-    modules = {
-        "default": module(GeneratedConfig("qblock", 32, 64, 2, 3)),
-        "nvidia_h100": module(GeneratedConfig("qblock", 64, 16, 8, 1)),
-    }
-
-    def key_for(name, arch, vendor):
-        calls.devices.append((name, arch, vendor))
-        return "default"
-
-    unified_attention = SimpleNamespace(MODULES=modules, key_for=key_for)
-    monkeypatch.setitem(sys.modules, "generated", SimpleNamespace(unified_attention=unified_attention))
-    monkeypatch.setitem(sys.modules, "generated.unified_attention", unified_attention)
-    forget_choices()
-    yield calls
-    forget_choices()
 
 
 @pytest.fixture
@@ -66,31 +19,11 @@ def launches(monkeypatch):
     return record_launches(monkeypatch)
 
 
-def test_the_launched_config_is_what_the_generated_module_chose(generated, launches):
-    batch = make_batch((3, 1), (20, 50), **HEADS)
-    plan = batch.plan()
-    out = attn_kernels.run(plan, batch.q, batch.k_cache, batch.v_cache)
-    assert generated.devices == [("cpu", "cpu", "cpu")]
-    assert generated.features == [
-        {
-            "num_seqs": 2,
-            "num_query_tokens": 4,
-            "num_kv_tokens": 70,
-            "max_query_len": 3,
-            "max_seq_len": 50,
-            "num_query_heads": 8,
-            "num_kv_heads": 2,
-            "head_size": 32,
-            "block_size": 16,
-            "kv_element_size": 2,
-        }
-    ]
-    assert plan.config == Config("qblock", 32, 64, num_warps=2, num_stages=3)
-    (launch,) = launches
-    const = launch.arguments["const"]
-    assert (const.block_m, const.tile_size, const.num_stages) == (32, 64, 3)
-    assert (launch.options["num_warps"], launch.options["num_stages"]) == (2, 3)
-    assert relative_error(out, batch.reference()) < 2e-3
+def test_contexts_of_unknown_length_count_as_half_the_longest(monkeypatch):
+    seen = []
+    set_choices(monkeypatch, lambda lengths: seen.append(lengths) or make_config())
+    make_batch((3, 1), (20, 50), **HEADS).plan(num_kv_tokens=None)
+    assert seen == [Lengths(2, 4, 3, 50, 50 + 25)]
 
 
 def test_every_parameter_reaches_the_kernel(launches):
@@ -113,20 +46,6 @@ def test_options_of_each_vendor():
     assert compile_options(config._replace(max_registers=0), "nvidia") == common
 
 
-def test_a_device_is_looked_up_once_a_model(generated):
-    batch = make_batch((3, 1), (20, 50), **HEADS, cache_dtype=torch.float8_e4m3fn)
-    batch.plan()
-    batch.plan()
-    assert len(generated.devices) == 1
-    batch.plan(model=dataclasses.replace(batch.model, cache_dtype=None))
-    assert [features["kv_element_size"] for features in generated.features] == [1, 1, 2]
-
-
-def test_contexts_of_unknown_length_count_as_half_the_longest(generated):
-    make_batch((3, 1), (20, 50), **HEADS).plan(num_kv_tokens=None)
-    assert generated.features[0]["num_kv_tokens"] == 50 + 25
-
-
 def test_nothing_is_launched_without_query_tokens(launches):
     batch = make_batch((0, 0), (3, 0), **HEADS)
     plan = batch.plan(config=Config("qblock", 16, 16))
@@ -141,7 +60,7 @@ def test_heads_run_together_while_their_keys_fit_the_cache():
 
 
 @pytest.mark.parametrize("with_lse", [False, True])
-def test_flash_attn_varlen_func_equals_run(with_lse, generated):
+def test_flash_attn_varlen_func_equals_run(with_lse):
     batch = make_batch((3, 1, 0, 7), (20, 50, 3, 7), **HEADS)
     out = torch.full_like(batch.q, torch.nan)
     result = attn_kernels.flash_attn_varlen_func(
@@ -188,7 +107,7 @@ def test_windows_of_flash_attn_varlen_func_on_both_sides(window_size, options):
     assert relative_error(out, batch.reference(causal=False, **options)) < 2e-3
 
 
-def test_every_public_name_can_be_imported() -> None:
+def test_every_public_name_can_be_imported():
     """When it is first used."""
     for name in attn_kernels.__all__:
         assert getattr(attn_kernels, name).__name__ == name

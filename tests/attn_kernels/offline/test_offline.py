@@ -4,14 +4,20 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 from compiling import compiling, printed
+from kernel_cases import FP8
 
+from attn_kernels import Config
 from attn_kernels.kernels.registry import VARIANTS
+from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.offline import __main__ as command
 from attn_kernels.offline import compile as module
 from attn_kernels.offline.__main__ import ALL, main
 from attn_kernels.offline.compile import FEATURES, CompileOutcome
 from attn_kernels.offline.resources import SHARED_LIMITS, Resources
+from attn_kernels.tuning.space.rules import shared_bytes
+from attn_kernels.tuning.space.space import gpu_of
 
 TARGETS = ("sm_80", "gfx942")  # the fixture ``compiled`` has sm_90
 
@@ -55,54 +61,85 @@ def test_every_kernel_of_every_variant_compiles_with_all_features():
     assert found == {(kernel, target) for kernel in kernels for target in TARGETS}
 
 
+QBLOCK = "qblock_M64_T32_W4_S2"
+# A thread's spilled registers with Triton 3.9 at a head size of 128; those of 3.6 are fewer.
+MOST_SPILLS = {"qblock_M128_T128_W8_S2_D1": 88, "stream_k_M16_T128_W4_S2_D1": 8, "pod_M128_T64_W4_S3": 112}
+# On a Hopper GPU, with features, on another GPU, and where the Hopper kernel refuses the head size.
+PLACES = ("sm_90",), ("sm_90", 80, ("softcap", "sinks")), ("sm_80",), ("sm_90", 72)
+JOINS = ["reduce16", "reduce64", "reduce256"]
+KERNELS = {
+    "qblock": (["schedule", "hopper", "join_prompts"], ["qblock", *JOINS, "split_keys"], ["qblock", *JOINS]),
+    "stream_k": (["schedule", "hopper"], ["qblock", *JOINS, "split_keys"], ["qblock"]),
+    "pod": (["divide", "schedule", "hopper"], ["divide"], ["divide"]),
+}
+# Head sizes and features with which configs have about as much shared memory as an H100.
+NEAR_THE_LIMIT = [
+    ("qblock_M128_T128_W8_S3", 128, []),  # fits
+    ("qblock_M16_T64_W4_S4", 256, []),  # fits
+    ("qblock_M128_T64_W8_S3", 256, []),  # does not
+    ("qblock_M64_T64_W4_S3", 128, ["fp8"]),  # fits
+    ("qblock_M128_T32_W8_S2", 512, []),  # fits
+    ("qblock_M64_T32_W4_S3", 512, ["fp8"]),  # fits
+]
 COMPILE = """
 import json, re, sys
 from concurrent.futures import ProcessPoolExecutor
 import torch
-from attn_kernels.offline.__main__ import ALL
+from attn_kernels import Config
 from attn_kernels.offline.compile import CompileShape, compile_kernel, needed_kernels
 from attn_kernels.offline.resources import measure
 
 INSTRUCTIONS = r"^\\s+(?:@\\S+ )?([a-z_]+[.a-z0-9_:]*)"
 COPIES = r"cp\\.async\\.c[ag]\\.shared\\.global .*?(0x\\w+)"
 
+def needed(name, target, head_size=128, features=()):
+    shape = CompileShape(target, head_size, 16, 4, torch.bfloat16, tuple(features))
+    return needed_kernels(Config.parse(name), shape)
+
 def compile_all(job):
-    config, target = job
     found = []
-    kernels = needed_kernels(config, CompileShape(target, 128, 16, 4, torch.bfloat16, ()))
-    for name, kernel in kernels.items():
+    for name, kernel in needed(*job).items():
         compiled = compile_kernel(kernel)
-        text = compiled.asm["ptx"] if target.startswith("sm") else compiled.asm["amdgcn"]
+        text, measured = compiled.asm.get("ptx") or compiled.asm["amdgcn"], measure(compiled)
         found.append({
+            "config": job[0],
+            "target": job[1],
             "kernel": name,
-            "target": target,
-            "rows": max((getattr(value, "block_m", 0) for value in kernel.constants.values()), default=0),
-            "spills": measure(compiled).spills,
+            "spills": measured.spills,
+            "shared": measured.shared_memory,
             "instructions": sorted(set(re.findall(INSTRUCTIONS, text, re.M))),
             "copies": sorted(set(re.findall(COPIES, text))),
         })
     return found
 
-jobs = [(config, "sm_90") for config in ALL if config.variant == "qblock"]  # see HOPPER
-qblock = next(config for config in ALL if config.variant == "qblock")
-jobs += [(qblock, target) for target in ("sm_80", "gfx90a", "gfx942")]
+jobs, names, places = json.loads(sys.argv[1])
 with ProcessPoolExecutor(2) as pool:
-    print(json.dumps(sum(pool.map(compile_all, jobs), [])))
+    found = sum(pool.map(compile_all, jobs), [])
+print(json.dumps([found, {name: [list(needed(name, *place)) for place in places] for name in names}]))
 """
 
 
 @pytest.fixture(scope="module")
 def compiled():
-    """What --all compiles without features for sm_90, and qblock for the other targets."""
-    return [SimpleNamespace(**one) for one in json.loads(printed(COMPILE))]
+    """Kernels of QBLOCK on three GPUs, those of other configs on an H100, and what each place needs."""
+    jobs = [(name, "sm_90") for name in (*MOST_SPILLS, QBLOCK)]
+    jobs += [(QBLOCK, target) for target in TARGETS]
+    jobs += [(name, "sm_90", *where) for name, *where in NEAR_THE_LIMIT]
+    found, names = json.loads(printed(COMPILE, json.dumps([jobs, list(MOST_SPILLS), PLACES])))
+    return [SimpleNamespace(**one) for one in found], names
 
 
-def test_hardly_a_register_spills_at_the_default_configs(compiled):
-    assert [(one.kernel, one.target, one.spills) for one in compiled if one.spills > 4] == []
+@pytest.fixture
+def of_qblock(compiled):
+    return [one for one in compiled[0] if one.config == QBLOCK]
 
 
-def test_keys_and_values_are_copied_16_bytes_at_a_time(compiled):
-    for one in compiled:
+def test_hardly_a_register_spills_at_the_default_config(of_qblock):
+    assert [(one.kernel, one.target, one.spills) for one in of_qblock if one.spills > 4] == []
+
+
+def test_keys_and_values_are_copied_16_bytes_at_a_time(of_qblock):
+    for one in of_qblock:
         if one.kernel == "split_keys":  # reads neither
             continue
         if one.kernel.startswith("reduce"):
@@ -115,72 +152,34 @@ def test_keys_and_values_are_copied_16_bytes_at_a_time(compiled):
             assert not set(narrow) & set(one.instructions)
 
 
-def test_products_use_matrix_instructions(compiled):
-    for one in compiled:
-        if one.target.startswith("gfx"):
-            name = "v_mfma"
-        else:
-            name = "wgmma.mma_async" if one.target == "sm_90" and one.rows >= 64 else "mma.sync"
-        used = any(instruction.startswith(name) for instruction in one.instructions)
+def test_products_use_matrix_instructions(of_qblock):
+    names = {"sm_90": "wgmma.mma_async", "sm_80": "mma.sync", "gfx942": "v_mfma"}
+    for one in of_qblock:
+        used = any(instruction.startswith(names[one.target]) for instruction in one.instructions)
         assert used == (not one.kernel.startswith(("reduce", "split_keys"))), one
 
 
-HOPPER = """
-import json
-from concurrent.futures import ProcessPoolExecutor
-import torch
-from attn_kernels import Config
-from attn_kernels.offline.compile import CompileShape, compile_kernel, needed_kernels
-from attn_kernels.offline.resources import measure
-
-CONFIGS = ("qblock_M128_T128_W8_S2_D1", "stream_k_M16_T128_W4_S2_D1", "pod_M128_T64_W4_S3")
-PLACES = ("sm_90",), ("sm_90", 80, ("softcap", "sinks")), ("sm_80",), ("sm_90", 72)
-NAMES = ("cp.async.bulk.tensor", "wgmma.mma_async", "setmaxnreg")
-
-def kernels(name, target, head_size=128, features=()):
-    shape = CompileShape(target, head_size, 16, 4, torch.bfloat16, features)
-    return needed_kernels(Config.parse(name), shape)
-
-def compile_all(name):
-    compiled = {found: compile_kernel(kernel) for found, kernel in kernels(name, "sm_90").items()}
-    measured = {found: measure(kernel) for found, kernel in compiled.items()}
-    ptx = compiled["hopper"].asm["ptx"]
-    return {
-        "names": [list(kernels(name, *place)) for place in PLACES],
-        "instructions": {instruction: instruction in ptx for instruction in NAMES},
-        "spills": {kernel: found.spills for kernel, found in measured.items()},
-        "shared": max(found.shared_memory for found in measured.values()),
-    }
-
-with ProcessPoolExecutor(2) as pool:
-    print(json.dumps(dict(zip(CONFIGS, pool.map(compile_all, CONFIGS)))))
-"""
-JOINS = ["reduce16", "reduce64", "reduce256"]
-# Of each variant: by the Hopper kernel, on another GPU, and where the Hopper kernel refuses the head size.
-KERNELS = {
-    "qblock": (["schedule", "hopper", "join_prompts"], ["qblock", *JOINS, "split_keys"], ["qblock", *JOINS]),
-    "stream_k": (["schedule", "hopper"], ["qblock", *JOINS, "split_keys"], ["qblock"]),
-    "pod": (["divide", "schedule", "hopper"], ["divide"], ["divide"]),
-}
-# A thread's spilled registers with Triton 3.9 at a head size of 128; those of 3.6 are fewer.
-MOST_SPILLS = {"qblock_M128_T128_W8_S2_D1": 88, "stream_k_M16_T128_W4_S2_D1": 8, "pod_M128_T64_W4_S3": 112}
-
-
-@pytest.fixture(scope="module")
-def compiled_for_hopper():
-    """What each config of the Hopper kernel compiles."""
-    return json.loads(printed(HOPPER))
-
-
 @pytest.mark.parametrize("name", MOST_SPILLS)
-def test_the_hopper_kernel_compiles_where_it_can(name, compiled_for_hopper):
-    found = compiled_for_hopper[name]
+def test_the_hopper_kernel_compiles_where_it_can(name, compiled):
+    of_name = {one.kernel: one for one in compiled[0] if one.config == name}
     by_hopper, on_ampere, by_pointers = KERNELS[name.split("_M")[0]]
-    assert found["names"] == [by_hopper, by_hopper, on_ampere, by_pointers]
-    assert all(found["instructions"].values()), found
-    assert found["spills"]["schedule"] == 0
-    assert found["spills"]["hopper"] <= MOST_SPILLS[name]
-    assert found["shared"] <= SHARED_LIMITS["sm_90"]
+    assert list(of_name) == by_hopper
+    assert compiled[1][name] == [by_hopper, by_hopper, on_ampere, by_pointers]
+    for begin in ("cp.async.bulk.tensor", "wgmma.mma_async", "setmaxnreg"):
+        assert any(instruction.startswith(begin) for instruction in of_name["hopper"].instructions)
+    assert of_name["schedule"].spills == 0
+    assert of_name["hopper"].spills <= MOST_SPILLS[name]
+    assert max(one.shared for one in of_name.values()) <= SHARED_LIMITS["sm_90"]
+
+
+@pytest.mark.parametrize("name, head_size, features", NEAR_THE_LIMIT)
+def test_shared_memory_is_what_the_rules_of_tuning_say(name, head_size, features, compiled):
+    model = HeadLayout(32, 8, head_size).model(16, torch.bfloat16, FP8 if features else None)
+    allocated = max(one.shared for one in compiled[0] if one.config == name)
+    assert (
+        shared_bytes(Config.parse(name), model, gpu_of({"arch": "sm_90", "multiprocessors": 132}))
+        == allocated
+    )
 
 
 def test_what_does_not_compile_is_a_line_of_the_table(monkeypatch, capsys):

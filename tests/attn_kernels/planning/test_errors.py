@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import FP8, random_batch
+from launch_recorder import layer_of
 
 import attn_kernels
 from attn_kernels import Config, Lengths, Model, Parts
@@ -285,8 +286,7 @@ MISTAKES_OF_LAYERS = [
 @pytest.mark.parametrize("warm", [False, True], ids=["at first", "after other layers"])
 def test_mistakes_of_layers(error, name, changes, warm, batch, recorder):
     """Also where other layers with the same options have been launched directly, twice."""
-    layer = {"plan": plan(batch), "q": batch.q, "k_cache": batch.k_cache, "v_cache": batch.v_cache}
-    layer["out"] = torch.empty_like(batch.q)
+    layer = layer_of(batch, plan=plan(batch))
     if warm:
         for options in ({}, {"sliding_window": 1}, *({name: value} for name, value in VECTORS.items())):
             for _ in range(2):
@@ -304,17 +304,12 @@ def test_mistakes_of_layers(error, name, changes, warm, batch, recorder):
     "name", ["q", "k_cache", "v_cache", "out", "sinks", "alibi_slopes", "k_scale", "lse"]
 )
 def test_no_gradient_is_computed(batch, name):
-    layer = {
-        "q": batch.q,
-        "k_cache": batch.k_cache,
-        "v_cache": batch.v_cache,
-        "out": torch.empty_like(batch.q),
-    }
-    needing = {name: (layer | VECTORS)[name].clone().requires_grad_()}
+    layer = layer_of(batch, plan=plan(batch))
+    layer |= {name: (layer | VECTORS)[name].clone().requires_grad_()}
     with refused(NotImplementedError, name):
-        attn_kernels.run(plan(batch), **(layer | needing))
+        attn_kernels.run(**layer)
     with torch.no_grad():
-        attn_kernels.run(plan(batch), **(layer | needing))
+        attn_kernels.run(**layer)
 
 
 def test_memory_of_merged_states():
@@ -379,10 +374,9 @@ def test_layers_are_checked_against_the_whole_of_a_batch_in_parts():
     batch = random_batch(((3, 9), (20, 12)), kv_heads=2)
     step = batch.plan(parts=PARTS, config=SEPARATE)
     for name in ("q", "out"):
-        tensors = {"q": batch.q, "out": torch.empty_like(batch.q)}
-        tensors[name] = tensors[name][:3]
+        layer = layer_of(batch, plan=step)
         with refused(ValueError, name):
-            attn_kernels.run(step, k_cache=batch.k_cache, v_cache=batch.v_cache, **tensors)
+            attn_kernels.run(**(layer | {name: layer[name][:3]}))
 
 
 def test_the_cpu_needs_the_interpreter(batch, monkeypatch):

@@ -10,7 +10,6 @@ from kernel_cases import (
     make_config,
     random_batch,
     record_launches,
-    scores,
     set_choices,
 )
 
@@ -152,21 +151,6 @@ def test_one_config_serves_the_whole_batch(lens, options, choose):
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
-def test_where_one_kernel_cannot_be_used_each_layer_launches_the_parts(batch, choose, monkeypatch):
-    choose(DECODES, PROMPTS)
-    launches = record_launches(monkeypatch)
-    plan, layers = (
-        batch.plan(config=POD, parts=PARTS),
-        ("", "window=11 sinks", "softcap alibi scales=tensor", ""),
-    )
-    for names in layers:
-        options = scores(8, names)
-        assert_close(run_poisoned(batch, plan, **options), batch.reference(**options))
-    kernels = [launch.kernel for launch in launches]
-    assert kernels.count("qblock_kernel") == 2 * len(layers)
-    assert not {"hopper_kernel", "schedule_kernel"} & set(kernels)
-
-
 @pytest.mark.parametrize(
     "lens, tensor, field",
     [
@@ -183,13 +167,6 @@ def test_contents_that_contradict_the_parts_are_refused_if_checked(lens, tensor,
     assert_close(run_poisoned(batch, plan), batch.reference())
 
 
-def test_too_few_decodes_are_no_mistake(batch):
-    parts = Parts(*(Lengths.of(*(of[part] for of in LENS)) for part in (slice(2), slice(2, None))))
-    plan = batch.plan(parts=parts)
-    assert plan.parts[0].lengths.num_seqs == 2
-    assert_close(run_poisoned(batch, plan), batch.reference())
-
-
 def test_a_workspace_serves_one_plan_after_another(choose, many_splits):
     """Whichever way they are computed: partial results are shared, as layers use them one after another."""
     configs = [make_config("stream_k"), PROMPTS]
@@ -197,7 +174,7 @@ def test_a_workspace_serves_one_plan_after_another(choose, many_splits):
     maxima = {"max_query_tokens": 64, "max_num_seqs": 8, "configs": configs}
     workspace = Workspace.for_maxima("cpu", batches[0].model, **maxima)
     choose(*configs)
-    for way in (POD, SEPARATE, POD._replace(num_stages=2)):
+    for way in (POD, SEPARATE):
         for batch in batches:
             parts = Parts.of(batch.query_lens, batch.context_lens)
             plan = batch.plan(config=way, parts=parts, workspace=workspace)

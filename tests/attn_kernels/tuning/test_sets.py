@@ -3,11 +3,9 @@
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from treegen_builders import REPOSITORY
 
-from attn_kernels.measure.batches import Batch, HeadLayout
-from attn_kernels.measure.roofline import work
+from attn_kernels.measure.batches import HeadLayout
 from attn_kernels.tuning.scenarios.scenario import (
     FEATURES,
     KINDS,
@@ -19,17 +17,17 @@ from attn_kernels.tuning.scenarios.scenario import (
 )
 from attn_kernels.tuning.scenarios.serving import SETS, affordable, is_held_out
 from attn_kernels.tuning.scenarios.steps import STEP_SETS
+from tuning_table import read_run
 
-few_seeds = settings(max_examples=3, deadline=None, derandomize=True, database=None)
-seeds = st.integers(0, 10**6)
+TABLES = sorted((REPOSITORY / "tuning_data/unified_attention").glob("*/run.yaml"))
 
 
-def lengths(batch: Batch) -> list[tuple[int, int]]:
+def lengths(batch):
     return list(zip(batch.query_lens, batch.context_lens, strict=True))
 
 
 @pytest.mark.parametrize("wrong", ["", "a b", "a,b", "-a", "a\n", "ä", "a" * 129])
-def test_ids_that_tables_refuse_are_refused(wrong: str) -> None:
+def test_ids_that_tables_refuse_are_refused(wrong):
     with pytest.raises(ValueError, match="scenario id"):
         scenario_of(wrong, (1,), (1,), Shape(HeadLayout(1, 1, 16)))
 
@@ -39,9 +37,7 @@ def test_ids_that_tables_refuse_are_refused(wrong: str) -> None:
     ((0, 700), (8, 700), "prefill"), ((2, 8), (5, 8), "spec"), ((1, 3), (9, 9), "spec"),
     ((9,), (10,), "chunk"), ((1, 9), (5, 10), "mixed"),
 ])  # fmt: skip
-def test_lengths_determine_the_kind_of_a_batch(
-    queries: tuple[int, ...], contexts: tuple[int, ...], kind: str
-) -> None:
+def test_lengths_determine_the_kind_of_a_batch(queries, contexts, kind):
     assert kind_of(queries, contexts) == kind and kind in KINDS
 
 
@@ -51,12 +47,22 @@ def test_lengths_determine_the_kind_of_a_batch(
     (STEP_SETS, "steps", "b44fdb7983c8"), (STEP_SETS, "untuned_steps", "a2fc365e78bf"),
     (STEP_SETS, "tiny", "536177fc599f"),
 ])  # fmt: skip
-def test_sets_stay_as_tables_know_them(sets: dict, name: str, golden: str) -> None:
+def test_sets_stay_as_tables_know_them(sets, name, golden):
     random.seed(1)  # global randomness plays no part
     assert digest(sets[name](0)) == golden
 
 
-def test_a_digest_tells_ids_lengths_and_shapes_but_not_the_order() -> None:
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.parent.name)
+def test_committed_tables_hold_the_scenarios_of_their_sets(path):
+    recorded = read_run(path.parent)
+    run = recorded.header.provenance
+    name = run["scenario_set"].split()[0]
+    scenarios = SETS[name](run["seed"])
+    assert run["scenario_set"] == f"{name} (digest {digest(scenarios)})"
+    assert dict(recorded.scenarios) == {s.name: tuple(s.features[f] for f in FEATURES) for s in scenarios}
+
+
+def test_a_digest_tells_ids_lengths_and_shapes_but_not_the_order():
     first, second = SETS["tiny"](0)[:2]
     assert digest([first, second]) == digest([second, first]) != digest([first])
     others = [
@@ -67,9 +73,8 @@ def test_a_digest_tells_ids_lengths_and_shapes_but_not_the_order() -> None:
     assert len({digest([other]) for other in (first, *others)}) == 4
 
 
-@given(seed=st.integers(-5, 10**6))
-@few_seeds
-def test_sets_of_any_seed(seed: int) -> None:
+@pytest.mark.parametrize("seed", [0, 7])
+def test_sets_of_any_seed(seed):
     """Ids and batches are distinct; another seed draws others, but for `tiny`; no set has untuned batches.
 
     Such sets are kept apart by a batch's lengths alone, so that two seeds need not be compared.
@@ -89,53 +94,10 @@ def test_sets_of_any_seed(seed: int) -> None:
             assert {is_held_out(s) for s in scenarios} == {name.startswith("untuned")}
 
 
-@given(seed=seeds)
-@few_seeds
-def test_batches_keep_the_bounds_of_their_kind(seed: int) -> None:
-    """What docs/scenarios.md says."""
-    for scenario in (*SETS["serving"](seed), *SETS["untuned"](seed), *SETS["quick"](seed)):
-        batch, kind = scenario, scenario.kind
-        queries, seqs = batch.query_lens, batch.lengths.num_seqs
-        assert affordable(batch) and batch.kv_bytes <= 4 << 30 and work(batch).flops <= 4e12
-        assert batch.scores.window is None or batch.lengths.max_seq_len > batch.scores.window
-        assert batch.lengths.max_seq_len <= 131072 and seqs <= 256 and batch.lengths.num_query_tokens <= 16384
-        assert kind == scenario.name.split("-")[1].removesuffix("_even")
-        if kind == "decode":
-            assert min(batch.context_lens) >= 64
-        elif "part" in scenario.name.split("-"):
-            assert seqs <= 16 and min(queries) >= 16 and batch.lengths.num_query_tokens <= 8192
-        elif kind == "prefill":
-            assert seqs <= 16 and min(queries) >= 64
-        elif kind == "chunk":
-            assert seqs <= 8 and min(queries) >= 256 and batch.lengths.max_query_len <= 4096
-            assert all(context - query >= 256 for query, context in lengths(batch))
-        elif kind == "spec":
-            assert seqs <= 128 and min(queries) >= 2 and batch.lengths.max_query_len <= 8
-        else:
-            decodes = queries.count(1)
-            assert 0.5 <= decodes / seqs <= 0.98 and batch.lengths.num_query_tokens <= 8192
-            assert set(queries[:decodes]) == {1} and min(queries[decodes:]) >= 16
-
-
-@given(seed=seeds)
-@few_seeds
-def test_steps_have_both_parts_within_their_bounds(seed: int) -> None:
-    for batch in (*STEP_SETS["steps"](seed), *STEP_SETS["untuned_steps"](seed)):
-        decodes, prompts = batch.parts
-        queries, contexts = (lens[decodes.num_seqs :] for lens in (batch.query_lens, batch.context_lens))
-        assert 1 <= decodes.num_seqs <= 256 and decodes.max_query_len == 1
-        assert min(batch.context_lens[: decodes.num_seqs]) >= 64 and batch.lengths.max_seq_len <= 131072
-        if "-chunks-" in batch.name:
-            assert 1 <= prompts.num_seqs <= 4 and min(queries) >= 256 and prompts.max_query_len <= 4096
-        else:
-            assert 2 <= prompts.num_seqs <= 16 and min(queries) >= 64 and queries == contexts
-        assert affordable(batch) and batch.lengths.num_query_tokens <= 8192
-
-
-def test_bounds_refuse_one_too_many() -> None:
+def test_bounds_refuse_one_too_many():
     multi_head = Shape(HeadLayout(32, 32, 128))  # 16 KiB a token
 
-    def fits(queries: list[int], contexts: list[int], shape: Shape = multi_head) -> bool:
+    def fits(queries, contexts, shape=multi_head):
         return affordable(scenario_of("a", queries, contexts, shape))
 
     assert fits([1] * 4, [65536] * 4) and not fits([1] * 4, [65536] * 3 + [65537])

@@ -1,12 +1,10 @@
 """The declared config space, the rules that drop configs from it, and vLLM's fixed choice."""
 
-import json
 import re
 from collections import Counter
 
 import pytest
 import torch
-from compiling import printed
 from treegen_builders import REPOSITORY
 
 from attn_kernels import Config
@@ -119,33 +117,6 @@ def test_a_shape_keeps_configs_of_every_variant(layout, cache_dtype, gpu):
 ])  # fmt: skip
 def test_rules_of_a_shape(name, where, reason):
     assert reason_of(name, **where) == reason
-
-
-COMPILE = """
-import json, sys
-import torch
-from attn_kernels import Config
-from attn_kernels.offline.compile import CompileShape, compile_config
-for name, head_size, features in json.loads(sys.argv[1]):
-    shape = CompileShape("sm_90", head_size, 16, 4, torch.bfloat16, tuple(features))
-    found = compile_config(Config.parse(name), shape)
-    print(max(need.shared_memory for need in found.values()))
-"""
-NEAR_THE_LIMIT = [
-    ("qblock_M128_T128_W8_S3", 128, []),  # fits
-    ("qblock_M16_T64_W4_S4", 256, []),  # fits
-    ("qblock_M128_T64_W8_S3", 256, []),  # does not
-    ("qblock_M64_T64_W4_S3", 128, ["fp8"]),  # fits
-    ("qblock_M128_T32_W8_S2", 512, []),  # fits
-    ("qblock_M64_T32_W4_S3", 512, ["fp8"]),  # fits
-]
-
-
-def test_shared_memory_is_what_the_compiler_allocates():
-    lines = printed(COMPILE, json.dumps(NEAR_THE_LIMIT)).splitlines()
-    for (name, head_size, features), line in zip(NEAR_THE_LIMIT, lines, strict=True):
-        where = model_of(f"32/8/{head_size}", cache_dtype=FP8 if features else None)
-        assert shared_bytes(Config.parse(name), where, H100) == int(line), name
 
 
 def test_configs_for_mixed_batches_are_a_space_of_their_own():

@@ -13,7 +13,7 @@ from kernel_cases import FP8, record_launches
 from launch_recorder import key, shifted
 
 import attn_kernels
-from attn_kernels import Config, Model, Parts
+from attn_kernels import Model, Parts
 from attn_kernels.choose import choices
 from attn_kernels.choose.choices import choices_for
 from attn_kernels.kernels import qblock
@@ -147,8 +147,8 @@ def options_of(kind, step, chance):
 @pytest.mark.parametrize(
     "device_key, vendor, models, count",
     [
-        ("nvidia_h100", "nvidia", MODELS, 400),
-        ("amd_mi300x", "amd", MODELS, 400),
+        ("nvidia_h100", "nvidia", MODELS, 250),
+        ("amd_mi300x", "amd", MODELS, 250),
         (None, "nvidia", PLAIN, 60),  # in graphs, and chosen for as on a Hopper GPU
         ("nvidia_h200", "nvidia", PLAIN, 60),
     ],
@@ -194,50 +194,3 @@ def test_random_batches_launch_only_what_was_compiled(
     }
     assert compiled >= chosen
     assert len(chosen) >= 0.8 * len(compiled)
-
-
-MODEL = Model(8, 2, 64, 16, BF16)
-DECODE = Step((1, 1), (40, 50), MODEL)
-CONFIG = Config("qblock", 16, 32)
-
-
-def cache(pages=4):
-    return torch.zeros(pages, MODEL.block_size, MODEL.num_kv_heads, MODEL.head_size, dtype=BF16)
-
-
-def large_out():
-    """In an untouched tensor of over 2 GiB."""
-    return torch.empty(LARGE // BF16.itemsize + 1, dtype=BF16)[: 2 * 8 * 64].view(2, 8, 64)
-
-
-EXCLUDED = {
-    "a window": lambda: {"sliding_window": 3},
-    "ranges": lambda: {"bidirectional_ranges": torch.zeros(2, 1, 2).int()},
-    "one tensor as scale": lambda: {"k_scale": torch.ones(1)},
-    "queries at an odd address": lambda: {"q": shifted(torch.zeros(2, 8, 64, dtype=BF16))},
-    "caches at odd addresses": lambda: {"k_cache": shifted(cache()), "v_cache": shifted(cache())},
-    "rows apart by no 16 bytes": lambda: {"q": torch.zeros(2, 8, 65, dtype=BF16)[..., :64]},
-    "keys strided unlike values": lambda: {"v_cache": cache(8)[::2]},
-    "an output of over 2 GiB": lambda: {"out": large_out()},
-    "another config": lambda: {"config": CONFIG._replace(num_warps=8)},
-}
-
-
-def test_what_is_left_out(as_vendor, monkeypatch):
-    """As documented; and the tests above can fail. On AMD, where keys depend on more than elsewhere."""
-    launches = record_launches(monkeypatch, execute=False)
-    as_vendor("amd")
-    how = {"configs": [CONFIG], "device_key": "default", "features": [(), ("scales",)]}
-    assert not compile_ahead("cpu", [MODEL], **how).failures
-    ready = keys(launches, "amd")
-    for name, changes in EXCLUDED.items():
-        launches.clear()
-        layer = {
-            "config": CONFIG,
-            "q": torch.zeros(2, 8, 64, dtype=BF16),
-            "k_cache": cache(),
-            "v_cache": cache(),
-        }
-        layer |= changes()
-        attn_kernels.run(DECODE.plan(config=layer.pop("config")), **layer)
-        assert launches and not keys(launches, "amd") & ready, name
