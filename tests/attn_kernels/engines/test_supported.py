@@ -4,8 +4,11 @@ Neither vLLM nor SGLang need be installed: their backends are read, not imported
 """
 
 import ast
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
+from inspect import signature
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +24,29 @@ from attn_kernels.core.model import Model
 from attn_kernels.engines import sglang_supported as sglang
 from attn_kernels.engines import vllm_supported as vllm
 from attn_kernels.engines.transformers import _check_supported, step_of
+from attn_kernels.launch.run import run
 
+FILES = ("vllm_layer", "sglang_backend", "transformers", "transformers_paged")  # that call ``run``
+OPTIONS = {  # of ``run``
+    "sliding_window": "sliding windows, different in each layer",
+    "softcap": "soft caps",
+    "alibi_slopes": "ALiBi slopes",
+    "sinks": "sinks",
+    "k_scale": "fp8 caches (e4m3) with one scale per layer",
+    "lse": "log-sum-exps",
+    "bidirectional_ranges": "images whose tokens see each other",
+    "causal": "bidirectional attention: encoders, cross-attention",
+}
+PLAIN = {
+    "plan",
+    "q",
+    "k_cache",
+    "v_cache",
+    "out",
+    "softmax_scale",
+    "v_scale",
+    "keys_after",
+}  # of ``run``: all engines
 # What vLLM asks a backend by a method, and its words for a refusal.
 VLLM_ASKS = {
     "supports_sink": "sink setting",
@@ -33,7 +58,7 @@ VLLM_ASKS = {
 }
 
 
-def table(begin):
+def table(begin: str) -> dict[str, list[str]]:
     """The cells behind the first of each row of the page's table whose header begins so, by the first."""
     _, found, rest = (REPOSITORY / "docs/supported.md").read_text().partition(f"\n{begin} |")
     _, _, *lines = rest.partition("\n\n")[0].splitlines()
@@ -42,14 +67,25 @@ def table(begin):
     return {what: cells for what, *cells in rows}
 
 
-def answered_by_vllm_backend():
+def source(name: str) -> list[ast.AST]:
+    path: Path = REPOSITORY / f"attn_kernels/engines/{name}.py"
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def passed_to_run(file: str) -> set[str]:
+    """The options that a file passes to ``run``, by keyword or by names in a dictionary."""
+    nodes = source(file)
+    named = {word.arg for call in nodes if isinstance(call, ast.Call) for word in call.keywords if word.arg}
+    return named | {str(word.value) for word in nodes if isinstance(word, ast.Constant)}
+
+
+def answered_by_vllm_backend() -> set[str]:
     """The methods of the backend of vLLM that answer otherwise than ``return False``."""
-    tree = ast.parse((REPOSITORY / "attn_kernels/engines/vllm_backend.py").read_text())
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    functions = (node for node in source("vllm_backend") if isinstance(node, ast.FunctionDef))
     return {node.name for node in functions if ast.unparse(node.body[-1]) != "return False"}
 
 
-def refusal(check):
+def refusal(check: Callable[[], object]) -> str | None:
     """The message with which a check refuses, or that it answers False; None where it accepts."""
     try:
         return "no" if check() is False else None
@@ -57,22 +93,34 @@ def refusal(check):
         return str(error)
 
 
-def test_types_sizes_and_drafts_that_engines_take():
+def test_the_page_says_what_each_engine_supports() -> None:
     rows = table("| ")
-    assert rows["types"] == [" and ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)] * 4
+    for row in rows.values():
+        assert len(row) == len(FILES)
+    assert rows.pop("types") == [" and ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)] * 4
     sizes = range(1, 2 * MAX_HEAD_SIZE)
     every = [size for size in sizes if not refusal(partial(Model, 1, 1, size, 16, torch.bfloat16))]
     assert every == list(range(1, MAX_HEAD_SIZE + 1))
     assert list(filter(vllm.head_size_fits, sizes)) == every[7::8]
-    assert rows["head sizes"] == ["multiples of 8 up to 512", *["1 to 512"] * 3]
+    assert rows.pop("head sizes") == ["multiples of 8 up to 512", *["1 to 512"] * 3]
     pages = [f"multiples of {engine.PAGE_MULTIPLE} tokens" for engine in (vllm, sglang)]
-    assert rows["pages"][:2] == [pages[0], f"1 token or {pages[1]}"]
+    pages[1] = f"1 token or {pages[1]}"
+    assert rows.pop("pages") == [*pages, *["as transformers has them"] * 2]
+    invariant = "supports_batch_invariance" in answered_by_vllm_backend()
+    assert invariant and rows.pop("batch invariance") == ["yes", "no", "no", "no"]
     shares = refusal(partial(vllm.check_parallel, SimpleNamespace(decode_context_parallel_size=2)))
-    assert shares is None and rows["decode context parallelism"][0] == "yes"
-    assert f"drafts of up to {MAX_DRAFT - 1} tokens" in rows["speculative decoding"][0]
+    assert shares is None and rows.pop("decode context parallelism") == ["yes", "no", "no", "no"]
+    drafts = f"yes; drafts of up to {MAX_DRAFT - 1} tokens count as decodes"
+    assert refused_by_sglang()["speculative decoding"]
+    assert rows.pop("speculative decoding") == [drafts, "no", "as `generate` does it", "no"]
+    passed = [passed_to_run(file) for file in FILES]
+    assert signature(run).parameters.keys() - PLAIN == OPTIONS.keys()
+    assert rows == {
+        words: ["yes" if name in own else "no" for own in passed] for name, words in OPTIONS.items()
+    }
 
 
-def refused_by_vllm():
+def refused_by_vllm() -> dict[str, str | None]:
     """What the backend of vLLM refuses, and the line that it gives."""
     tried: dict[str, tuple[str, Any]] = {
         "other head sizes": ("head_size", MAX_HEAD_SIZE + 64),
@@ -109,10 +157,10 @@ class AttentionType(Enum):
     ENCODER_ONLY = "encoder_only"
 
 
-def refused_by_sglang():
+def refused_by_sglang() -> dict[str, str | None]:
     """What the backend of SGLang refuses, and the line that it gives."""
 
-    def runner(**changes):
+    def runner(**changes: Any) -> str | None:
         plain = {
             "use_mla_backend": False,
             "model_config": SimpleNamespace(is_encoder_decoder=False),
@@ -124,7 +172,7 @@ def refused_by_sglang():
         given = SimpleNamespace(**plain | changes)
         return refusal(partial(sglang.check_runner, given, given.pool))
 
-    def layer(**changes):
+    def layer(**changes: Any) -> str | None:
         plain = {
             "attn_type": AttentionType.DECODER,
             "is_cross_attention": False,
@@ -148,7 +196,7 @@ def refused_by_sglang():
     }
 
 
-def refused_by_transformers():
+def refused_by_transformers() -> dict[str, str | None]:
     """What the attention of transformers refuses of its arguments, and the line that it gives."""
     return {
         "dropout": refusal(partial(_check_supported, 0.1, {})),
@@ -162,5 +210,7 @@ def refused_by_transformers():
     ("engine", "refused"),
     [("vLLM", refused_by_vllm), ("SGLang", refused_by_sglang), ("transformers", refused_by_transformers)],
 )
-def test_the_page_has_each_line_with_which_an_engine_refuses(engine, refused):
+def test_the_page_has_each_line_with_which_an_engine_refuses(
+    engine: str, refused: Callable[[], dict[str, str | None]]
+) -> None:
     assert table(f"| {engine} refuses") == {what: [f"`{line}`"] for what, line in refused().items()}

@@ -1,13 +1,14 @@
 """The schedule of the Hopper kernel, in the interpreter, against brute force."""
 
+import heapq
 from itertools import accumulate
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from schedules import COUNTERS, UNTOUCHED, scheduled, tiles_per_split
+from schedules import COUNTERS, MULTIPROCESSORS, UNTOUCHED, scheduled, tiles_per_split
 
-from attn_kernels.kernels.schedule import CHUNK, Q_BLOCKS, SPLIT_KEYS_AT, SPLITTABLE_AT, Roles
+from attn_kernels.kernels.schedule import CHUNK, Q_BLOCKS, SPLIT_COST, SPLIT_KEYS_AT, SPLITTABLE_AT, Roles
 
 UNSPLIT = 1 << 30
 ROLES = Roles(prompt_block_q=18, decode_block_q=4, decode_tile=64)
@@ -98,6 +99,43 @@ def test_more_than_a_program_counts_or_ranks_at_a_time():
     for count in (CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5):
         query_lens = [1, 3, 18 * count, 40, 0, 18 * count - 7]
         check(query_lens, [length + 100 for length in query_lens], 2, ROLES)
+
+
+def time_of(costs, keys):
+    """How long 132 multiprocessors take, the longest Q-Blocks first; in keys."""
+    splits = [-(-cost // keys) for cost in costs]
+    ends = [0.0] * MULTIPROCESSORS
+    for number in range(max(splits)):
+        for cost, count in zip(costs, splits, strict=True):
+            if number < count:
+                heapq.heapreplace(ends, ends[0] + cost / count + SPLIT_COST)
+    return max(ends)
+
+
+prompts = st.lists(
+    st.tuples(st.integers(1, 40), st.sampled_from((0, 500, 3000, 9000, 40_000, 120_000))),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(prompts, st.sampled_from((1, 2, 4, 8)))
+def test_prompts_are_split_where_it_pays(sizes, num_kv_heads):
+    """Sizes: the Q-Blocks of each prompt, and the keys before it."""
+    query_lens = [16 * blocks for blocks, _ in sizes]
+    context_lens = [16 * blocks + cached for blocks, cached in sizes]
+    starts = [0, *accumulate(query_lens)]
+    roles = Roles(prompt_block_q=16, decode_block_q=0, decode_tile=0)
+    keys = scheduled(starts, starts, context_lens, roles, starts[-1], num_kv_heads)[SPLIT_KEYS_AT]
+    entries = expected_q_blocks(starts, context_lens, 16)
+    costs = [cost for _, cost in entries for _ in range(num_kv_heads)]
+    whole = time_of(costs, max(costs))
+    if keys < max(costs):
+        assert time_of(costs, keys) <= whole
+    else:
+        best = min(time_of(costs, -(-max(costs) // count)) for count in range(2, 17))
+        assert best >= 0.7 * whole, "it would have paid"
 
 
 @pytest.mark.parametrize("blocks, num_kv_heads, splits", [(32, 1, 4), (8, 8, 2), (32, 4, 1), (61, 4, 1)])
