@@ -5,17 +5,15 @@ import json
 import math
 import pickle
 import sys
-from contextlib import nullcontext
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import torch
 
 from attn_kernels import Config
-from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions, decode, prefill
+from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
 from attn_kernels.measure.checking import check, expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise
@@ -23,7 +21,6 @@ from benchmarks.attention import compare, plot
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import Record, Records, measure_batch, ours_failed, time_ratio
 from benchmarks.common.implementations import (
-    PEERS,
     CompileJob,
     NotApplicable,
     Ours,
@@ -145,28 +142,6 @@ def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes() -> None:
         Peer("b", lambda *_: None, largest_head=256).prepare(materialise(batch, CPU, num_sets=1))
 
 
-@pytest.mark.parametrize(
-    ("changes", "takes"),
-    [
-        ({}, True),
-        ({"layout": HeadLayout(16, 8, 256)}, True),
-        ({"layout": HeadLayout(16, 4, 320)}, False),
-        ({"layout": HeadLayout(8, 1, 512)}, False),
-        ({"dtype": torch.float16}, False),
-        ({"scores": ScoreOptions(softcap=50.0)}, False),
-        ({"scores": ScoreOptions(causal=False)}, False),
-        ({"cache_dtype": torch.float8_e4m3fn}, False),
-        ({"cache_dtype": torch.float8_e4m3fn, "block_size": 64}, True),
-        ({"cache_dtype": torch.float8_e4m3fn, "block_size": 64, "layout": HeadLayout(16, 8, 256)}, False),
-    ],
-)
-def test_flash_attention_4_is_asked_only_for_what_was_compiled(changes: dict[str, Any], takes: bool) -> None:
-    batch = decode(2, 40).at(HeadLayout(8, 2, 512)).at(**changes)
-    peer = PEERS["fa4"](lambda *_: None)
-    with nullcontext() if takes else pytest.raises(NotApplicable):
-        peer.prepare(materialise(batch, CPU, num_sets=1))
-
-
 def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tried = "qblock_M16_T16_W4_S2"
     command = f"--device cpu --config {tried} --invariant --parts --out {tmp_path} --peers {tmp_path} --only"
@@ -225,14 +200,3 @@ def test_a_picture_names_both_gpus_and_is_the_same_each_time(tmp_path: Path) -> 
     texts = list(ElementTree.fromstring(first.read_text()).itertext())
     assert {"NVIDIA H100", "NVIDIA H200", "0.71"} <= set(texts)  # 0.71: the mean over both kinds
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_a_run_that_cannot_be_drawn_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    no_rival = write_run(tmp_path / "no_rival", BATCHES[2:])
-    for run in (no_rival, tmp_path / "missing"):
-        with pytest.raises(SystemExit) as stopped:
-            plot.main([str(run), "--out", str(tmp_path / "picture.svg")])
-        assert stopped.value.code == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert str(run) in line
-    assert not (tmp_path / "picture.svg").exists()

@@ -1,13 +1,11 @@
-"""benchmarks.launch runs through in the interpreter; cases of tests on a GPU, and threads, find faults."""
+"""benchmarks.launch runs through in the interpreter, and cases of tests on a GPU find faults."""
 
 import random
-import threading
 from typing import Any
 
 import pytest
 import torch
 from launch_cases import LaunchCase, draw_words
-from launch_threads import Hang, in_threads
 
 import attn_kernels
 from attn_kernels import Config
@@ -24,13 +22,6 @@ def test_launch_cost_runs_through(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for heading in ("choose ", "plan, us", "record ", "run, us", "one call, us", "all fine"):
         assert heading in printed
-
-
-def test_a_thread_that_waits_too_long_is_a_hang() -> None:
-    ended = threading.Event()
-    with pytest.raises(Hang, match="thread 1"):
-        in_threads(lambda number, _: (int(number != 1 or ended.wait(60.0)), []), 2, 0.1, patience=0.3)
-    ended.set()
 
 
 def test_cases_that_are_right_and_their_jobs_run_what_they_compile() -> None:
