@@ -1,10 +1,8 @@
 """Which scenarios and groups are held out, the figures of rows, and what other methods learn."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,8 +27,7 @@ from treegen.crossval.folds import (
     standard_error,
 )
 from treegen.crossval.parallel import processes
-from treegen.crossval.peers import FOREST, OURS, PEERS, SINGLE, classifier, forest, learn
-from treegen.crossval.score import costs_of
+from treegen.crossval.peers import FOREST, OURS, PEERS, SINGLE, classifier, learn
 from treegen.fit.costs import copies
 from treegen.fit.fit import fit
 from treegen.read.problem import read_table
@@ -133,29 +130,13 @@ def test_results_of_several_processes_keep_their_order(tmp_path: Path) -> None:
             parallel_map("refused", read_table, [Path("no folder")])
 
 
-ROOMY = 8  # leaves
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
-METHODS = {"classifier": classifier, FOREST: forest}
 
 
 def _bands(row: Row) -> list[float]:
     """Three bands of rows, in which another config is best each time."""
     best = 0 if row[0] <= 1 else 1 if row[0] <= 64 else 2
     return [10.0 + 5 * abs(best - config) for config in range(3)]
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_what_the_features_tell_apart_is_learned_by_their_names(
-    tmp_path: Path, method: Callable[..., Any]
-) -> None:
-    made = problem(tmp_path / "bands", shapes=SHAPES, times=_bands)
-    rule = method(made, ROOMY)
-    assert costs_of(rule.columns(made), made).max() == 0
-    turned = replace(made, names=made.names[::-1], features=made.features[:, ::-1])
-    assert rule.columns(turned).tolist() == rule.columns(made).tolist()
-    made = problem(tmp_path / "one", configs=[NARROW], shapes=SHAPES, times=lambda s: [5.0])
-    assert len(set(method(made, ROOMY).columns(made))) == 1
 
 
 def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path: Path) -> None:

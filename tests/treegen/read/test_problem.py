@@ -26,7 +26,6 @@ from treegen_builders import (
 )
 
 from treegen.core.expr import parse_condition
-from treegen.core.files import device_key
 from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
 from treegen.core.spec import Budget, Config, KernelSpec, ModelClass, Regime
 from treegen.core.table import Cells, median_times
@@ -224,18 +223,6 @@ def test_a_table_that_contradicts_the_spec_is_refused_by_name(
 ) -> None:
     message = error_of(lambda: problem(tmp_path, kernel, **{"shapes": SHAPES, **table}))
     assert message.startswith(f"{tmp_path / 'tables/h100'}: ")
-
-
-JUDGES = ("untuned", "other_models")
-TABLES = sorted({path.parent for path in (REPOSITORY / "tuning_data").rglob("run.yaml")})
-
-
-@pytest.mark.parametrize("folder", TABLES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
-def test_every_committed_table_can_be_read(folder: Path) -> None:
-    table = read_table(folder)
-    key = device_key(table.device_name)
-    assert table.kernel == folder.parent.name
-    assert folder.name in (key, *(f"{name}_{key}" for name in JUDGES))
 
 
 # What a spec says

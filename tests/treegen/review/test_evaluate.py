@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from treegen_builders import (
     DEVICE,
@@ -15,7 +14,6 @@ from treegen_builders import (
     SIDES,
     Row,
     contents,
-    problem,
     spec,
     write_project,
     write_spec,
@@ -25,14 +23,10 @@ from treegen_builders import (
 )
 
 from treegen.cli.main import main
-from treegen.core.problem import Problem
-from treegen.crossval import peers
-from treegen.crossval.folds import cross_validate, folds_of
-from treegen.crossval.peers import Rule
-from treegen.crossval.score import Ints
+from treegen.crossval.folds import cross_validate
 from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
-from treegen.review.evaluate import other_tables, train
+from treegen.review.evaluate import other_tables
 from treegen.write.modules import read_tables
 
 Capture = pytest.CaptureFixture[str]
@@ -76,26 +70,6 @@ def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
     assert figures(two_devices, "--device", MI300X, "--kernel", "scale") == [won]
 
 
-def test_every_way_learns_and_chooses_in_the_same_scenarios(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, seen = problem(tmp_path, shapes=SHAPES), []
-
-    def spy(known: Problem, leaves: int) -> Rule:
-        def choose(unseen: Problem) -> Ints:
-            seen.append((known.scenarios, unseen.scenarios, leaves))
-            return np.zeros(len(unseen.cost), dtype=np.int64)
-
-        return Rule(known.configs, choose, 1)
-
-    monkeypatch.setattr(peers, "PEERS", {"one": spy, "other": spy})
-    for fold in folds_of(made, 4):
-        seen.clear()
-        train(made, fold)
-        assert len(seen) == 4 and seen[:2] == seen[2:]
-        assert all(set(known).isdisjoint(unseen) for known, unseen, _ in seen[::2])
-
-
 def test_both_held_out_figures_are_those_of_build_and_users_may_name_groups(
     tmp_path: Path, figures: Figures
 ) -> None:
@@ -118,15 +92,6 @@ def test_both_held_out_figures_are_those_of_build_and_users_may_name_groups(
     assert ours["folds"]["quality"]["slowdown"] < 1.1 < ours["groups"]["quality"]["slowdown"]
     (found,) = figures(path, "--hold-out-by", "heads,area")
     assert (found["groups"], found["group_by"]) == (60, ["heads", "area"])
-
-
-def test_fewer_scenarios_than_folds_are_held_out_one_at_a_time_and_one_alone_is_refused(
-    tmp_path: Path, figures: Figures, refusal: Refuse
-) -> None:
-    project = write_project(tmp_path)
-    assert figures(project, "--folds", 9) == figures(project, "--folds", 100)
-    write_table(tmp_path / "tables/h100", shapes=[(1, 1, 2)])
-    assert "tables/h100" in refusal(tmp_path, "eval", "--spec", project)
 
 
 def test_another_table_scores_what_was_fitted_to_the_whole_table(tmp_path: Path, figures: Figures) -> None:

@@ -21,7 +21,6 @@ from treegen_builders import (
     Cell,
     as_h100,
     build,
-    error_of,
     planted,
     spec,
     winners,
@@ -151,17 +150,6 @@ def test_an_alternative_is_the_nearest_value_of_one_feature_that_launches_anothe
     assert found_values == {pair for pair in expected if pair[1] is not None}
 
 
-def test_of_configs_that_are_equally_fast_the_launched_one_is_the_best(tmp_path: Path) -> None:
-    path = write_project(tmp_path, times=lambda row: [10.0, 10.0, 20.0])
-    assert build(path) == 0
-    tuned = read_module_and_table(path, KERNEL, None)
-    for config in tuned.problem.configs[:2]:
-        planned = _with(tuned, RegimeRows(tuned.problem.kernel.regimes[0].name, 0, (Row(config),)))
-        found = explain(planned, {"rows": 8, "columns": 8, "heads": 2}, 1)
-        nearest = found["nearest"][0]
-        assert (nearest["best"], nearest["time"]) == (found["config"], 10.0)
-
-
 def test_a_fallback_is_timed_where_constraints_would_forbid_another_config(tmp_path: Path) -> None:
     """It may be launched everywhere: medium has 64 rows, and 100 heads need more."""
     path = write_project(tmp_path, shapes=[(8, 8, 2), (8, 8, 100)])
@@ -174,12 +162,6 @@ def test_a_fallback_is_timed_where_constraints_would_forbid_another_config(tmp_p
     medium, wide = planted((8, 8, 100))[1:]
     assert (nearest["distance"], nearest["time"]) == (0, medium) and medium < wide
     assert nearest["best"] == "PLAIN_B64_W4"
-
-
-def test_a_question_about_an_unknown_feature_names_its_parts(tuned: TunedModule) -> None:
-    rows = (Row(tuned.problem.configs[0]),)
-    asking = _with(tuned, RegimeRows("thick", Split("area", 5, 0, 0), rows))
-    assert "rows, columns" in error_of(choice_of, asking, {"columns": 3, "heads": 2})
 
 
 @examples(60)

@@ -19,9 +19,8 @@ from triton_tune.core.errors import TuningError
 from triton_tune.kernel import measuring
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, make, on_copies, result_of, without_memory
-from triton_tune.kernel.measuring import CompileJob, KernelFile, Sets, loaded
+from triton_tune.kernel.measuring import Sets
 from triton_tune.kernel.tuning import Tuning, load_tunings
-from triton_tune.kernel.workload import file_of, workload_on
 
 CPU = torch.device("cpu")
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
@@ -240,13 +239,3 @@ def test_a_launch_goes_to_other_processes_without_the_memory_of_its_tensors() ->
     assert descriptor.block_shape == [16, 16]
     # What cannot be sent is made again; an address that is no multiple of 16 would compile another kernel.
     assert without_memory(launch_of(torch.zeros(8)[1:])) is without_memory(launch_of(lambda: None)) is None
-
-
-def test_processes_that_compile_make_no_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = KernelFile(FILE, "scaled")
-    workload = workload_on(file_of(FILE, "scaled"), CPU)
-    made: list[object] = []
-    monkeypatch.setattr(measuring, "make", lambda *given: made.append(given))
-    for shape in workload.scenarios.values():
-        CompileJob(shape, next(iter(loaded(file).kernel.configs)), CPU).run(CPU)
-    assert not made

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuning_builders import Silent, Surface, SurfaceBench, features, full, rounds_of, surface
 
-from triton_tune.core.problem import PlannedVisit, SearchProblem, Strategy, Times
+from triton_tune.core.problem import SearchProblem, Strategy, Times
 from triton_tune.search.loop import tune
 from triton_tune.search.neighbours import Distances
 from triton_tune.search.race import ABSENT, FULL, REPEATS, Race, RaceRules, cover
@@ -142,28 +142,6 @@ def test_before_a_race_ends_the_first_scenarios_have_times_of_what_was_left_out_
     assert set(first) <= set(whole) < set(problem.scenarios)
 
 
-def test_hopeless_is_what_the_nearest_scenarios_that_tried_it_found_slow() -> None:
-    problem, rules = SURFACES["noisy"].problem, RaceRules(neighbours=3)
-    race, rng = Race(problem, rules), random.Random(0)
-    tried = {s: [c for c in problem.candidates[s] if rng.random() < 0.5] for s in problem.scenarios}
-    times = Times(SURFACES["noisy"].visit(PlannedVisit(s, 1, tuple(row))) for s, row in tried.items() if row)
-    race._seen.update(times)
-    hopeless = race._hopeless(race._seen.repeats == 0)
-    names, found = problem.scenarios, Counter[bool]()
-    matrix = Distances(problem).matrix(names, names)
-    for row, scenario in enumerate(names):
-        distance = dict(zip(names, matrix[row], strict=True))
-        alike = sorted(names, key=distance.__getitem__)
-        alike = [s for s in alike if problem.family(s) == problem.family(scenario)]
-        for column, config in enumerate(problem.configs):
-            asked = [s for s in alike if config in tried[s]][:3]
-            slow = all(times.slowdowns(s)[config] > rules.hopeless for s in asked)
-            if config not in tried[scenario]:
-                assert hopeless[row, column] == (slow and len(asked) == 3)
-                found[slow] += 1
-    assert min(found[False], found[True]) > 10
-
-
 # How alike scenarios are, those that are swept first, and the portfolio as a greedy cover
 
 quiet = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -184,12 +162,6 @@ scenarios = st.lists(
 def gaps(distances: Distances, names: Sequence[str], centers: Sequence[str]) -> float:
     """The distances of all scenarios to the nearest center, summed."""
     return float(distances.matrix(names, centers).min(axis=1).sum())
-
-
-def test_factors_count_not_differences() -> None:
-    rows = {name: features(count, 1, 1024) for name, count in (("a", 1), ("b", 4), ("c", 16), ("d", 19))}
-    from_b, from_c = Distances(SearchProblem(rows, {}, {})).matrix(["b", "c"], ["a", "c", "d"])
-    assert from_b[0] == pytest.approx(from_b[1]) and from_c[2] < from_b[0]
 
 
 @quiet
