@@ -255,8 +255,8 @@ def imported(folder: Path, package: str = "generated") -> Iterator[Any]:
         sys.modules.update(outer)
 
 
-def write_package(spec_path: Path) -> Path:
-    """Fit every table of a spec and write its package, with no look at what is there; returns its folder."""
+def write_package(spec_path: Path) -> list[tuple[KernelSpec, DeviceSpec, Heuristic]]:
+    """Fit every table of a spec and write its package, with no look at what is there. Returns its modules."""
     read = read_spec(spec_path)
     problems = [
         build_problem(kernel, read.devices[key], read_table(folder))
@@ -267,7 +267,7 @@ def write_package(spec_path: Path) -> Path:
     for name, text in emit_package(read, modules).items():
         (read.output / name).parent.mkdir(parents=True, exist_ok=True)
         (read.output / name).write_text(text)
-    return spec_path.parent
+    return modules
 
 
 def committed(kernel: str, device: str, folder: str | None = None) -> Problem:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_builders import RUN, VISITS, append, contents, filled, read_back, refusal, start
+from table_builders import RUN, VISITS, append, contents, filled, read_back, start
 
 from tuning_table import TableError, files, read_run
 
@@ -99,17 +99,6 @@ def test_a_full_disk_leaves_the_rows_whole(
                 assert contents(tmp_path) == before
         append(table, VISITS[1])
     assert read_back(read_run(tmp_path).visits) == read_back(VISITS[:2])
-
-
-def test_the_second_run_of_a_folder_is_refused_until_the_first_ends(tmp_path: Path) -> None:
-    with start(tmp_path) as first:
-        append(first, VISITS[0])
-        assert refusal(tmp_path).startswith(f"{tmp_path}: ")
-        append(first, VISITS[1])
-    with pytest.raises(TableError):
-        append(first, VISITS[2])
-    with start(tmp_path) as second:
-        assert len(second.visits) == 2
 
 
 WRITER = """

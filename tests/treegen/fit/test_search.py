@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import examples
 
@@ -139,10 +139,6 @@ def test_rows_are_divided_exactly_where_the_grid_lies_between_them(
     assert candidate_splits(np.array(shuffled, dtype=np.int64)) == candidate_splits(features)
 
 
-def _odd_part(value: int) -> int:
-    return value // (value & -value)
-
-
 NEAR_POWERS = st.builds(lambda power, offset: (1 << power) + offset, st.integers(40, 62), st.integers(-3, 3))
 GAPS = st.integers(1, 10**5) | st.sampled_from([1, 2, 3, 5, 1000, 10**9, 2**62])
 
@@ -160,13 +156,3 @@ def test_a_threshold_separates_its_neighbours(below: int, gap: int) -> None:
 )
 def test_round_numbers_between_neighbours(below: int, above: int, threshold: int) -> None:
     assert round_between(below, above) == threshold
-
-
-@examples(200)
-@given(st.integers(1, 10**4), st.integers(2, 10**4))
-def test_no_rounder_number_lies_close_to_the_middle(below: int, gap: int) -> None:
-    above = below + gap
-    threshold = round_between(below, above)
-    low, high = below * (above / below) ** 0.26, below * (above / below) ** 0.74
-    assume(low <= threshold <= high)
-    assert all(_odd_part(t) >= _odd_part(threshold) for t in range(int(low) + 1, int(high) + 1) if t < high)

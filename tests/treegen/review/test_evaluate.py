@@ -19,14 +19,12 @@ from treegen_builders import (
     write_spec,
     write_table,
     write_two_devices,
-    write_winners,
 )
 
 from treegen.cli.main import main
 from treegen.crossval.folds import cross_validate
 from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
-from treegen.review.evaluate import other_tables
 from treegen.write.modules import read_tables
 
 Capture = pytest.CaptureFixture[str]
@@ -100,25 +98,6 @@ def test_another_table_scores_what_was_fitted_to_the_whole_table(tmp_path: Path,
     assert not against["held_out"]
     assert (against["table"], against["scenarios"]) == ("other", 16) and 0 < against["known"] < 9
     assert {score["folds"]["quality"]["choices"] for score in against["scores"]} == {16}
-
-
-def test_a_table_scores_the_rows_of_its_own_gpu_or_a_single_one(
-    two_devices: Path, tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    again = write_table(tmp_path / "again")
-    won = write_winners(tmp_path / "won", device={"name": "AMD Instinct MI300X"})
-    foreign = write_table(tmp_path / "foreign", device={"name": "NVIDIA B200"})
-    read = read_spec(two_devices)
-    for device, against, expected in (
-        (None, [again, won], [[again], [won]]),
-        (DEVICE, [foreign], [[foreign]]),
-    ):
-        found = other_tables(read_tables(read, None, device), against)
-        assert [[other.table.folder for other in others] for others in found] == expected
-    assert str(foreign) in refusal(tmp_path, "eval", "--spec", two_devices, "--against", foreign)
-    monkeypatch.setattr("treegen.review.evaluate.fit", None)  # all is read before anything is fitted
-    (tmp_path / "tables/mi300x/times.csv").write_text("")
-    assert "tables/mi300x" in refusal(tmp_path, "eval", "--spec", two_devices, "--jobs", "1")
 
 
 def test_wrong_use_is_one_line(tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 from table_builders import config, start
@@ -17,12 +16,9 @@ from treegen_strategies import examples
 
 from treegen.cli.main import main
 from treegen.core.expr import to_text
-from treegen.core.files import device_key
 from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
-from treegen.start.gpu import Gpu, device_section
 from tuning_table import Failure
-from tuning_table.names import letters_for
 from tuning_table.table import TOO_LARGE
 
 Refusal = Callable[..., str]
@@ -264,28 +260,6 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     assert "treegen.yaml" in refusal(tmp_path, "init", folder)
     table(tmp_path / "data/upper", kernel="MatMul")
     assert "'MatMul'" in refusal(tmp_path, "init", "data/upper", "--spec", "other.yaml")
-
-
-@pytest.mark.parametrize(("name", "arch", "section"), [
-    ("NVIDIA L40S", "sm_89", {"vendor": "nvidia", "limits": {"shared_memory": 101376}}),
-    ("AMD Instinct MI300X", "gfx942", {"vendor": "amd", "limits": {"shared_memory": 65536}}),
-    ("NVIDIA Future 9", "sm_999", {"vendor": "nvidia"}),
-    ("NVIDIA B200", "", {"vendor": "nvidia"}),  # without an architecture it serves no other GPU
-    ('Odd "quoted": name', "xe2", {"vendor": "odd"}),
-])  # fmt: skip
-def test_the_section_of_a_device(name: str, arch: str, section: dict[str, Any]) -> None:
-    found = yaml.safe_load("devices:\n" + "\n".join(device_section(Gpu(name, arch))))["devices"]
-    known = {"names": [name], **({"arch": arch} if arch else {})}
-    assert found == {device_key(name): known | section}
-
-
-def test_letters_are_short_and_different() -> None:
-    letters = letters_for(["BLOCK_SIZE_M", "BLOCK_M", "SPLIT_K", "BLOCK", "x1", "num_stages", "M"])
-    assert letters["BLOCK_SIZE_M"] == "M" and letters["SPLIT_K"] == "SK" and letters["num_stages"] == "S"
-    many = letters_for(f"BLOCK_{'M' * i}" for i in range(1, 60))
-    for found in (letters, many):
-        assert len(set(found.values())) == len(found)
-        assert all(0 < len(text) <= 4 and text.isupper() for text in found.values())
 
 
 # Whatever it writes, `treegen build` builds: over CSV files with any headers and values.

@@ -11,7 +11,6 @@ import torch
 import triton
 import triton.language as tl
 from torch.utils._pytree import tree_map
-from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_tune.bench.timing import BYTES_PER_US
@@ -117,20 +116,6 @@ def test_specialisation_is_as_fine_as_tritons(scaled: tuple[AutotunedKernel, Tun
     values += [((x, 32), x, 32, True), ((x.half(), 32), x, 32, True), ((x, 33), x, 32, True)]
     keys = [kernel.specialisation(launch_of(*each)) for each in values]
     assert keys[0] == keys[1] and len(set(keys)) == len(keys) - 1
-
-
-def test_arguments_that_triton_does_not_specialise_compile_once() -> None:
-    def kernel(x_ptr, M, N, B):
-        pass
-
-    jitted = JITFunction(kernel, do_not_specialize=["M"])
-    tuned = AutotunedKernel(triton.autotune(configs=[triton.Config({"B": 1})], key=["M"])(jitted))
-    x = torch.zeros(64)
-    first, other_m, long_m, other_n = (
-        tuned.specialisation(Launch((x, m, n), {}, (1,)))
-        for m, n in ((1, 16), (33, 16), (1 << 31, 16), (1, 1))
-    )
-    assert first == other_m and len({first, long_m, other_n}) == 3
 
 
 @pytest.mark.parametrize(("configs", "named"), [

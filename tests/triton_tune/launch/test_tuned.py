@@ -343,14 +343,6 @@ def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch
     assert launch(kernel, 6) == FALLBACK.BLOCK and len(blocks) == 3
 
 
-def test_a_fallback_that_is_the_best_of_a_row_was_tuned() -> None:
-    kernel, blocks = left_to_the_autotuner(by_length)
-    module_of_cpu = kernel._package.MODULES["cpu"]  # type: ignore[union-attr]
-    module_of_cpu.choose = lambda *, N: FALLBACK
-    module_of_cpu.STEPS = (types.SimpleNamespace(config=FALLBACK, others={}, then=()),)
-    assert launch(kernel, 5) == FALLBACK.BLOCK and not blocks
-
-
 def too_large_for(kernel: Tuned, *blocks: int) -> list[int]:
     """Let launches with these blocks fail for lack of shared memory; the blocks that are tried."""
     tried, below = [], kernel.fn.run

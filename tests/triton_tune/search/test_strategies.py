@@ -229,17 +229,3 @@ def test_greedy_is_within_its_bound_of_the_best_choice(
     assert chosen[: len(start)] == start and len(chosen) <= len(start) + more
     assert len(set(chosen)) == len(chosen)
     assert before - lost(table, weights, chosen) >= (1 - 1 / math.e) * best - 1e-9
-
-
-@quiet
-@given(tables, weightings, starts, st.floats(0.001, 1.0))
-def test_it_stops_as_soon_as_little_is_lost(
-    table: Table, some: list[float], start: tuple[str, ...], loss: float
-) -> None:
-    weights = weighted(table, some)
-    chosen = covered(table, weights, start=start, loss=loss, most=100)
-    enough = math.log1p(loss) * sum(weights.values())
-    if len(chosen) > len(start):
-        assert lost(table, weights, chosen[:-1]) > enough
-    if lost(table, weights, chosen) > enough:  # then no other config helps
-        assert lost(table, weights, [*CONFIGS, *start]) == pytest.approx(lost(table, weights, chosen))
