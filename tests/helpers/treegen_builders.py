@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import yaml
@@ -23,7 +22,7 @@ from treegen.core.errors import InputError
 from treegen.core.heuristic import StepTree
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
-from treegen.emit.package import emit_package, kernel_package
+from treegen.emit.package import emit_package
 from treegen.fit.fit import fit
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
