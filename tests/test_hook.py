@@ -82,9 +82,7 @@ def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
-def test_what_needs_parts_compiles_the_kernel_that_divides(
-    target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_need_the_kernel_that_divides(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And on Hopper GPUs the one launch; what computes the parts are cases of `unified_attention`."""
     nothing = dict.fromkeys(TILE, 0)
     ways = [CompileCase(target, way, nothing, ANY) for way in ("separate", "single")]
@@ -101,9 +99,7 @@ def test_its_features_are_those_that_a_plan_passes() -> None:
     assert set(HOOK.features) == set(KERNEL.features) <= given | {"num_seqs", "kv_element_size"}
 
 
-def test_sizes_are_the_largest_that_kernels_accept_and_equal_cases_compile_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_sizes_are_the_largest_and_equal_cases_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for sizes, largest in (
         (ANY, (256, 64)),
         ({"head_size": 128, "gqa_group_size": 16, "kv_element_size": 2}, (128, 16)),
@@ -124,7 +120,7 @@ def test_sizes_are_the_largest_that_kernels_accept_and_equal_cases_compile_once(
     assert "block_n" in str(outcomes[-1].error)
 
 
-def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
+def test_kernels_compile_even_if_triton_interprets_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
@@ -144,9 +140,7 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
     assert "block_m" in str(impossible.error)
 
 
-def test_a_compiler_that_ends_its_process_costs_one_case(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_compiler_that_crashes_costs_one_case(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "crashing_compiler.py").write_text(
         "import os\n"
         "from attn_kernels.offline.compile import CompileOutcome\n"

@@ -56,7 +56,7 @@ def python(*arguments: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def test_the_tutorial(
+def test_tutorial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", (REPOSITORY / "docs/tutorial.md").read_text())
@@ -90,9 +90,7 @@ def test_every_config_computes_the_same() -> None:
             assert np.allclose(convolve(x, y, variant, block), np.convolve(x, y))
 
 
-def test_the_decode_loop_runs_in_the_interpreter(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_decode_loop_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["decode_step.py", "--device", "cpu"])
     runpy.run_path(str(REPOSITORY / "examples/decode_step.py"), run_name="__main__")
     printed = capsys.readouterr().out

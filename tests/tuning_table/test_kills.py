@@ -43,7 +43,7 @@ def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, to
     assert contents(folder) == whole
 
 
-def test_a_change_of_the_configs_that_was_killed_is_finished_or_never_was(
+def test_a_killed_change_of_configs_is_finished_or_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill before times.csv is in its place leaves the table as it was; the next run ends what is left."""
@@ -78,9 +78,7 @@ def test_a_change_of_the_configs_that_was_killed_is_finished_or_never_was(
 
 
 @pytest.mark.parametrize("written", [0, 4])
-def test_a_full_disk_leaves_the_rows_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
-) -> None:
+def test_a_full_disk_leaves_whole_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
     write = os.write
 
     def full(descriptor: int, data: bytes) -> int:

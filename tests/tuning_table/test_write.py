@@ -71,9 +71,7 @@ def test_the_summary_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(contents(tmp_path)) == ["failures.csv", "run.yaml", "scenarios.csv", "times.csv"]
 
 
-def test_failures_without_a_time_have_no_row_and_a_table_of_them_is_begun_again_by_any_run(
-    tmp_path: Path,
-) -> None:
+def test_a_table_of_failures_alone_is_begun_again_by_any_run(tmp_path: Path) -> None:
     other = {"source_hash": "1" * 64, "configs": (config("M8"),), "features": ("num_seqs",)}
     scenarios = {"decode-1": (1,)}
     filled(tmp_path / "table", Visit("mixed-0", 1, {"M16": Failure("wrong")}))
@@ -90,9 +88,7 @@ def test_failures_without_a_time_have_no_row_and_a_table_of_them_is_begun_again_
             append(table, failed)
 
 
-def test_a_table_of_winners_takes_one_time_a_row_and_without_pyyaml_the_error_names_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_winners_take_one_time_a_row_and_pyyaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with start(tmp_path, cells="winners") as table:
         table.append("decode-0", {"M16": 3.0})
         for times in ({"M16": 3.0, "M32": 4.0}, {"M16": Failure("no")}):
@@ -152,9 +148,7 @@ def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: V
     ({"configs": (config("M16", num_warps=8), M32, M64)}, "num_warps"),
     ({"configs": tuple({**known, "num_stages": 2} for known in (M16, M32, M64))}, "num_stages"),
 ])  # fmt: skip
-def test_another_run_is_refused_and_the_difference_named(
-    tmp_path: Path, change: dict[str, Any], named: str
-) -> None:
+def test_another_run_is_refused_by_its_difference(tmp_path: Path, change: dict[str, Any], named: str) -> None:
     filled(tmp_path)
     with (tmp_path / "times.csv").open("a") as out:
         out.write("prefi")  # a row that was cut off stays, too
@@ -277,9 +271,7 @@ def test_damage_is_refused(tmp_path: Path, name: str, old: str, new: str, named:
 
 
 @pytest.mark.parametrize("missing", ["times.csv", "scenarios.csv", "run.yaml"])
-def test_rows_of_which_a_file_is_missing_and_other_files_are_not_overwritten(
-    tmp_path: Path, missing: str
-) -> None:
+def test_rows_without_a_file_and_other_files_are_not_overwritten(tmp_path: Path, missing: str) -> None:
     (filled(tmp_path / "table", VISITS[1]) / missing).unlink()
     assert missing in refusal(tmp_path / "table")
     (tmp_path / "notes.txt").write_text("mine")
@@ -300,9 +292,7 @@ def test_rows_of_which_a_file_is_missing_and_other_files_are_not_overwritten(
     ({"scenarios": {"a": (1, "bf16")}}, "max_seq_len "),
     ({"source_hash": "", "date": ...}, "date"),
 ])  # fmt: skip
-def test_tables_that_no_reader_would_take_are_not_created(
-    tmp_path: Path, change: dict[str, Any], named: str
-) -> None:
+def test_no_table_is_created_that_none_can_read(tmp_path: Path, change: dict[str, Any], named: str) -> None:
     arguments = {key: value for key, value in {**RUN, **change}.items() if value is not ...}
     with pytest.raises(TableError) as caught:
         tuning_table.create(tmp_path / "table", **arguments)
@@ -366,7 +356,7 @@ def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_
     ({"configs": (config("M16"), config("M32", block_m=64), config("M64"))}, "config M32 with block_m"),
     ({"scenarios": {"decode-0": (1, 2048), "prefill-0": (1, 512)}}, "scenario prefill-0"),
 ])  # fmt: skip
-def test_other_tables_are_refused_and_the_difference_named(
+def test_other_tables_are_refused_by_what_differs(
     tmp_path: Path, change: dict[str, object], named: str
 ) -> None:
     one = filled(tmp_path / "1")

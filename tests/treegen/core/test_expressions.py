@@ -28,9 +28,7 @@ def _by_python(expression: Expression, point: dict[str, int], *, fast: bool = Fa
 
 @examples(450)
 @given(both, points, st.sets(st.sampled_from(FEATURES)))
-def test_text_python_and_simpler_forms_mean_the_same(
-    expression: Expression, point: dict[str, int], known: set[str]
-) -> None:
+def test_all_forms_mean_the_same(expression: Expression, point: dict[str, int], known: set[str]) -> None:
     value, text = evaluate(expression, point), to_text(expression)
     assert type(value) is int
     assert len(text) > MAX_TEXT or parse(text) == expression

@@ -24,9 +24,7 @@ def _ways(tree: StepTree, values: dict[str, int]) -> list[int]:
 
 @examples(150)
 @given(st.data(), kernels())
-def test_the_first_candidate_of_the_row_that_meets_all_constraints(
-    data: st.DataObject, kernel: KernelSpec
-) -> None:
+def test_the_first_candidate_that_meets_all_constraints(data: st.DataObject, kernel: KernelSpec) -> None:
     heuristic = data.draw(heuristics(kernel))
     for point in data.draw(st.lists(shapes(), min_size=2, max_size=4)):
         values = {**LIMITS, **point}
@@ -52,7 +50,7 @@ def test_the_first_candidate_of_the_row_that_meets_all_constraints(
 
 @examples(100)
 @given(st.data(), kernels(), st.lists(shapes(), min_size=1, max_size=40))
-def test_many_shapes_at_once_launch_what_each_launches_alone(
+def test_many_shapes_launch_as_each_alone(
     data: st.DataObject, kernel: KernelSpec, points: list[dict[str, int]]
 ) -> None:
     heuristic = data.draw(heuristics(kernel))
@@ -76,9 +74,7 @@ def test_every_step_has_exactly_one_row(tree: StepTree, point: dict[str, int]) -
 
 @examples(20)
 @given(kernels())
-def test_unknown_values_decide_nothing_and_without_regimes_the_fallback_is_launched(
-    kernel: KernelSpec,
-) -> None:
+def test_unknown_values_decide_nothing_and_no_regimes_launch_the_fallback(kernel: KernelSpec) -> None:
     rule = Constraint("block >= heads", parse_condition("block >= heads"))
     ruled = replace(kernel, constraints=(rule,))
     assert fits(CONFIGS[0], ruled, {}) and not fits(CONFIGS[0], ruled, {"heads": 200})

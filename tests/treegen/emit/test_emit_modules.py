@@ -74,9 +74,7 @@ def _ifs(node: ast.AST) -> int:
 
 @examples(250, shrink=False)
 @given(st.data(), kernels())
-def test_the_module_chooses_as_its_heuristic_does_is_shallow_and_imports_next_to_nothing(
-    data: st.DataObject, kernel: KernelSpec
-) -> None:
+def test_the_module_chooses_as_its_heuristic_and_is_shallow(data: st.DataObject, kernel: KernelSpec) -> None:
     heuristic = data.draw(heuristics(kernel))
     text, module = _printed(kernel, heuristic, LIMITS)
     constants = [as_config(c, kernel) for c in vars(module).values() if isinstance(c, module.Config)]

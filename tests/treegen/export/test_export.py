@@ -178,7 +178,7 @@ BROKEN: dict[str, Any] = {
 }
 
 
-def test_all_that_is_wrong_in_a_folder_is_told_at_once(
+def test_all_mistakes_are_told_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
 ) -> None:
     write({name(): PLAIN, **BROKEN})

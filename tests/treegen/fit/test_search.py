@@ -119,9 +119,7 @@ def _on_grid(low: int, high: int) -> bool:
 
 @examples(200)
 @given(TABLES, st.randoms(use_true_random=False))
-def test_rows_are_divided_exactly_where_the_grid_lies_between_them(
-    rows: list[list[int]], rng: random.Random
-) -> None:
+def test_rows_are_divided_where_the_grid_lies_between_them(rows: list[list[int]], rng: random.Random) -> None:
     """All columns have few values; with many more, only the grid divides them."""
     features = np.array(rows, dtype=np.int64)
     many = np.arange(40)[:, None] + np.int64(1 << 40)  # none of these is on the grid but the first

@@ -200,9 +200,7 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
 
 
 @pytest.mark.parametrize(("change", "needle"), WRONG)
-def test_a_wrong_value_is_refused_with_its_line(
-    tmp_path: Path, change: Change, needle: str | tuple[str, int]
-) -> None:
+def test_a_wrong_value_names_its_line(tmp_path: Path, change: Change, needle: str | tuple[str, int]) -> None:
     refused(tmp_path, change, needle)
 
 
@@ -279,9 +277,7 @@ FOLDER_CASES = [(key, n) for keys, names in FOLDERS.items() for key in keys.spli
 
 
 @pytest.mark.parametrize(("key", "folder"), FOLDER_CASES)
-def test_a_folder_outside_the_specs_or_an_output_that_python_cannot_import(
-    tmp_path: Path, key: str, folder: str
-) -> None:
+def test_a_folder_outside_or_an_output_that_is_no_package(tmp_path: Path, key: str, folder: str) -> None:
     content = spec() | {"output": folder} if key == "output" else spec(tables={DEVICE: folder})
     path = write_spec(tmp_path / "project", content)
     (tmp_path / "elsewhere").mkdir()

@@ -51,9 +51,7 @@ def two_devices(tmp_path: Path) -> Path:
     return write_two_devices(tmp_path, {})
 
 
-def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
-    two_devices: Path, tmp_path: Path, figures: Figures
-) -> None:
+def test_all_ways_are_scored_on_every_scenario(two_devices: Path, tmp_path: Path, figures: Figures) -> None:
     before = contents(tmp_path)
     measured, won = figures(two_devices)
     assert contents(tmp_path) == before
@@ -68,7 +66,7 @@ def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
     assert figures(two_devices, "--device", MI300X, "--kernel", "scale") == [won]
 
 
-def test_both_held_out_figures_are_those_of_build_and_users_may_name_groups(
+def test_held_out_figures_are_those_of_build_and_groups_may_be_named(
     tmp_path: Path, figures: Figures
 ) -> None:
     """Four models with a best config each, which rows can remember by the length of their steps."""

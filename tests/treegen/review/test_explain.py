@@ -125,7 +125,7 @@ def test_the_first_candidate_that_fits_is_launched(tuned: TunedModule, known: di
 
 @examples(60)
 @given(any_shape)
-def test_an_alternative_is_the_nearest_value_of_one_feature_that_launches_another_config(
+def test_an_alternative_is_the_nearest_value_that_changes_the_config(
     tuned: TunedModule, known: dict[str, int]
 ) -> None:
     """Against every value of every feature, on either side."""
@@ -166,9 +166,7 @@ def test_a_fallback_is_timed_where_constraints_would_forbid_another_config(tmp_p
 
 @examples(60)
 @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(1 - 2**62, 2**62 - 1), min_size=1))
-def test_any_integers_are_explained_or_refused_in_one_line(
-    tuned: TunedModule, values: dict[str, int]
-) -> None:
+def test_any_integers_are_explained_or_refused(tuned: TunedModule, values: dict[str, int]) -> None:
     try:
         found = explain(tuned, values, 2)
     except InputError as error:
@@ -182,7 +180,7 @@ def test_any_integers_are_explained_or_refused_in_one_line(
     assert ("OUTSIDE" in out.getvalue()) == bool(found["outside"])
 
 
-def test_a_device_without_module_is_refused_by_name_and_passed_over_otherwise(
+def test_a_device_without_module_is_named(
     tmp_path: Path, explained: Explain, refusal: Callable[..., str]
 ) -> None:
     content: dict[str, Any] = spec(tables={DEVICE: "tables/h100", "gpu_b": as_h100()})
@@ -209,9 +207,7 @@ def test_wrong_use_is_one_line_and_writes_nothing(project: Path, refusal: Callab
         assert named in message and message.isprintable()
 
 
-def test_text_from_outside_is_neither_a_terminal_escape_nor_markup(
-    tmp_path: Path, explained: Explain
-) -> None:
+def test_text_from_outside_is_no_escape_and_no_markup(tmp_path: Path, explained: Explain) -> None:
     name = "GPU \x1b[2J\u202e[bold]x[/bold] :smile:"
     content = spec(tables={DEVICE: {"folder": "tables/h100", "measured_on": name}})
     path = write_project(tmp_path, content, device={"name": name})

@@ -77,9 +77,7 @@ def test_a_spec_that_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["check", "--strict"]) == 0
 
 
-def test_a_table_without_rows_and_one_with_variants(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_without_rows_and_with_variants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (table(tmp_path / "data/running") / "times.csv").open("a") as times:
         times.write("s1,2,1.0,")  # a row in flight
     assert main(["init", "data/running", "--spec", "running.yaml"]) == 0
@@ -93,9 +91,7 @@ def test_a_table_without_rows_and_one_with_variants(
     assert kernel.variants == ("qblock", "split") and kernel.fallback.variant == "split"
 
 
-def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_features_that_tell_nothing_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenarios = {f"s{m}": (2**m, 4096, 0, 2**m, 64 << m % 3) for m in range(8)}
     configs = tuple({"id": f"c{size}", "BK": size, "block_v": 32} for size in (16, 32, 64))
     features, values = ("K", "H", "dtype", "K2", "V"), {"dtype": ["float16"]}
@@ -114,9 +110,7 @@ def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(
     assert "column" not in capsys.readouterr().out
 
 
-def test_words_that_stand_for_each_other_are_one_feature_of_build_as_well(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_of_one_meaning_are_one_feature(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenarios = {f"s{m}": (2**m, m % 2, 1 - m % 2, m % 3 % 2) for m in range(8)}
     boolean = ["false", "true"]
     values = {"USE_GATE": boolean, "OTHER": [*boolean], "gate_dtype": ["float32", "none"]}
@@ -136,9 +130,7 @@ def test_words_that_stand_for_each_other_are_one_feature_of_build_as_well(
     (["dtype"], ("dtype",)),
     ([], ("N",)),  # what has fewer values than the other
 ])  # fmt: skip
-def test_whole_models_are_held_out_by_what_the_run_says_they_fix(
-    tmp_path: Path, constants: list[str], held: tuple[str, ...]
-) -> None:
+def test_whole_models_are_held_out(tmp_path: Path, constants: list[str], held: tuple[str, ...]) -> None:
     table(tmp_path / "data/a", constants=constants)
     kernel = kernel_of("data/a")
     assert kernel.hold_out_by == held and kernel.features == ("M", "N", "dtype")
@@ -153,7 +145,7 @@ ROWS = "4 * BLOCK_M * N"  # a tile of whole rows, of which one config fits short
     (232448, "shared memory", BYTES), (101376, "shared memory", BYTES), (1 << 30, "shared memory", BYTES),
     (232448, "registers", BYTES), (232448, "shared memory", ROWS),
 ])  # fmt: skip
-def test_failures_for_lack_of_shared_memory_become_a_constraint(
+def test_lack_of_shared_memory_is_a_constraint(
     tmp_path: Path, limit: int, failed_for: str, needs: str
 ) -> None:
     sizes = [(m, n, k, s) for m in (64, 128, 256) for n in (64, 256) for k in (32, 128) for s in (2, 3, 4)]
@@ -208,9 +200,7 @@ def test_tables_are_added_to_a_spec_that_keeps_its_comments(
     ("tables:\n          nvidia_h100: data/a\n\n    # {after}", True),
     (f"tables:\n      nvidia_h100:\n        {{folder: data/a,\n        measured_on: {H100}}}", True),
 ])  # fmt: skip
-def test_a_table_is_added_however_the_section_is_written(
-    tmp_path: Path, refusal: Refusal, tables: str, added: bool
-) -> None:
+def test_tables_are_added_to_any_section(tmp_path: Path, refusal: Refusal, tables: str, added: bool) -> None:
     table(tmp_path / "data/a")
     table(tmp_path / "data/b", device={"name": "NVIDIA H200", "multiprocessors": 132})
     assert main(["init", "data/a"]) == 0
@@ -224,9 +214,7 @@ def test_a_table_is_added_however_the_section_is_written(
         assert "kernels.matmul.tables" in refusal(tmp_path, "init", "--add", "data/b")
 
 
-def test_choices_that_are_only_named_work_throughout(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_choices_that_only_have_names_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = (2**power for power in range(4, 20))
     rows = [f"{n},max,{n / 8 + 1}\n{n},Radix-Sort,{n / 64 + 90}\n" for n in sizes]
     Path("t.csv").write_text(f"n,algorithm,time_us\n{''.join(rows)}")

@@ -71,9 +71,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.usefixtures("fast")
-def test_a_kill_at_any_step_leaves_whole_files_which_the_next_build_completes(
-    tmp_path: Path, first: bool
-) -> None:
+def test_a_kill_at_any_step_is_completed_by_the_next_build(tmp_path: Path, first: bool) -> None:
     seen, others = set(), {} if first else {**FOREIGN, **LINKED}
     for steps in itertools.count():
         folder = tmp_path / str(steps) / "generated"
@@ -179,7 +177,7 @@ def test_a_disk_that_gets_full_and_control_c_change_nothing(
 
 
 @pytest.mark.parametrize("calls", range(3))
-def test_a_file_that_cannot_be_replaced_changes_no_other(
+def test_a_failed_replace_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     old = dict.fromkeys("abc", "old")

@@ -82,18 +82,14 @@ def visits(bench: GpuBench, *scenarios: str) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("config", NAMES)
-def test_a_process_that_dies_costs_the_config_that_it_tried(
-    bench: Callable[..., GpuBench], config: str
-) -> None:
+def test_a_dying_process_costs_the_config_it_tried(bench: Callable[..., GpuBench], config: str) -> None:
     there = bench(at("b", config, die))
     first = there._workers[0].process
     assert visits(there, "a", "b", "c") == {"a": FINE, "b": FINE | {config: Failure(CRASHED)}, "c": FINE}
     assert not first.is_alive() and there._workers[0].process.is_alive()
 
 
-def test_a_scenario_that_ends_processes_fails_in_every_config_and_one_end_costs_nothing(
-    bench: Callable[..., GpuBench], tmp_path: Path
-) -> None:
+def test_a_deadly_scenario_fails_in_every_config(bench: Callable[..., GpuBench], tmp_path: Path) -> None:
     there = bench(at("a", None, die))
     assert visits(there, "a", "b") == {"a": dict.fromkeys(NAMES, Failure(CRASHED)), "b": FINE}
     there = bench(at("a", None, die, once=tmp_path / "died"))
@@ -122,7 +118,7 @@ def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_pat
     assert {int(path.name) for path in tmp_path.iterdir()} == {w.process.pid for w in there._workers}
 
 
-def test_no_visit_begins_after_the_deadline_and_the_order_of_configs_depends_on_the_repeat(
+def test_no_visit_begins_after_the_deadline_and_repeats_reorder_configs(
     bench: Callable[..., GpuBench],
 ) -> None:
     there = bench(idle)

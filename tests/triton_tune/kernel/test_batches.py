@@ -61,17 +61,13 @@ def test_results_are_compared_with_the_references_magnitude(result: Any, expecte
 @pytest.mark.parametrize(("result", "place"), [
     ((ONES, ONES * 2), "output[1]"), ({"y": ONES, "sums": ONES * 2}, "output['sums']"), (ONES * 2, "error"),
 ])  # fmt: skip
-def test_of_several_outputs_the_one_that_disagrees_by_the_users_tolerance_is_named(
-    result: Any, place: str
-) -> None:
+def test_of_several_outputs_the_one_that_disagrees_is_named(result: Any, place: str) -> None:
     expected = tree_map(torch.ones_like, result)
     assert str(disagreement(result, expected, None)).startswith(place)
     assert disagreement(ONES * 1.09, ONES, 0.1) is None is not disagreement(ONES * 1.0001, ONES, 0.0)
 
 
-def test_arguments_repeat_with_their_seed_and_are_copied_and_unwritten_memory_is_poisoned(
-    scaled: tuple[AutotunedKernel, Tuning],
-) -> None:
+def test_arguments_repeat_are_copied_and_memory_is_poisoned(scaled: tuple[AutotunedKernel, Tuning]) -> None:
     kernel, tuning = scaled
     shape = {"size": 40, "flag": True, "dtype": torch.float32}
     one, same, other = (make(tuning, shape, CPU, seed) for seed in (0, 0, 1))
@@ -88,9 +84,7 @@ def test_arguments_repeat_with_their_seed_and_are_copied_and_unwritten_memory_is
     assert "run" not in vars(tuning.kernel)  # the kernel is as it was
 
 
-def test_pruning_parts_what_may_not_run_from_what_is_not_timed(
-    scaled: tuple[AutotunedKernel, Tuning],
-) -> None:
+def test_pruning_parts_what_may_not_run_from_what_is_slow(scaled: tuple[AutotunedKernel, Tuning]) -> None:
     kernel, tuning = scaled
     launch = first_launch(kernel, make(tuning, tuning.shapes[0], CPU))  # of seven values
     assert launch is not None

@@ -70,9 +70,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_the_caller_goes_on_and_kernels_compile_longest_first_and_harm_no_other(
-    filler: CacheFiller, file: Path
-) -> None:
+def test_the_caller_goes_on_and_the_longest_kernels_compile_first(filler: CacheFiller, file: Path) -> None:
     deeds = {"a": "", "b": "fail", "c": "die", "d": ""}
     kernels = [FakeKernel(key, str(file), cost, deed) for cost, (key, deed) in enumerate(deeds.items())]
     filler.add(kernels[1:], workers=1)
@@ -86,9 +84,7 @@ def test_the_caller_goes_on_and_kernels_compile_longest_first_and_harm_no_other(
     assert not filler.finish()  # nothing compiles
 
 
-def test_while_another_process_compiles_it_waits_and_goes_on_if_its_own_was_killed(
-    filler: CacheFiller, file: Path
-) -> None:
+def test_it_waits_for_another_process_and_survives_a_kill(filler: CacheFiller, file: Path) -> None:
     with compile_lock():
         filler.add([FakeKernel("a", str(file))], 1)
         time.sleep(1)

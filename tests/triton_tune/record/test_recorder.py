@@ -353,9 +353,7 @@ WRONG: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_record_is_refused_in_one_line(
-    seen: Path, capsys: pytest.CaptureFixture[str], what: str
-) -> None:
+def test_a_wrong_record_is_one_line(seen: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
     (file,) = seen.iterdir()
     WRONG[what](file)
     assert main([str(seen), "--dry-run"]) == 2

@@ -166,9 +166,7 @@ def gaps(distances: Distances, names: Sequence[str], centers: Sequence[str]) -> 
 
 @quiet
 @given(scenarios, st.integers(0, 8), st.integers(0, 2))
-def test_representatives_are_near_all_and_more_of_them_begin_with_the_same(
-    problem: SearchProblem, count: int, num_known: int
-) -> None:
+def test_representatives_are_near_all(problem: SearchProblem, count: int, num_known: int) -> None:
     names = problem.scenarios
     known, distances = names[:num_known], Distances(problem)
     chosen = distances.representatives(names, count, known)
@@ -218,7 +216,7 @@ def weighted(table: Table, weights: list[float]) -> dict[str, float]:
 
 @quiet
 @given(tables, weightings, starts, st.integers(1, 4))
-def test_greedy_is_within_its_bound_of_the_best_choice(
+def test_greedy_is_within_its_bound(
     table: Table, some: list[float], start: tuple[str, ...], more: int
 ) -> None:
     weights = weighted(table, some)
