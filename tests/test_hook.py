@@ -120,9 +120,7 @@ def test_sizes_are_the_largest_and_equal_cases_compile_once(monkeypatch: pytest.
     assert "block_n" in str(outcomes[-1].error)
 
 
-def test_kernels_compile_even_if_triton_interprets_here(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_kernels_compile_where_triton_interprets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     small = {**ANY, "head_size": 64}
     cases = [case(target=name, largest={**small, "kv_element_size": 1}) for name in ("gfx942", "sm_123")]

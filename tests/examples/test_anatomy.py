@@ -58,9 +58,7 @@ def test_the_last_program_of_a_q_block_joins_its_segments_and_resets_its_counter
         assert not step8_tuned.counters_of(batch.q.device).any()
 
 
-def test_the_picture_counts_batches_that_are_right(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_picture_counts_what_is_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = {"layout": "32/8/128", "block_size": 16, "dtype": "bfloat16", "ok": True}
     results = []
     for batch, kind, ours in (

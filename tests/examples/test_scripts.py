@@ -56,7 +56,7 @@ def python(*arguments: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def test_tutorial(
+def test_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", (REPOSITORY / "docs/tutorial.md").read_text())

@@ -75,9 +75,7 @@ def run(call: Callable[[], Any], folder: Path) -> str:
     return output
 
 
-def measure_and_build(
-    name: str, folder: Path, changes: dict[str, list[tuple[str, str]]], before: int
-) -> None:
+def tune_and_build(name: str, folder: Path, changes: dict[str, list[tuple[str, str]]], before: int) -> None:
     """Do what `measure.sh` does with tiny shapes and few configs, and launch the untuned shapes."""
     for path in (EXAMPLES / name).glob("*.*"):
         if path.is_file():
@@ -121,7 +119,7 @@ def test_matmul_goes_from_tuning_to_a_launch(tmp_path: Path) -> None:
 
 
 def test_block_fp8_goes_from_tuning_to_vllms_file(tmp_path: Path) -> None:
-    measure_and_build("block_fp8", tmp_path, BLOCK_FP8, 5)
+    tune_and_build("block_fp8", tmp_path, BLOCK_FP8, 5)
     named = ["N=32", "K=256", "dtype=fp8_w8a8", "block_shape=128x128"]
     run(partial(treegen, ["export", "vllm", "block_fp8", "M=1,64", *named, "--to", "configs"]), tmp_path)
     (path,) = (tmp_path / "configs").iterdir()

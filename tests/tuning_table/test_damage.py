@@ -235,9 +235,7 @@ def test_a_wrong_value_is_refused_by_its_line_and_key(key: str, value: Any) -> N
 
 
 @pytest.mark.parametrize(("changes", "needle"), NESTED)
-def test_a_wrong_value_within_a_section_names_its_line(
-    changes: dict[str, Any], needle: str | tuple[str, int]
-) -> None:
+def test_a_wrong_nested_value_names_its_line(changes: dict[str, Any], needle: str | tuple[str, int]) -> None:
     text = yaml_text(run(**changes))
     assert _yaml_error(text).line == line_of(text, *([needle] if isinstance(needle, str) else needle))
 

@@ -43,9 +43,7 @@ def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, to
     assert contents(folder) == whole
 
 
-def test_a_killed_change_of_configs_is_finished_or_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_change_is_finished_or_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill before times.csv is in its place leaves the table as it was; the next run ends what is left."""
     fewer = RUN["configs"][:2]
     steps: list[str] = []

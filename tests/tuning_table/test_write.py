@@ -356,9 +356,7 @@ def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_
     ({"configs": (config("M16"), config("M32", block_m=64), config("M64"))}, "config M32 with block_m"),
     ({"scenarios": {"decode-0": (1, 2048), "prefill-0": (1, 512)}}, "scenario prefill-0"),
 ])  # fmt: skip
-def test_other_tables_are_refused_by_what_differs(
-    tmp_path: Path, change: dict[str, object], named: str
-) -> None:
+def test_other_tables_are_refused(tmp_path: Path, change: dict[str, object], named: str) -> None:
     one = filled(tmp_path / "1")
     with start(tmp_path / "2", **change) as writer:
         writer.append("decode-0", {"M16": 1.0})

@@ -50,9 +50,7 @@ def test_the_first_candidate_that_meets_all_constraints(data: st.DataObject, ker
 
 @examples(100)
 @given(st.data(), kernels(), st.lists(shapes(), min_size=1, max_size=40))
-def test_many_shapes_launch_as_each_alone(
-    data: st.DataObject, kernel: KernelSpec, points: list[dict[str, int]]
-) -> None:
+def test_many_shapes_at_once(data: st.DataObject, kernel: KernelSpec, points: list[dict[str, int]]) -> None:
     heuristic = data.draw(heuristics(kernel))
     columns = as_columns({name: [point[name] for point in points] for name in kernel.features})
     found = launches(kernel, LIMITS, heuristic, columns, len(points))

@@ -94,7 +94,7 @@ def test_what_is_replaced(tmp_path: Path, refusal: Refuse) -> None:
     refusal(tmp_path, *_import(tmp_path))
 
 
-def test_a_table_a_gpu_and_triton(
+def test_tables_by_gpu_and_triton(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refuse
 ) -> None:
     for gpu, triton in {

@@ -214,9 +214,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kernel", "table"), REFUSED)
-def test_a_contradicting_table_is_named(
-    tmp_path: Path, kernel: dict[str, Any], table: dict[str, Any]
-) -> None:
+def test_contradictions_are_named(tmp_path: Path, kernel: dict[str, Any], table: dict[str, Any]) -> None:
     message = error_of(lambda: problem(tmp_path, kernel, **{"shapes": SHAPES, **table}))
     assert message.startswith(f"{tmp_path / 'tables/h100'}: ")
 

@@ -99,9 +99,7 @@ def test_sizes_that_exclude_each_other_are_compiled_both(tmp_path: Path) -> None
         ("default", {"gfx942": {}, "sm_80": LEAST, "sm_90": LEAST}),
     ],
 )
-def test_modules_are_compiled_for_all_that_they_serve(
-    tmp_path: Path, key: str, expected: dict[str, Any]
-) -> None:
+def test_modules_are_compiled_for_all_they_serve(tmp_path: Path, key: str, expected: dict[str, Any]) -> None:
     """For the hook's architectures; `default` with the least limits of a vendor's devices."""
     spec, module = project(tmp_path, key=key)
     assert {one.case.target: one.limits for one in compile_tasks(spec, module, CODE)} == expected

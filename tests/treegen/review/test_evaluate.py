@@ -66,9 +66,7 @@ def test_all_ways_are_scored_on_every_scenario(two_devices: Path, tmp_path: Path
     assert figures(two_devices, "--device", MI300X, "--kernel", "scale") == [won]
 
 
-def test_held_out_figures_are_those_of_build_and_groups_may_be_named(
-    tmp_path: Path, figures: Figures
-) -> None:
+def test_held_out_figures_are_those_of_build(tmp_path: Path, figures: Figures) -> None:
     """Four models with a best config each, which rows can remember by the length of their steps."""
     shapes = [((64 << model) + step, 8, model) for model in range(4) for step in range(15)]
 

@@ -125,9 +125,7 @@ def test_the_first_candidate_that_fits_is_launched(tuned: TunedModule, known: di
 
 @examples(60)
 @given(any_shape)
-def test_an_alternative_is_the_nearest_value_that_changes_the_config(
-    tuned: TunedModule, known: dict[str, int]
-) -> None:
+def test_an_alternative_is_the_nearest_other_value(tuned: TunedModule, known: dict[str, int]) -> None:
     """Against every value of every feature, on either side."""
     problem, planned = tuned.problem, _planned(tuned)
     kernel, limits = problem.kernel, problem.device.limits
@@ -180,9 +178,7 @@ def test_any_integers_are_explained_or_refused(tuned: TunedModule, values: dict[
     assert ("OUTSIDE" in out.getvalue()) == bool(found["outside"])
 
 
-def test_a_device_without_module_is_named(
-    tmp_path: Path, explained: Explain, refusal: Callable[..., str]
-) -> None:
+def test_a_module_that_is_missing(tmp_path: Path, explained: Explain, refusal: Callable[..., str]) -> None:
     content: dict[str, Any] = spec(tables={DEVICE: "tables/h100", "gpu_b": as_h100()})
     content["devices"]["gpu_b"] = {"names": ["B"], "vendor": "nvidia", "limits": {"shared_memory": 1}}
     path = write_project(tmp_path, content)

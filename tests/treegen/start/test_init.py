@@ -145,9 +145,7 @@ ROWS = "4 * BLOCK_M * N"  # a tile of whole rows, of which one config fits short
     (232448, "shared memory", BYTES), (101376, "shared memory", BYTES), (1 << 30, "shared memory", BYTES),
     (232448, "registers", BYTES), (232448, "shared memory", ROWS),
 ])  # fmt: skip
-def test_lack_of_shared_memory_is_a_constraint(
-    tmp_path: Path, limit: int, failed_for: str, needs: str
-) -> None:
+def test_too_little_memory_is_a_constraint(tmp_path: Path, limit: int, failed_for: str, needs: str) -> None:
     sizes = [(m, n, k, s) for m in (64, 128, 256) for n in (64, 256) for k in (32, 128) for s in (2, 3, 4)]
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages")
     configs = [dict(zip(names, values, strict=True)) for values in sizes]
@@ -165,7 +163,7 @@ def test_lack_of_shared_memory_is_a_constraint(
     assert main(["build"]) == 0
 
 
-def test_tables_are_added_to_a_spec_that_keeps_its_comments(
+def test_added_tables_keep_comments(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
 ) -> None:
     table(tmp_path / "data/h100")

@@ -163,7 +163,7 @@ def _stale(folder: Path) -> Path:
 
 @pytest.mark.parametrize("calls", range(4))
 @pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()])
-def test_a_disk_that_gets_full_and_control_c_change_nothing(
+def test_a_full_disk_changes_nothing(
     tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, calls: int, error: BaseException
 ) -> None:
     path = _stale(tmp_path)
@@ -177,9 +177,7 @@ def test_a_disk_that_gets_full_and_control_c_change_nothing(
 
 
 @pytest.mark.parametrize("calls", range(3))
-def test_a_failed_replace_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
-) -> None:
+def test_failed_replaces_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
     old = dict.fromkeys("abc", "old")
     write_files(tmp_path, old)
     before = contents(tmp_path)

@@ -118,9 +118,7 @@ def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_pat
     assert {int(path.name) for path in tmp_path.iterdir()} == {w.process.pid for w in there._workers}
 
 
-def test_no_visit_begins_after_the_deadline_and_repeats_reorder_configs(
-    bench: Callable[..., GpuBench],
-) -> None:
+def test_no_visit_begins_after_the_deadline(bench: Callable[..., GpuBench]) -> None:
     there = bench(idle)
     assert list(there.measure([PlannedVisit("a", 1, NAMES)], there.clock())) == []
     found = there.measure([PlannedVisit("a", repeat, NAMES) for repeat in range(1, 9)], LATER)

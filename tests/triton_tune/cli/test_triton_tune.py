@@ -198,9 +198,7 @@ def test_a_wrong_reference_ends_the_run_early_and_a_mended_one_begins_again(run:
 @pytest.mark.parametrize(
     ("wrong", "code"), [("len(x) == 7", 1), ("len(x) == 7 and flag and x.itemsize == 4", 0)]
 )
-def test_hopeless_scenarios_count(
-    run: Run, capsys: pytest.CaptureFixture[str], wrong: str, code: int
-) -> None:
+def test_hopeless_scenarios(run: Run, capsys: pytest.CaptureFixture[str], wrong: str, code: int) -> None:
     change((REFERENCE, f"reference=lambda x, flag: (-x if {wrong} else x) * ("))
     assert main(["kernel.py", "--gpus", "cpu", *SCALED]) == code
     output = capsys.readouterr().out
@@ -259,9 +257,7 @@ def test_a_dry_run_and_an_empty_table_make_no_tensors(run: Run, old: str, new: s
     ('shapes=[{"size": s, "flag": f} for s in (7, 40) for f in (0, 1)], constants=("flag",)', ["FLAG"]),
     ('shapes=[{"size": s, "flag": f} for s in (7, 40) for f in (0, 1)]', None),
 ])  # fmt: skip
-def test_a_table_knows_the_features_a_program_fixes(
-    run: Run, shapes: str, constants: list[str] | None
-) -> None:
+def test_a_table_knows_what_a_program_fixes(run: Run, shapes: str, constants: list[str] | None) -> None:
     path = Path("kernel.py")
     before, _, after = path.read_text().partition("    shapes=[\n")
     text = before.replace(
@@ -315,7 +311,7 @@ def test_an_error_in_a_kernel_or_a_reference_names_its_line(run: Run, old: str, 
 
 
 @pytest.mark.parametrize(("fastest", "code"), [("B16_M0_W1_S1", 0), ("B16_M1_W1_S1", 1)])
-def test_choices_that_broke_are_found(
+def test_stale_choices_are_found(
     run: Run, capsys: pytest.CaptureFixture[str], fastest: str, code: int
 ) -> None:
     run(*SCALED, "--empty")
@@ -359,9 +355,7 @@ TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre
     ("MODE", TWO, "configs=[_config(16, 'fast')], key", SUMS),
     ("feature N", "x, total, N=len(x)", "x, total, N=len(x) + 0.5", SUMS),
 ])  # fmt: skip
-def test_what_is_wrong_is_one_line(
-    run: Run, named: str, old: str, new: str, arguments: tuple[str, ...]
-) -> None:
+def test_mistakes_are_one_line(run: Run, named: str, old: str, new: str, arguments: tuple[str, ...]) -> None:
     change(*([(old, new)] if old else []))
     (line,) = run(*arguments, code=2)
     assert line.startswith("triton-tune: ") and named in line, line

@@ -208,9 +208,7 @@ def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
 @pytest.mark.parametrize(
     ("most", "launched"), [(64, [16, 64]), (32, [16, 32]), (16, [16, 16]), (0, [16, 64])]
 )
-def test_what_is_pruned_is_not_launched(
-    monkeypatch: pytest.MonkeyPatch, most: int, launched: list[int]
-) -> None:
+def test_pruned_is_not_launched(monkeypatch: pytest.MonkeyPatch, most: int, launched: list[int]) -> None:
     """The fallback is launched instead, or the first that is kept; a rule that keeps none is ignored."""
     asked = []
 

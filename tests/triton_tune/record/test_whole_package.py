@@ -115,5 +115,6 @@ def test_the_same_command_goes_on_after_a_kill(project: Project) -> None:
     after = rows(project.folder)
     for path, text in project.killed.items():
         whole = text[: text.rfind("\n") + 1]  # a row may be cut
-        assert path.parent.parent.name == "sums_of_blocks" or after[path].startswith(whole)
+        left_out = path.parent.parent.name in ("sums_of_blocks", "overruns")
+        assert left_out or after[path].startswith(whole)
     assert any(text.count("\n") > 1 for text in project.killed.values())

@@ -216,9 +216,7 @@ def weighted(table: Table, weights: list[float]) -> dict[str, float]:
 
 @quiet
 @given(tables, weightings, starts, st.integers(1, 4))
-def test_greedy_is_within_its_bound(
-    table: Table, some: list[float], start: tuple[str, ...], more: int
-) -> None:
+def test_greedy_is_near_the_best(table: Table, some: list[float], start: tuple[str, ...], more: int) -> None:
     weights = weighted(table, some)
     chosen = covered(table, weights, start=start, loss=0.0, most=len(start) + more)
     left = [config for config in CONFIGS if config not in start]
