@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import pickle
 import sys
 from itertools import chain, repeat
 from pathlib import Path
@@ -12,27 +11,22 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from attn_kernels import Config
 from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
-from attn_kernels.measure.checking import check, expect
+from attn_kernels.measure.checking import expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise
 from benchmarks.attention import compare, plot
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import Record, Records, measure_batch, ours_failed, time_ratio
 from benchmarks.common.implementations import (
-    CompileJob,
     NotApplicable,
-    Ours,
     Peer,
     PreparedLaunches,
     load_peers,
 )
-from triton_tune.processes.compile_ahead import minimal, run_jobs
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
-MIXED = Batch("b", "mixed", (1, 0, 8, 9, 1, 20), (30, 5, 8, 40, 17, 20), SMALL, dtype=torch.float16)
 
 
 def test_sets_hold_each_batch_once_and_are_the_same_at_every_call() -> None:

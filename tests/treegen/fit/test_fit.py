@@ -1,7 +1,6 @@
 """From a table to rows: the budget, what was planted, failures, runners-up, and no influence of any order."""
 
 import random
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -190,11 +189,3 @@ def test_no_order_of_scenarios_configs_or_rows_changes_anything(tmp_path: Path, 
         sections = {**FREE, **CLASSES, "tree": {"row_price": 0, "cell_price": 0}}
         found.append(fit(problem(tmp_path / str(k), sections, shapes=mixed, rows=rows, configs=configs)))
     assert all(one == found[0] for one in found) and len(found[0].regimes[0].rows) > 2
-
-
-def test_a_config_that_the_table_lacks_is_absent(tmp_path: Path) -> None:
-    made = problem(tmp_path, FREE, shapes=GRID)
-    heuristic = fit(made)
-    narrow = replace(made, configs=made.configs[1:], cost=made.cost[:, 1:], allowed=made.allowed[:, 1:])
-    before, after = Score.of(made, heuristic).columns, Score.of(narrow, heuristic).columns
-    assert ((after == ABSENT) == (before == 0)).all() and (after == ABSENT).any()

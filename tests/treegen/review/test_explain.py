@@ -148,20 +148,6 @@ def test_an_alternative_is_the_nearest_other_value(tuned: TunedModule, known: di
     assert found_values == {pair for pair in expected if pair[1] is not None}
 
 
-def test_a_fallback_is_timed_where_constraints_would_forbid_another_config(tmp_path: Path) -> None:
-    """It may be launched everywhere: medium has 64 rows, and 100 heads need more."""
-    path = write_project(tmp_path, shapes=[(8, 8, 2), (8, 8, 100)])
-    assert build(path) == 0
-    tuned = read_module_and_table(path, KERNEL, None)
-    planned = _with(
-        tuned, RegimeRows(tuned.problem.kernel.regimes[0].name, 0, (Row(tuned.problem.configs[0]),))
-    )
-    nearest = explain(planned, {"rows": 8, "columns": 8, "heads": 100}, 1)["nearest"][0]
-    medium, wide = planted((8, 8, 100))[1:]
-    assert (nearest["distance"], nearest["time"]) == (0, medium) and medium < wide
-    assert nearest["best"] == "PLAIN_B64_W4"
-
-
 @examples(60)
 @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(1 - 2**62, 2**62 - 1), min_size=1))
 def test_any_integers_are_explained_or_refused(tuned: TunedModule, values: dict[str, int]) -> None:

@@ -20,11 +20,9 @@ from treegen_builders import (
     spec,
     time_rows,
     treegen_command,
-    winners,
     write_project,
     write_spec,
     write_table,
-    write_winners,
 )
 
 from treegen import build as compiler
@@ -77,23 +75,6 @@ def test_of_many_kernels_those_that_are_slow_are_shown(tmp_path: Path, kernels: 
     else:
         assert shown == [f"kernel{kernels - 1}"] and len(text.splitlines()) < 15
         assert f"{kernels} modules, {9 * kernels} scenarios, {2 * kernels - 1} rows" in text
-
-
-def test_a_table_of_winners_says_nothing_of_times(tmp_path: Path, capsys: Capture) -> None:
-    """Neither when rows are fitted, nor when other winners replace them."""
-    shapes = [(1 << a, 1 << b, 2) for a in range(6) for b in range(6)]
-    path = write_spec(tmp_path)
-
-    def other(row: Row) -> list[float | int | str]:
-        winner = (row[0] > 2) + (row[1] > 8)
-        return [10.0 if config == winner else "" for config in range(3)]
-
-    for times in (winners, other):
-        write_winners(tmp_path / "tables/h100", shapes=shapes, times=times)
-        assert build(path) == 0
-    said = capsys.readouterr().out
-    assert "fresh fit wins" in said and "% won" in said
-    assert "faster" not in said and "slow" not in said
 
 
 def test_left_out_scenarios_and_an_unmeasured_fallback_are_named(tmp_path: Path, capsys: Capture) -> None:

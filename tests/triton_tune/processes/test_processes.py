@@ -15,13 +15,10 @@ from typing import Any
 import pytest
 import torch
 from fake_kernels import FakeKernel
-from triton.backends import nvidia
-from triton.backends.compiler import GPUTarget
-from triton.compiler.compiler import make_backend
 
 from triton_tune.processes import compile_ahead as compiling
 from triton_tune.processes.cache_filler import CacheFiller, compile_lock
-from triton_tune.processes.compile_ahead import PTXAS, CompileAhead, ptxas_differs
+from triton_tune.processes.compile_ahead import PTXAS, CompileAhead
 
 META = torch.device("meta")  # of which a process needs no GPU
 CALLER = """

@@ -142,17 +142,6 @@ def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen: 
     assert read(whole) is not None
 
 
-def test_runs_add_up_and_equal_launches_are_counted(small: ModuleType, seen: Path) -> None:
-    with recording(seen, *all_of(small)):
-        small.step(30)
-    counts = {
-        name: {launch.arguments["size"]: launch.count for launch in kernel.launches}
-        for name, kernel in read_record(seen).kernels.items()
-    }
-    names = ("gather", "overruns", "scale_in_place", "sum_in_parts", "sums_of_blocks")
-    assert counts == {f"small:{name}": {20: 2, 30: 2} for name in names}
-
-
 def test_launches_below_the_autotuner_and_of_operators_are_noted(small: ModuleType, tmp_path: Path) -> None:
     kernel = small.scale_in_place
 

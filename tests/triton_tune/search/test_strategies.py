@@ -3,7 +3,7 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 from statistics import geometric_mean
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuning_builders import Silent, Surface, SurfaceBench, features, full, rounds_of, surface
+from tuning_builders import Silent, Surface, SurfaceBench, full, rounds_of, surface
 
 from triton_tune.core.problem import SearchProblem, Strategy, Times
 from triton_tune.search.loop import tune
@@ -145,39 +145,6 @@ def test_before_a_race_ends_the_first_scenarios_have_times_of_what_was_left_out_
 # How alike scenarios are, those that are swept first, and the portfolio as a greedy cover
 
 quiet = settings(max_examples=60, deadline=None, derandomize=True, database=None)
-scenarios = st.lists(
-    st.builds(
-        features,
-        st.integers(1, 256),
-        st.integers(1, 4096),
-        st.integers(1, 1 << 17),
-        st.sampled_from([(32, 8), (8, 1), (32, 32)]),
-        st.sampled_from([1, 2]),
-    ),
-    min_size=1,
-    max_size=7,
-).map(lambda rows: SearchProblem({f"s{i}": row for i, row in enumerate(rows)}, {}, {}))
-
-
-def gaps(distances: Distances, names: Sequence[str], centers: Sequence[str]) -> float:
-    """The distances of all scenarios to the nearest center, summed."""
-    return float(distances.matrix(names, centers).min(axis=1).sum())
-
-
-@quiet
-@given(scenarios, st.integers(0, 8), st.integers(0, 2))
-def test_representatives_are_near_all(problem: SearchProblem, count: int, num_known: int) -> None:
-    names = problem.scenarios
-    known, distances = names[:num_known], Distances(problem)
-    chosen = distances.representatives(names, count, known)
-    assert len(chosen) == len(set(chosen)) == min(count, len(names) - len(known))
-    assert not set(chosen) & set(known)
-    others = [name for name in names if name not in known]
-    for shorter, name in enumerate(chosen):  # each is the best one to add
-        assert chosen[:shorter] == distances.representatives(names, shorter, known)
-        before = [*known, *chosen[:shorter]]
-        best = min(gaps(distances, others, [*before, other]) for other in others)
-        assert not before or gaps(distances, others, [*before, name]) == pytest.approx(best, abs=1e-9)
 
 
 CONFIGS = "abcdefg"
