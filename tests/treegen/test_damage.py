@@ -98,11 +98,6 @@ TEXTS += ["9 ** 9 ** 9", "(" * 140 + "rows" + ")" * 140, "lambda: 0", "rows.real
 TEXTS += ["rows * rows" * 20, "block >= rows * columns"]
 NUMBERS: list[Any] = [float("nan"), float("inf"), 1e308, -0.0, 0.5, True, None, -1, 0, 1, 2, 33, 1025, 2**31]
 NUMBERS += [2**62 + 1, 2**63, -(2**63), 10**30, 10**400, 10**4000, [], {}, [[]], {"a": {}}, [None]]
-BLOCKS = ["a0: &a0 [x, x]\n" + "".join(f"a{k}: &a{k} [{f'*a{k - 1}, ' * 9}]\n" for k in range(1, 12))]
-BLOCKS += ["a: &a [*a]\n", "<<: {output: elsewhere}\n", "---\noutput: elsewhere\n", "%YAML 1.1\n---\n"]
-BLOCKS += ["a: !!python/object/apply:os.system ['true']\n", "? [a, b]\n: 1\n", "format: 1\nformat: 1\n"]
-BLOCKS += [f"a: {'[' * 50_000}\n", f"a: 1{':30' * 20_000}\n", f"a: 0x{'f' * 100_000}\n", "output: /tmp\n"]
-BLOCKS += ["".join(f"{' ' * k}a:\n" for k in range(400)), "".join(f"k{k}: {k}\n" for k in range(20_000))]
 SNIPPETS = [bytes([byte]) for byte in b"\0\xff\r\n\t'\",:{]"]
 SNIPPETS += [b"\xef\xbb\xbf", b"- ", b"&a ", b"*a", b"!!int ", b"---\n", b"nan", b"-1", b"9" * 30]
 SNIPPETS += [b"0x" + b"f" * 5000, b"__import__", b"[" * 90_000]
@@ -157,10 +152,6 @@ def damage(draw: st.DrawFn, kind: str, folder: Path) -> None:
     match how:
         case "bytes":
             path.write_bytes(draw(damaged_bytes(text)))
-        case "yaml":
-            lines = text.decode().splitlines(keepends=True)
-            lines.insert(draw(st.integers(0, len(lines))), draw(st.sampled_from(BLOCKS)))
-            path.write_text("".join(lines))
         case _ if path.suffix == ".yaml":
             data = draw(damaged_data(yaml.safe_load(text)))
             path.write_bytes(yaml_text(data).encode("utf-8", "surrogatepass"))
@@ -168,7 +159,7 @@ def damage(draw: st.DrawFn, kind: str, folder: Path) -> None:
             path.write_text(json.dumps(draw(damaged_data(json.loads(text)))))
 
 
-KINDS = ["spec: bytes", "spec: yaml", "spec: data", "lock: bytes", "lock: data", "modules: bytes"]
+KINDS = ["spec: bytes", "spec: data", "lock: bytes", "lock: data", "modules: bytes"]
 COMMANDS = ["build", "build", "build", "build --check", "check --skip code --skip compile", "diff ../built"]
 COMMANDS += ["explain scale rows=16 columns=32 heads=2"]
 

@@ -303,16 +303,9 @@ def test_no_table_is_created_that_none_can_read(tmp_path: Path, change: dict[str
 # Merging
 
 
-def table(folder: Path, visits: Sequence[Visit], **changes: object) -> Path:
-    with start(folder, **changes) as writer:
-        for visit in visits:
-            append(writer, visit)
-    return folder
-
-
 def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", VISITS[:1])
-    two = table(tmp_path / "2", VISITS[1:], date="2026-01-03")
+    one = filled(tmp_path / "1", VISITS[0])
+    two = filled(tmp_path / "2", *VISITS[1:], date="2026-01-03")
     with start(one) as writer:
         writer.summarise({"seconds": 10.0})
     done = merge([one, two], tmp_path / "all")
@@ -329,8 +322,8 @@ def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_
 
 
 def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", VISITS)
-    copy = table(tmp_path / "2", VISITS[::-1])
+    one = filled(tmp_path / "1")
+    copy = filled(tmp_path / "2", *VISITS[::-1])
     done = merge([one, copy], tmp_path / "all")
     assert (done.rows, done.repeated) == (3, 3)
     with start(tmp_path / "all") as writer:  # a run that went on in the merged table
@@ -339,8 +332,8 @@ def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_
     again = merge([copy, tmp_path / "all", one], tmp_path / "all")
     assert (again.rows, again.repeated) == (0, 9)
     assert contents(tmp_path / "all") == before
-    one = table(tmp_path / "3", [ROW, Visit("decode-0", 2, ROW.cells)])  # equal repeats of one table
-    done = merge([one, table(tmp_path / "4", [Visit("decode-0", 1, {"M16": 5.1})])], tmp_path / "repeats")
+    one = filled(tmp_path / "3", ROW, Visit("decode-0", 2, ROW.cells))  # equal repeats of one table
+    done = merge([one, filled(tmp_path / "4", Visit("decode-0", 1, {"M16": 5.1}))], tmp_path / "repeats")
     assert (done.rows, done.repeated) == (3, 0)
     cells = [(row.repeat, row.cells["M16"]) for row in read_run(tmp_path / "repeats").visits]
     assert cells == [(1, 5.0), (2, 5.0), (3, 5.1)]
@@ -367,9 +360,9 @@ def test_other_tables_are_refused(tmp_path: Path, change: dict[str, object], nam
 
 
 def test_other_scenario_sets_of_one_stack_become_one(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", VISITS[:1])
+    one = filled(tmp_path / "1", VISITS[0])
     new = {"scenario_set": "mine", "seed": 1, "scenarios": {"new": (3, 4)}}
-    two = table(tmp_path / "2", [Visit("new", 1, {"M16": 3.0})], **new)
+    two = filled(tmp_path / "2", Visit("new", 1, {"M16": 3.0}), **new)
     assert merge([one, two], tmp_path / "all").rows == 2
     found = read_run(tmp_path / "all")
     assert found.scenarios == {**RUN["scenarios"], "new": (3, 4)}
@@ -378,9 +371,9 @@ def test_other_scenario_sets_of_one_stack_become_one(tmp_path: Path) -> None:
 
 
 def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", [Visit("decode-0", 1, {"M16": 1.0, "M32": 2.0})])
+    one = filled(tmp_path / "1", Visit("decode-0", 1, {"M16": 1.0, "M32": 2.0}))
     configs = (config("M8", block_m=8), config("M16"))
-    two = table(tmp_path / "2", [Visit("decode-0", 1, {"M8": 3.0})], configs=configs)
+    two = filled(tmp_path / "2", Visit("decode-0", 1, {"M8": 3.0}), configs=configs)
     assert merge([one, two], tmp_path / "all").rows == 2
     found = read_run(tmp_path / "all")
     assert [config.id for config in found.header.configs] == ["M16", "M32", "M64", "M8"]
@@ -388,12 +381,12 @@ def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path
 
 
 def test_every_table_is_compared_with_every_other_and_winners_are_refused(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", [ROW])
+    one = filled(tmp_path / "1", ROW)
     two, three = (
-        table(tmp_path / name, [ROW], configs=(config("M16"), config("M8", block_m=block_m)))
+        filled(tmp_path / name, ROW, configs=(config("M16"), config("M8", block_m=block_m)))
         for name, block_m in (("2", 8), ("3", 9))
     )
-    winners = table(tmp_path / "winners", [ROW], cells="winners")
+    winners = filled(tmp_path / "winners", ROW, cells="winners")
     for folders, match in (
         ([one, two, three], f"^{three}: .*{two} has config M8 with block_m 8"),
         ([winners], "winners"),

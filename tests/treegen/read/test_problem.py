@@ -261,16 +261,6 @@ def test_the_ends_of_ranges_are_accepted(tmp_path: Path) -> None:
         assert "area" in kernel_of(tmp_path, derived={"area": f"rows // {divisor}"}).derived
 
 
-def test_paths_start_at_the_specs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = {**spec(), "output": "my-package/trees"}
-    path = write_spec(tmp_path / "project", content)
-    (tmp_path / "cwd").mkdir()
-    monkeypatch.chdir(tmp_path / "cwd")
-    read = read_spec(path)
-    assert read.output == tmp_path / "project/my-package/trees"
-    assert read.kernels[KERNEL].tables[DEVICE] == tmp_path / "project/tables/h100"
-
-
 def test_regimes_and_classes_are_conditions_in_order(tmp_path: Path) -> None:
     kernel = kernel_of(tmp_path, classes={})
     assert kernel.regimes == (Regime("steps", None, ("rows", "columns", "area")),)

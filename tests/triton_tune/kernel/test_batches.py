@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_map
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_tune.bench.timing import BYTES_PER_US
-from triton_tune.core.errors import TuningError
 from triton_tune.kernel import measuring
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, make, on_copies, result_of, without_memory
@@ -110,19 +109,6 @@ def test_specialisation_is_as_fine_as_tritons(scaled: tuple[AutotunedKernel, Tun
     values += [((x, 32), x, 32, True), ((x.half(), 32), x, 32, True), ((x, 33), x, 32, True)]
     keys = [kernel.specialisation(launch_of(*each)) for each in values]
     assert keys[0] == keys[1] and len(set(keys)) == len(keys) - 1
-
-
-@pytest.mark.parametrize(("configs", "named"), [
-    ([triton.Config({"B": "fast"})], "B"),
-    ([triton.Config({"B": 1}), triton.Config({"C": 1})], "C"),
-    ([triton.Config({"B": 1}, ir_override="x.ttgir")], "ir_override"),
-])  # fmt: skip
-def test_configs_that_no_table_holds(configs: list[triton.Config], named: str) -> None:
-    def kernel(x_ptr, B, C):
-        pass
-
-    with pytest.raises(TuningError, match=rf"\b{named}\b"):
-        AutotunedKernel(triton.autotune(configs=configs, key=[])(triton.jit(kernel)))
 
 
 def test_parameters_of_configs_are_integers() -> None:

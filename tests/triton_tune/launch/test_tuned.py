@@ -292,16 +292,6 @@ def test_the_autotuner_tries_the_best_configs_once_a_feature_set(monkeypatch: py
     assert block(kernel.best_config) == 32 and block(kernel.chosen(None, None, None, 5)) == 16
 
 
-def test_of_the_best_configs_those_are_tried_that_the_rule_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    rules = {"early_config_prune": lambda configs, given, **others: configs[1:]}  # all but SMALL
-    kernel = triton.autotune(configs=[*PLAIN], key=["N"], prune_configs_by=rules)(jitted())
-    tuned_kernel = tuned(ranked(by_length), autotune=3)(kernel)
-    blocks = timed(tuned_kernel, fastest=64)
-    assert launch(tuned_kernel, 5) == 64 and blocks == [32, 64]
-    monkeypatch.setattr(triton.runtime.autotuner.Autotuner, "do_bench", lambda *_, **__: [1.0])
-    assert launch(tuned(ranked(by_length), autotune=3)(jitted()), 5) == 16
-
-
 def left_to_the_autotuner(choose: Callable[..., Config], **options: object) -> tuple[Tuned, list[int]]:
     configs = triton.autotune(configs=[*PLAIN[1:], triton.Config({"BLOCK": 128})], key=["N"])
     kernel = tuned(package(choose), unknown="autotune", **options)(configs(jitted()))
@@ -442,13 +432,3 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, v
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=name):
         launch(tuned(package(by_length))(jitted()), 5)
-
-
-def test_choices_are_logged_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv(LOG, "1")
-    kernel = tuned(package(by_length))(jitted())
-    for length in (5, 6, 50):
-        launch(kernel, length)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(" for ")[2] for line in lines] == ["N=5", "N=50"]
-    assert lines[0].startswith("triton_tune: doubled launches Config(variant='doubled', BLOCK=16")
