@@ -188,9 +188,7 @@ def new_visits(draw: st.DrawFn, known: Known, configs: list[str], scenarios: lis
 
 @examples(30, shrink=False)
 @given(st.data())
-def test_a_table_holds_what_runs_wrote_that_had_more_configs_or_fewer_or_were_killed(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_a_table_holds_what_runs_wrote(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("table")
     configs, scenarios, repeated = ["M16"], ["decode-0"], st.lists(st.just(None), max_size=3)
     with start(folder, configs=[CONFIGS["M16"]], scenarios={"decode-0": SCENARIOS["decode-0"]}) as table:

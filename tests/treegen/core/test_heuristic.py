@@ -61,15 +61,6 @@ def test_many_shapes_at_once(data: st.DataObject, kernel: KernelSpec, points: li
         assert (regime, found.row[place], model_class.name) == (one.regime, one.row, one.model_class)
 
 
-@examples(100)
-@given(trees(), st.fixed_dictionaries(dict.fromkeys(("rows", "columns", "heads"), any_integer)))
-def test_every_step_has_exactly_one_row(tree: StepTree, point: dict[str, int]) -> None:
-    assert len(_ways(tree, point)) == 1
-    assert depth(tree) == max(len(path) for _, path in paths(tree)) <= 4
-    asked = {answer.split()[0] for _, path in paths(tree) for answer in path}
-    assert set(split_features(tree)) == asked
-
-
 @examples(20)
 @given(kernels())
 def test_unknown_values_decide_nothing_and_no_regimes_launch_the_fallback(kernel: KernelSpec) -> None:

@@ -163,9 +163,7 @@ def test_too_little_memory_is_a_constraint(tmp_path: Path, limit: int, failed_fo
     assert main(["build"]) == 0
 
 
-def test_added_tables_keep_comments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
-) -> None:
+def test_added_tables_keep_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
     table(tmp_path / "data/h100")
     table(tmp_path / "data/h200", device={"name": "NVIDIA H200", "arch": "sm_90", "multiprocessors": 132})
     table(tmp_path / "data/cpu", device=CPU)

@@ -186,7 +186,7 @@ EDITS += [(LOCK, _replaced('"rows": {', '"others": {'))]
 
 
 @pytest.mark.parametrize(("file", "change"), EDITS)
-def test_edited_files_are_built_anew(
+def test_edits_are_built_anew(
     tmp_path: Path, capsys: Capture, file: str, change: Callable[[str], str]
 ) -> None:
     path = _built(tmp_path)

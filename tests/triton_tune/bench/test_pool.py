@@ -136,7 +136,7 @@ def test_gpus_of_different_models_are_refused(monkeypatch: pytest.MonkeyPatch) -
         device.facts_of([CPU, torch.device("meta"), CPU])
 
 
-def test_what_was_not_compiled_is_left_out_and_a_process_that_does_not_start_is_told(
+def test_what_did_not_compile_or_start(
     bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = bench(idle)

@@ -269,7 +269,7 @@ def test_only_a_ptxas_of_another_version_is_kept_from_new_processes(
 
 
 @pytest.mark.parametrize("differs", [False, True])
-def test_processes_have_the_variables_of_now(
+def test_processes_see_variables_of_now(
     differs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fork server has those of its start."""

@@ -1,22 +1,17 @@
-"""Strategies: which cells they plan, by the table alone; how alike scenarios are; the greedy cover."""
+"""Strategies: which cells they plan, by the table alone, and what a race saves and loses."""
 
-import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from itertools import combinations
+from collections.abc import Callable
 from statistics import geometric_mean
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tuning_builders import Silent, Surface, SurfaceBench, full, rounds_of, surface
 
 from triton_tune.core.problem import SearchProblem, Strategy, Times
 from triton_tune.search.loop import tune
 from triton_tune.search.neighbours import Distances
-from triton_tune.search.race import ABSENT, FULL, REPEATS, Race, RaceRules, cover
+from triton_tune.search.race import FULL, REPEATS, Race, RaceRules
 from tuning_table.table import Visit
 
 QUICK = RaceRules(explore=(2, 8), refine=2, neighbours=2, portfolio_size=(2, 4))
@@ -140,55 +135,3 @@ def test_before_a_race_ends_the_first_scenarios_have_times_of_what_was_left_out_
     whole = [s for s in problem.scenarios if len(times.measured(s)) == len(problem.candidates[s])]
     first = Distances(problem).representatives(problem.scenarios, RaceRules.verify)
     assert set(first) <= set(whole) < set(problem.scenarios)
-
-
-# How alike scenarios are, those that are swept first, and the portfolio as a greedy cover
-
-quiet = settings(max_examples=60, deadline=None, derandomize=True, database=None)
-
-
-CONFIGS = "abcdefg"
-rows = st.dictionaries(st.sampled_from(CONFIGS), st.floats(1.0, 8.0), max_size=7)
-tables = st.dictionaries(st.sampled_from(["s", "t", "u", "v", "w"]), rows, max_size=5)
-weightings = st.lists(st.floats(0.0, 5.0), min_size=5, max_size=5)
-starts = st.lists(st.sampled_from([*CONFIGS, "unknown"]), unique=True, max_size=2).map(tuple)
-Table = Mapping[str, Mapping[str, float]]
-
-
-def covered(
-    table: Table, weights: Mapping[str, float], *, start: tuple[str, ...] = (), loss: float, most: int
-) -> tuple[str, ...]:
-    """The cover by the names of scenarios and configs; a config without a time in a scenario has none."""
-    names = list(dict.fromkeys([*(config for row in table.values() for config in row), *start]))
-    slowdowns = np.array([[row.get(name, math.inf) for name in names] for row in table.values()])
-    columns = cover(
-        slowdowns.reshape(len(table), len(names)),
-        np.array([weights[s] for s in table]),
-        start=[names.index(config) for config in start],
-        loss=loss,
-        most=most,
-    )
-    return tuple(names[column] for column in columns)
-
-
-def lost(table: Table, weights: Mapping[str, float], chosen: Iterable[str]) -> float:
-    """Logarithm of the slowdown that the best of the chosen has, weighted; without a time it is ABSENT."""
-    best = {s: min((row[c] for c in chosen if c in row), default=ABSENT) for s, row in table.items()}
-    return sum(weights[s] * math.log(min(ABSENT, slower)) for s, slower in best.items())
-
-
-def weighted(table: Table, weights: list[float]) -> dict[str, float]:
-    return dict(zip(table, weights, strict=False))
-
-
-@quiet
-@given(tables, weightings, starts, st.integers(1, 4))
-def test_greedy_is_near_the_best(table: Table, some: list[float], start: tuple[str, ...], more: int) -> None:
-    weights = weighted(table, some)
-    chosen = covered(table, weights, start=start, loss=0.0, most=len(start) + more)
-    left = [config for config in CONFIGS if config not in start]
-    before = lost(table, weights, start)
-    best = max(before - lost(table, weights, (*start, *others)) for others in combinations(left, more))
-    assert chosen[: len(start)] == start and len(chosen) <= len(start) + more
-    assert len(set(chosen)) == len(chosen)
-    assert before - lost(table, weights, chosen) >= (1 - 1 / math.e) * best - 1e-9
