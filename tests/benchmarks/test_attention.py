@@ -147,15 +147,6 @@ def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert f"{tried}: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("wrong", [["--skip", "fa5"], ["--config", "qblock_M3"], ["--only", "nothing"]])
-def test_wrong_use_is_one_line(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        compare.main(["--device", "cpu", *wrong])
-    assert stopped.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert wrong[1] in line
-
-
 # The picture
 
 BATCHES = [

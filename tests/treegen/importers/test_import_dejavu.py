@@ -10,7 +10,6 @@ from treegen_builders import contents
 from treegen_caches import SCENARIOS, cache, write_cache
 
 from treegen.cli.main import main
-from treegen.core.files import device_key
 from treegen.core.table import Cells, Table, median_times
 from treegen.read.problem import read_table
 
@@ -171,12 +170,6 @@ def test_columns_keep_their_order_and_texts_become_integers(tmp_path: Path, tabl
     found = _imported(tmp_path / "words", _scenario(FIRST.replace("bf16", "fp16")))
     assert found.words["DTYPE"] == {0: "bf16", 1: "fp16"}
     assert found.features[:, 3].tolist() == [1, 0, 0, 0]
-
-
-def test_the_key_of_a_gpu_is_vendor_and_model() -> None:
-    keys = {"NVIDIA_A100-SXM4-80GB": "nvidia_a100", "Tesla_V100_NVIDIA": "nvidia_v100", "!": "unknown"}
-    keys |= {"AMD_Instinct_MI250X_MI250": "amd_mi250x", "NVIDIA GeForce RTX 4090": "nvidia_rtx_4090"}
-    assert {gpu: device_key(gpu) for gpu in keys} == keys
 
 
 # Broken caches

@@ -37,6 +37,7 @@ def scripts(steps: Iterable[dict[str, Any]]) -> Iterator[str]:
 def test_nothing_is_interpolated_into_what_is_run() -> None:
     texts = [text for of in (ACTION, *map(steps, WORKFLOWS.values())) for text in scripts(of)]
     assert len(texts) > 6 and not any("${{" in text for text in texts)
+    assert not any("pull_request_target" in workflow[ON] for workflow in WORKFLOWS.values())
 
 
 def test_the_workflow_that_runs_the_pull_requests_code_may_only_read() -> None:

@@ -46,14 +46,10 @@ def figures(capsys: Capture) -> Figures:
     return run
 
 
-@pytest.fixture
-def two_devices(tmp_path: Path) -> Path:
-    return write_two_devices(tmp_path, {})
-
-
-def test_all_ways_are_scored_on_every_scenario(two_devices: Path, tmp_path: Path, figures: Figures) -> None:
+def test_all_ways_are_scored_on_every_scenario(tmp_path: Path, figures: Figures) -> None:
+    path = write_two_devices(tmp_path, {})
     before = contents(tmp_path)
-    measured, won = figures(two_devices)
+    measured, won = figures(path)
     assert contents(tmp_path) == before
     assert (measured["device"], won["device"]) == (DEVICE, MI300X)
     scores = {score["way"]: score for score in measured["scores"]}
@@ -63,7 +59,7 @@ def test_all_ways_are_scored_on_every_scenario(two_devices: Path, tmp_path: Path
     assert scores["single_best"]["configs"] == 1 and scores["forest"]["cells"] is None
     assert measured["noise"] == 0.0 and measured["held_out"]
     assert {score["folds"]["quality"]["slowdown"] for score in won["scores"]} == {None}
-    assert figures(two_devices, "--device", MI300X, "--kernel", "scale") == [won]
+    assert figures(path, "--device", MI300X, "--kernel", "scale") == [won]
 
 
 def test_held_out_figures_are_those_of_build(tmp_path: Path, figures: Figures) -> None:
