@@ -43,7 +43,9 @@ def in_a_fork(commands: Commands, module: str, *words: object, **limits: object)
     return 0.0
 
 
-def test_judging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kernel_is_tuned_and_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     monkeypatch.setattr(measure, "KERNELS", ("sums",))
     monkeypatch.setattr(measure, "HERE", tmp_path)

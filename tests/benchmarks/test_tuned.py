@@ -32,7 +32,7 @@ def test_untimed_choices_are_counted_and_are_neither_the_single_best_nor_compare
     assert on_second == pytest.approx([12 / 11, 1]) and on_first == pytest.approx([11 / 10, 1])
 
 
-def test_the_pages(
+def test_the_pages_state_the_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")

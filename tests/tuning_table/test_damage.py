@@ -116,7 +116,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     assert name != RUN or error_of_reading(tmp_path).startswith(f"{path}: ")
 
 
-def test_a_byte_order_mark_counts_nothing_and_a_running_table_may_end_early(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored_and_a_running_table_may_end_early(tmp_path: Path) -> None:
     folder = write_table(tmp_path / "t")
     text, before = (folder / TIMES).read_text(), tuning_table.read(folder)
     for name in FILES:

@@ -88,7 +88,7 @@ def test_a_table_of_failures_alone_is_begun_again_by_any_run(tmp_path: Path) -> 
             append(table, failed)
 
 
-def test_winners_take_one_time_a_row_and_pyyaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winners_have_one_time_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with start(tmp_path, cells="winners") as table:
         table.append("decode-0", {"M16": 3.0})
         for times in ({"M16": 3.0, "M32": 4.0}, {"M16": Failure("no")}):
@@ -290,7 +290,7 @@ def test_rows_without_a_file_and_other_files_are_not_overwritten(tmp_path: Path,
     ({"scenarios": {"a": (1, "bf16")}}, "max_seq_len "),
     ({"source_hash": "", "date": ...}, "date"),
 ])  # fmt: skip
-def test_no_table_is_created_that_none_can_read(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+def test_unreadable_tables_are_not_created(tmp_path: Path, change: dict[str, Any], named: str) -> None:
     arguments = {key: value for key, value in {**RUN, **change}.items() if value is not ...}
     with pytest.raises(TableError) as caught:
         tuning_table.create(tmp_path / "table", **arguments)

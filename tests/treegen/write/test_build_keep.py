@@ -132,7 +132,7 @@ def test_one_config_that_became_slow_changes_its_cells_and_no_other(tmp_path: Pa
 
 @examples(4)
 @given(st.data())
-def test_a_second_build_is_the_first(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_a_second_build_is_the_same(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Whatever was decided: after a first build, noise, a slower config, other scenarios, another budget."""
     folder = tmp_path_factory.mktemp("project")
     rng = random.Random(data.draw(st.integers(0, 10**6)))

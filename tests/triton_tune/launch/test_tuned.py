@@ -208,7 +208,7 @@ def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
 @pytest.mark.parametrize(
     ("most", "launched"), [(64, [16, 64]), (32, [16, 32]), (16, [16, 16]), (0, [16, 64])]
 )
-def test_pruned_is_not_launched(monkeypatch: pytest.MonkeyPatch, most: int, launched: list[int]) -> None:
+def test_pruned_configs_do_not_run(monkeypatch: pytest.MonkeyPatch, most: int, launched: list[int]) -> None:
     """The fallback is launched instead, or the first that is kept; a rule that keeps none is ignored."""
     asked = []
 
@@ -237,7 +237,7 @@ def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() 
         assert launch(pruned(by_type, by_words), 30, MODE="thrice") == 16
 
 
-def test_variables_name_a_config_before_all_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_overrule_all_that_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
     assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
     assert launch(pruned(lambda configs, given, **others: configs[:1], by_length), 5) == 128
@@ -277,7 +277,7 @@ def ranked(choose: Callable[..., Config]) -> types.ModuleType:
     return made
 
 
-def test_the_autotuner_tries_the_best_configs_once_a_feature_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_autotuner_tries_the_best_configs_once_per_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """But not while a graph is captured, nor in a launch that only compiles."""
     kernel = tuned(ranked(by_length), autotune=2)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
     blocks = timed(kernel, fastest=32)
