@@ -57,11 +57,8 @@ def test_scenarios_with_a_single_config_are_named_and_an_unfinished_run_is_judge
     same, module, half = lines(False)
     found = worth(there.problem, times)
     assert same == alone and found is not None and found.compared == 23
-    assert (
-        f"{found.choice:.2f}x" in module
-        and f"{found.single:.2f}x" in module
-        and f"{found.by_half:.2f}x" in half
-    )
+    assert all(f"{ratio:.2f}x" in module for ratio in (found.choice, found.single))
+    assert f"{found.by_half:.2f}x" in half
     assert 1 <= found.choice < found.by_half < found.single
     assert worth(there.problem, Times(map(there.visit, tasks[:3]))) is None
 
