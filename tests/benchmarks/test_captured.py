@@ -1,4 +1,4 @@
-"""``benchmarks.graphs.captured``: its batches, its means, and that it sees a wrong replay."""
+"""``benchmarks.graphs.captured``: its means, and that it sees a wrong replay."""
 
 import math
 

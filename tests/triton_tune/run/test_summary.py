@@ -8,7 +8,7 @@ from tuning_builders import surface
 
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
-from triton_tune.run.fill import lines_about_worth, lines_of, summarise
+from triton_tune.run.fill import lines_about_failing, lines_about_worth, lines_of, summarise
 from triton_tune.run.shards import Shard, estimated_s, problem_of_shard, shard_from
 from triton_tune.search.race import worth
 from tuning_table.table import Failure, Visit
@@ -61,6 +61,18 @@ def test_scenarios_with_a_single_config_are_named_and_an_unfinished_run_is_judge
     assert f"{found.by_half:.2f}x" in half
     assert 1 <= found.choice < found.by_half < found.single
     assert worth(there.problem, Times(map(there.visit, tasks[:3]))) is None
+
+
+def test_a_scenario_counts_as_hopeless_only_once_every_config_has_failed() -> None:
+    there = surface(scenarios=2, configs=2)
+    failed = {"c0": Failure("out of memory")}
+    visits = [Visit("s0", 1, {**failed, "c1": Failure("out of memory")}), Visit("s1", 1, failed)]
+    times = Times(visits)
+    hopeless, untried = lines_about_failing(
+        ["s0", "s1"], summarise(there.problem, times, 1.0, False), there.problem, times
+    )
+    assert "s0" in hopeless and "s1" not in hopeless
+    assert "s1" in untried and "s0" not in untried
 
 
 @pytest.mark.parametrize("count", [1, 3, 8, 24])
