@@ -98,18 +98,6 @@ def test_wrong_and_failed_kernels_are_reported() -> None:
     assert not ours_failed({**found, "ours": record("ours", 1.0)})
 
 
-def test_both_parts_of_a_batch_are_written() -> None:
-    tensors = materialise(MIXED, CPU)
-    prepared = Ours(in_parts=True).prepare(tensors)
-    prepared.launches[0]()
-    assert check(prepared.output(0), expect(tensors)).ok
-    assert prepared.config.count(" + ") == 1
-    ways = (Ours(in_parts=True), Ours(Config("qblock", 16, 16)))
-    jobs = [CompileJob((MIXED,), ours) for ours in ways]
-    assert minimal(jobs) == jobs
-    assert run_jobs(pickle.loads(pickle.dumps(jobs)), CPU) == {}  # as other processes get them
-
-
 def test_rivals_that_do_not_load_are_a_line_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,31 +55,8 @@ def run(call: Callable[[], Any], folder: Path) -> str:
     return output
 
 
-def tune_and_build(name: str, folder: Path, changes: dict[str, list[tuple[str, str]]], before: int) -> None:
-    """Do what `measure.sh` does with tiny shapes and few configs, and launch the untuned shapes."""
-    for path in (EXAMPLES / name).glob("*.*"):
-        if path.is_file():
-            shutil.copy(path, folder)
-    for file, replacements in changes.items():
-        text = (folder / file).read_text()
-        for pattern, new in replacements:
-            text, count = re.subn(pattern, new, text)
-            assert count, (file, pattern)
-        (folder / file).write_text(text)
-    untuned = ["untuned.py", "--strategy", "full", "--out", "untuned_data"]
-    run(partial(triton_tune, ["tune.py", "--gpus", "cpu"]), folder)
-    run(partial(treegen, ["build"]), folder)
-    run(partial(triton_tune, [*untuned, "--gpus", "cpu"]), folder)
-    assert run(code(LAUNCH.format(name=name, before=before)), folder) == f"{name}\n"
-
-
-@pytest.fixture(autouse=True)
-def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "START_METHOD", "fork")
-
-
 @pytest.mark.parametrize("name", ["matmul", "block_fp8"])
-def test_committed_modules_and_the_readme_are_what_the_committed_tables_say(name: str) -> None:
+def test_committed_modules_and_the_readme_fit_the_committed_tables(name: str) -> None:
     folder = EXAMPLES / name
     assert "heuristics: up to date" in run(partial(treegen, ["build", "--check"]), folder)
     readme = (folder / "README.md").read_text()
@@ -94,24 +71,20 @@ def test_committed_modules_and_the_readme_are_what_the_committed_tables_say(name
         assert f"not tuned | {found.slowdown:.3f} | {found.worst:.2f} |" in readme
 
 
-def test_matmul_goes_from_tuning_to_a_launch(tmp_path: Path) -> None:
-    measured_and_built("matmul", tmp_path, MATMUL, 3)
-
-
-def test_block_fp8_goes_from_tuning_to_vllms_file(tmp_path: Path) -> None:
-    tune_and_build("block_fp8", tmp_path, BLOCK_FP8, 5)
-    named = ["N=32", "K=256", "dtype=fp8_w8a8", "block_shape=128x128"]
-    run(partial(treegen, ["export", "vllm", "block_fp8", "M=1,64", *named, "--to", "configs"]), tmp_path)
-    (path,) = (tmp_path / "configs").iterdir()
-    tuned = json.loads(path.read_text())
-    assert list(tuned) == ["1", "64"] and tuned["64"]["BLOCK_SIZE_K"] == 128 and len(tuned["1"]) == 6
-    path.rename(
-        path.with_name("N=32,K=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json")
-    )
-    text = "import compare; from pathlib import Path\n"
-    text += "ways = {'rows': compare.by_rows, 'default': lambda shape: compare.DEFAULT,"
-    text += " 'file': compare.by_nearest_file(Path('configs'))}\n"
-    text += "print(*compare.compare(Path('untuned_data/block_fp8/cpu_triton_interpreter'), ways), sep='\\n')"
-    lines = run(code(text), tmp_path).splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["rows", "default", "file"]
-    assert "in 2 of 2 shapes; 1.000 times the rows' (1.00 to 1.00)" in lines[0]
+def test_matmul_goes_from_tuning_to_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `measure.sh` does, with tiny shapes and few configs; then the untuned shapes are launched."""
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    for path in (EXAMPLES / "matmul").glob("*.*"):
+        if path.is_file():
+            shutil.copy(path, tmp_path)
+    for file, replacements in MATMUL.items():
+        text = (tmp_path / file).read_text()
+        for pattern, new in replacements:
+            text, count = re.subn(pattern, new, text)
+            assert count, (file, pattern)
+        (tmp_path / file).write_text(text)
+    untuned = ["untuned.py", "--strategy", "full", "--out", "untuned_data"]
+    run(partial(triton_tune, ["tune.py", "--gpus", "cpu"]), tmp_path)
+    run(partial(treegen, ["build"]), tmp_path)
+    run(partial(triton_tune, [*untuned, "--gpus", "cpu"]), tmp_path)
+    assert run(code(LAUNCH), tmp_path) == "matmul\n"

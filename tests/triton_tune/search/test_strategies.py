@@ -8,7 +8,7 @@ from statistics import geometric_mean
 import pytest
 from tuning_builders import Silent, Surface, SurfaceBench, full, rounds_of, surface
 
-from triton_tune.core.problem import Likeness, SearchProblem, Strategy, Times
+from triton_tune.core.problem import SearchProblem, Strategy, Times
 from triton_tune.search.loop import tune
 from triton_tune.search.neighbours import Distances
 from triton_tune.search.race import FULL, REPEATS, Race, RaceRules
@@ -135,9 +135,3 @@ def test_before_a_race_ends_the_first_scenarios_have_times_of_what_was_left_out_
     whole = [s for s in problem.scenarios if len(times.measured(s)) == len(problem.candidates[s])]
     first = Distances(problem).representatives(problem.scenarios, RaceRules.verify)
     assert set(first) <= set(whole) < set(problem.scenarios)
-
-
-def test_a_factor_of_two_is_as_far_as_its_weight_says() -> None:
-    rows = {"a": {"n": 1}, "b": {"n": 4}, "c": {"n": 16}}
-    distances = Distances(SearchProblem(rows, {}, {}, likeness=Likeness(weights={"n": 3.0})))
-    assert distances.matrix(["b"], ["a", "b", "c"]).tolist() == [[6.0, 0.0, 6.0]]
