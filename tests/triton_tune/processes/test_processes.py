@@ -254,20 +254,6 @@ def test_processes_by_the_processors_that_may_be_used(
     assert compiling.default_workers() == workers
 
 
-def test_only_a_ptxas_of_another_version_is_kept_from_new_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    make_backend(GPUTarget("cuda", 80, 32)).hash()  # from now on, this process's keys hold one version
-    (fake := tmp_path / "ptxas").write_text("#!/bin/sh\necho fake ptxas, release 12.3, V12.3.4\n")
-    fake.chmod(0o755)
-    own = Path(str(nvidia.__file__)).parent / "bin" / "ptxas"
-    for path, differs in ((fake, True), (own, False), (tmp_path / "none", False)):
-        monkeypatch.setenv(PTXAS, str(path))
-        assert ptxas_differs(torch.device("cuda", 0)) == differs
-
-
 @pytest.mark.parametrize("differs", [False, True])
 def test_processes_see_variables_of_now(
     differs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
