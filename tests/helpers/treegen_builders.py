@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from treegen.core.errors import InputError
-from treegen.core.heuristic import StepTree
+from treegen.core.heuristic import Heuristic, StepTree
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
 from treegen.emit.package import emit_package
@@ -284,25 +284,6 @@ def paths(tree: StepTree, path: tuple[str, ...] = ()) -> Iterator[tuple[int, tup
         return
     yield from paths(tree.low, (*path, f"{tree.feature} <= {tree.threshold}"))
     yield from paths(tree.high, (*path, f"{tree.feature} > {tree.threshold}"))
-
-
-def run_module(kernel: KernelSpec, text: str) -> ModuleType:
-    """A printed module of the kernel, run beside the printed `config.py`."""
-
-    def executed(name: str, source: str) -> ModuleType:
-        module = ModuleType(name)
-        module.__package__ = "printed"
-        exec(compile(source, name, "exec"), module.__dict__)
-        return module
-
-    package = ModuleType("printed")
-    package.__path__ = []
-    sys.modules["printed"] = package
-    sys.modules["printed.config"] = executed("printed.config", kernel_package(kernel, {})["config.py"])
-    try:
-        return executed("printed.module", text)
-    finally:
-        del sys.modules["printed"], sys.modules["printed.config"]
 
 
 def as_config(printed: Any, kernel: KernelSpec) -> Config:

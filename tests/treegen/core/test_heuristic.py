@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 from treegen_builders import paths
-from treegen_strategies import CONFIGS, LIMITS, any_integer, examples, heuristics, kernels, shapes, trees
+from treegen_strategies import CONFIGS, LIMITS, examples, heuristics, kernels, shapes
 
 from treegen.core.expr import Expression, parse_condition, to_python
-from treegen.core.heuristic import Heuristic, StepTree, choose, depth, fits, split_features
+from treegen.core.heuristic import Heuristic, StepTree, choose, fits
 from treegen.core.launches import as_columns, launches
 from treegen.core.spec import Constraint, KernelSpec
 

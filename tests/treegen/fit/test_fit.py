@@ -12,7 +12,6 @@ from treegen_builders import CONFIGS, NARROW, WIDE, Cell, Row, paths, problem, t
 from treegen_strategies import examples
 
 from treegen.core.heuristic import Split, choose, depth, fits
-from treegen.core.launches import ABSENT
 from treegen.core.problem import FORBIDDEN
 from treegen.crossval.score import Score
 from treegen.fit.fit import fit
