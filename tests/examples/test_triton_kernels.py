@@ -44,7 +44,7 @@ for shape in untuned.UNTUNED.shapes:
     call = make(untuned.UNTUNED, shape, torch.device("cpu"))
     found, expected = on_copies(call, matmul.matmul), on_copies(call, untuned.UNTUNED.reference)
     assert (found - expected).abs().max() < 0.01 * expected.abs().max()
-print(matmul.matmul_kernel.chosen(None, None, None, *shape.values()).variant)
+print(matmul.matmul_kernel.best_config.kwargs["BLOCK_M"])
 """
 
 
@@ -87,4 +87,4 @@ def test_matmul_goes_from_tuning_to_a_launch(tmp_path: Path, monkeypatch: pytest
     run(partial(triton_tune, ["tune.py", "--gpus", "cpu"]), tmp_path)
     run(partial(treegen, ["build"]), tmp_path)
     run(partial(triton_tune, [*untuned, "--gpus", "cpu"]), tmp_path)
-    assert run(code(LAUNCH), tmp_path) == "matmul\n"
+    assert run(code(LAUNCH), tmp_path) in ("16\n", "32\n")
