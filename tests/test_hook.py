@@ -62,18 +62,12 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
 
 
 @pytest.mark.parametrize(("hook", "limit", "old", "new"), [
-    (HOOK, "or 1536 + head_size * (6 + kv_element_size) // 8", "(6 + kv_element_size)", "0"),
     (HOOK, "holds: 128 * tile_size", "128 * ", ""),
     (HOOK, "tma: head_bytes % 32 == 0", "32", "8"),
-    (HOOK, "block_size % 16 == 0 and gqa_group_size <= 128", "16", "8"),
-    (HOOK, "kv_element_size >= 2 or head_size % 128 == 0", "2 or", "1 or"),
     (HOOK, "idle_multiprocessors <= 16", "16", "32"),
     (HOOK, "gqa_group_size <= 128 and head_size", "128", "129"),
-    (MIXED_HOOK, "head_size % 16 == 0 and block_size", "16", "8"),
     (MIXED_HOOK, "num_kv_heads) <= 16", "16", "20"),
-    (MIXED_HOOK, "kv_element_size >= 2\n", "2", "1"),
     (MIXED_HOOK, "block_size % 16 == 0 and head_size >= 64", "64", "48"),
-    (MIXED_HOOK, "and gqa_group_size <= 32", "32", "128"),
 ])  # fmt: skip
 def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(
     hook: AttentionHook, limit: str, old: str, new: str, tmp_path: Path
@@ -87,10 +81,8 @@ def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(
     assert all("refuses" in problem for problem in problems)
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
-def test_what_needs_parts_compiles_the_kernel_that_divides(
-    target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_parts_need_the_kernel_that_divides(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And on Hopper GPUs the one launch; what computes the parts are cases of `unified_attention`."""
     nothing = dict.fromkeys(TILE, 0)
     ways = [CompileCase(target, way, nothing, ANY) for way in ("separate", "single")]
@@ -107,9 +99,7 @@ def test_its_features_are_those_that_a_plan_passes() -> None:
     assert set(HOOK.features) == set(KERNEL.features) <= given | {"num_seqs", "kv_element_size"}
 
 
-def test_sizes_are_the_largest_that_kernels_accept_and_equal_cases_compile_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_sizes_are_the_largest_and_equal_cases_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for sizes, largest in (
         (ANY, (256, 64)),
         ({"head_size": 128, "gqa_group_size": 16, "kv_element_size": 2}, (128, 16)),
@@ -130,9 +120,7 @@ def test_sizes_are_the_largest_that_kernels_accept_and_equal_cases_compile_once(
     assert "block_n" in str(outcomes[-1].error)
 
 
-def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_kernels_compile_where_triton_interprets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     small = {**ANY, "head_size": 64}
     cases = [case(target=name, largest={**small, "kv_element_size": 1}) for name in ("gfx942", "sm_123")]
@@ -150,45 +138,7 @@ def test_kernels_compile_in_other_processes_even_if_triton_interprets_here(
     assert "block_m" in str(impossible.error)
 
 
-@pytest.mark.parametrize(("name", "given", "compiled", "with_fp8"), [
-    ("pod_M128_T64_W4_S3", (256, 64), (128, 32), None),
-    ("pod_M128_T64_W4_S3", (100, 6), (96, 6), None),
-    ("pod_M128_T64_W4_S3", (48, 6), None, None),
-    ("stream_k_M16_T64_W4_S2_D1", (256, 64), (256, 16), (256, 16)),
-    ("stream_k_M16_T128_W4_S2_D1", (256, 7), (240, 7), (256, 7)),
-    ("qblock_M128_T128_W8_S2_D1", (256, 64), (176, 64), (192, 64)),
-])  # fmt: skip
-def test_the_hopper_kernel_compiles_at_the_largest_sizes_that_it_takes(
-    name: str,
-    given: tuple[int, int],
-    compiled: tuple[int, int] | None,
-    with_fp8: tuple[int, int] | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = []
-
-    def compile_case(case: OfflineCase) -> OfflineOutcome:
-        on_hopper = case.config.tma or case.config.variant == "pod"
-        found.append((int(on_hopper), case.shape.head_size, case.shape.gqa_group_size))
-        return OfflineOutcome({})
-
-    monkeypatch.setattr(module, "compile_case", compile_case)
-    for target, features in (("sm_90", ()), ("sm_80", ()), ("sm_90", ("fp8",))):
-        head_size, group = given
-        shape = CompileShape(target, head_size, 16, group, torch.bfloat16, features)
-        assert module.attempt(OfflineCase(Config.parse(name), shape)).error is None
-    # The kernels that it falls back to, or that which divides a mixed batch, are compiled at all sizes.
-    elsewhere, in_parts = (int(name.startswith("pod")), *given), name.startswith("pod")
-    expected = []
-    for by_hopper in (compiled, None, with_fp8):
-        expected += [(1, *by_hopper)] if by_hopper else []
-        expected += [] if by_hopper and in_parts else [elsewhere]
-    assert found == expected
-
-
-def test_a_compiler_that_ends_its_process_costs_one_case(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_compiler_that_crashes_costs_one_case(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "crashing_compiler.py").write_text(
         "import os\n"
         "from attn_kernels.offline.compile import CompileOutcome\n"

@@ -3,39 +3,30 @@
 import dataclasses
 import json
 import math
-import pickle
 import sys
-from contextlib import nullcontext
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import torch
 
-from attn_kernels import Config
-from attn_kernels.measure.batches import Batch, HeadLayout, ScoreOptions, decode, prefill
-from attn_kernels.measure.checking import check, expect
+from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
+from attn_kernels.measure.checking import expect
 from attn_kernels.measure.roofline import Ceilings
 from attn_kernels.measure.tensors import BatchTensors, materialise
 from benchmarks.attention import compare, plot
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import Record, Records, measure_batch, ours_failed, time_ratio
 from benchmarks.common.implementations import (
-    PEERS,
-    CompileJob,
     NotApplicable,
-    Ours,
     Peer,
     PreparedLaunches,
     load_peers,
 )
-from triton_tune.processes.compile_ahead import minimal, run_jobs
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
-MIXED = Batch("b", "mixed", (1, 0, 8, 9, 1, 20), (30, 5, 8, 40, 17, 20), SMALL, dtype=torch.float16)
 
 
 def test_sets_hold_each_batch_once_and_are_the_same_at_every_call() -> None:
@@ -107,18 +98,6 @@ def test_wrong_and_failed_kernels_are_reported() -> None:
     assert not ours_failed({**found, "ours": record("ours", 1.0)})
 
 
-def test_both_parts_of_a_batch_are_written() -> None:
-    tensors = materialise(MIXED, CPU)
-    prepared = Ours(in_parts=True).prepare(tensors)
-    prepared.launches[0]()
-    assert check(prepared.output(0), expect(tensors)).ok
-    assert prepared.config.count(" + ") == 1
-    ways = (Ours(in_parts=True), Ours(Config("qblock", 16, 16)))
-    jobs = [CompileJob((MIXED,), ours) for ours in ways]
-    assert minimal(jobs) == jobs
-    assert run_jobs(pickle.loads(pickle.dumps(jobs)), CPU) == {}  # as other processes get them
-
-
 def test_rivals_that_do_not_load_are_a_line_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,28 +124,6 @@ def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes() -> None:
         Peer("b", lambda *_: None, largest_head=256).prepare(materialise(batch, CPU, num_sets=1))
 
 
-@pytest.mark.parametrize(
-    ("changes", "takes"),
-    [
-        ({}, True),
-        ({"layout": HeadLayout(16, 8, 256)}, True),
-        ({"layout": HeadLayout(16, 4, 320)}, False),
-        ({"layout": HeadLayout(8, 1, 512)}, False),
-        ({"dtype": torch.float16}, False),
-        ({"scores": ScoreOptions(softcap=50.0)}, False),
-        ({"scores": ScoreOptions(causal=False)}, False),
-        ({"cache_dtype": torch.float8_e4m3fn}, False),
-        ({"cache_dtype": torch.float8_e4m3fn, "block_size": 64}, True),
-        ({"cache_dtype": torch.float8_e4m3fn, "block_size": 64, "layout": HeadLayout(16, 8, 256)}, False),
-    ],
-)
-def test_flash_attention_4_is_asked_only_for_what_was_compiled(changes: dict[str, Any], takes: bool) -> None:
-    batch = decode(2, 40).at(HeadLayout(8, 2, 512)).at(**changes)
-    peer = PEERS["fa4"](lambda *_: None)
-    with nullcontext() if takes else pytest.raises(NotApplicable):
-        peer.prepare(materialise(batch, CPU, num_sets=1))
-
-
 def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tried = "qblock_M16_T16_W4_S2"
     command = f"--device cpu --config {tried} --invariant --parts --out {tmp_path} --peers {tmp_path} --only"
@@ -176,15 +133,6 @@ def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert right == {"ours", "ours invariant", "ours in parts", tried, "sdpa"}
     assert results[0].keys() >= {"batch", "kind", "layout", "block_size", "dtype", "gbps", "error"}
     assert f"{tried}: " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("wrong", [["--skip", "fa5"], ["--config", "qblock_M3"], ["--only", "nothing"]])
-def test_wrong_use_is_one_line(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        compare.main(["--device", "cpu", *wrong])
-    assert stopped.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert wrong[1] in line
 
 
 # The picture
@@ -204,18 +152,6 @@ def write_run(folder: Path, batches: list[Records], device: str = "NVIDIA H100")
     return folder
 
 
-def test_times_are_relative_to_flash_attention_3_by_kind_and_over_all(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", BATCHES)
-    found = plot.ratios(json.loads((run / "compare.json").read_text()))
-    assert {name: found["decode", name] for name in ("ours", "fa3", "vllm")} == {
-        "ours": [0.5],
-        "fa3": [1.0],
-        "vllm": [2.0],
-    }
-    assert {name: found["", name] for name in ("ours", "fa3")} == {"ours": [0.5, 1.0], "fa3": [1.0, 1.0]}
-    assert found["", "vllm"] == [2.0, 8.0] and found["prefill", "vllm"] == [8.0] and len(found) == 9
-
-
 def test_a_picture_names_both_gpus_and_is_the_same_each_time(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     runs = [write_run(tmp_path / gpu, BATCHES, f"NVIDIA {gpu}") for gpu in ("H100", "H200")]
@@ -225,14 +161,3 @@ def test_a_picture_names_both_gpus_and_is_the_same_each_time(tmp_path: Path) -> 
     texts = list(ElementTree.fromstring(first.read_text()).itertext())
     assert {"NVIDIA H100", "NVIDIA H200", "0.71"} <= set(texts)  # 0.71: the mean over both kinds
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_a_run_that_cannot_be_drawn_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    no_rival = write_run(tmp_path / "no_rival", BATCHES[2:])
-    for run in (no_rival, tmp_path / "missing"):
-        with pytest.raises(SystemExit) as stopped:
-            plot.main([str(run), "--out", str(tmp_path / "picture.svg")])
-        assert stopped.value.code == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert str(run) in line
-    assert not (tmp_path / "picture.svg").exists()

@@ -84,9 +84,7 @@ def test_neighbours_are_near_in_standardised_logarithms(tmp_path: Path, case: Ca
     assert sure > 5
 
 
-def test_the_module_the_single_best_config_and_the_wave_model_that_finds_planted_waves(
-    made: Problem, case: Case
-) -> None:
+def test_the_module_the_single_best_config_and_the_wave_model(made: Problem, case: Case) -> None:
     assert (columns(WAYS["treegen"](made, case), made) == Score.of(made, fit(made)).columns).all()
     every = [cost_of(made, column)[0].sum() for column in range(len(made.configs))]
     assert set(columns(WAYS["one config"](made, case), made)) == {int(np.argmin(every))}

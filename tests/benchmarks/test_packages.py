@@ -1,23 +1,23 @@
 """benchmarks.packages tunes kernels of other packages, and judges them on models that were not tuned."""
 
 import json
-import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
+from forked import forked
 
 from benchmarks.packages import measure, models
+from benchmarks.packages.processes import Commands
+from triton_tune.bench import pool
 
-PAGE = (Path(__file__).parents[2] / "docs/your_kernel.md").read_text()
-(TUNE,) = re.findall(r"```python\n# tune.py\n(import fla.*?)```", PAGE, re.DOTALL)
-TUNE = TUNE.replace("T in (3, 250) for D in (48, 100)", "T in (3, 25) for D in (48,)")
+TUNE = "from scaled_kernel import ADDED as TUNING\n"
 UNTUNED = """
 import dataclasses
+import tune
 
-from tune import TUNING
-
-UNTUNED = dataclasses.replace(TUNING, shapes=[{"T": 7, "D": 40}, {"T": 9, "D": 40}])
-del TUNING
+UNTUNED = dataclasses.replace(tune.TUNING, shapes=[{"size": 7}, {"size": 40}])
 """
 
 
@@ -30,26 +30,40 @@ def test_no_judged_model_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not {tuple(shape[name] for name in names) for shape in judged} & set(shapes[names])
 
 
-def test_a_kernel_is_tuned_and_judged_without_a_gpu(
+def in_a_fork(commands: Commands, module: str, *words: object, **limits: object) -> float:
+    """In place of a new process, which would import torch again."""
+
+    def run() -> None:
+        for name in list(sys.modules):  # of another folder that a test has used
+            if name.partition(".")[0] in ("heuristics", "tune", "untuned"):
+                del sys.modules[name]
+        sys.path[:0] = map(str, commands.imports)
+        sys.argv[1:] = map(str, words)
+        runpy.run_module(module, run_name="__main__")
+
+    status, output = forked(run, commands.folder)
+    assert status == 0, output
+    return 0.0
+
+
+def test_a_kernel_is_tuned_and_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # the package decorates functions with torch.compile
-    monkeypatch.setattr(measure, "KERNELS", ("l2norm",))
-    root = tmp_path / "benchmarks/packages"
-    (root / "l2norm").mkdir(parents=True)
-    (root / "l2norm/tune.py").write_text(TUNE)
-    (root / "untuned.py").write_text(UNTUNED)
-    monkeypatch.setenv("PYTHONPATH", str(measure.HERE.parents[1]))
-    monkeypatch.setattr(measure, "HERE", root)
+    monkeypatch.setattr(pool, "START_METHOD", "fork")
+    monkeypatch.setattr(measure, "KERNELS", ("sums",))
+    monkeypatch.setattr(measure, "HERE", tmp_path)
+    monkeypatch.setattr(Commands, "run", in_a_fork)
+    (tmp_path / "sums").mkdir()
+    (tmp_path / "sums/tune.py").write_text(TUNE)
+    (tmp_path / "untuned.py").write_text(UNTUNED)
     out = tmp_path / "out"
-    budget = ["--tuning", "40", "--judging", "30", "--launches"]
+    budget = ["--tuning", "20", "--judging", "20", "--launches"]
     assert measure.main(["--packages", str(tmp_path), "--out", str(out), *budget]) == 0
     capsys.readouterr()
     assert measure.main(["--kernels", "--out", str(out)]) == 0  # prints the tables alone
     printed = capsys.readouterr().out
-    figures = json.loads((out / "l2norm/40s/figures.json").read_text())
+    figures = json.loads((out / "sums/20s/figures.json").read_text())
     assert figures["sizes"].startswith("2, 2, ")
     assert all(float(figures[name].split()[0]) >= 1 for name in ("module", "autotuner", "hindsight"))
-    assert figures["module"] in printed and "Tuned in 40s" in printed
+    assert figures["module"] in printed and "Tuned in 20s" in printed
     assert "launches" in figures and "first_module" in figures

@@ -15,7 +15,6 @@ from treegen.build import read_problems
 from treegen.crossval.folds import cross_validate
 from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
-from tuning_table import read_run
 
 REPOSITORY = Path(__file__).parents[2]
 NAN = np.nan
@@ -33,7 +32,7 @@ def test_untimed_choices_are_counted_and_are_neither_the_single_best_nor_compare
     assert on_second == pytest.approx([12 / 11, 1]) and on_first == pytest.approx([11 / 10, 1])
 
 
-def test_the_pages_state_the_figures_of_the_committed_modules(
+def test_the_pages_state_the_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -65,9 +64,7 @@ def spec(tmp_path: Path) -> Path:
     return write_project(tmp_path, shapes=list(itertools.product(SIDES, SIDES, (2, 4))))
 
 
-def test_a_run_ends_at_its_share_and_every_scenario_that_counts_compares_configs(
-    spec: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_larger_share_of_cells_is_no_worse(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     budgets.main([str(spec), "--seeds", "1", "--printed"])
     _, line, said = capsys.readouterr().out.splitlines()
     single, *figures = [float(word) for word in line.split() if word.replace(".", "").isdigit()]
@@ -77,20 +74,9 @@ def test_a_run_ends_at_its_share_and_every_scenario_that_counts_compares_configs
     assert found is not None and float(said.split()[-2]) == pytest.approx(
         (found.groups or found.folds).quality.slowdown, rel=0.1
     )
-    recorded = read_run(problem.table.folder)
-    cells = len(recorded.scenarios) * len(recorded.header.configs)
-    for share in (0.2, 0.5):
-        table = budgets.early(recorded, list(recorded.scenarios), share, 0)
-        timed: dict[str, list[str]] = {}
-        for visit in table.visits:
-            timed.setdefault(visit.scenario, []).extend(visit.cells)
-        assert sum(map(len, timed.values())) <= share * cells + len(recorded.header.configs)
-        assert timed and all(len(set(found)) > 1 for found in timed.values())
 
 
-def test_more_candidates_are_never_slower_and_one_is_what_the_fit_chooses(
-    spec: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_candidates_are_never_slower(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     candidates.main([str(spec)])
     _, *lines = capsys.readouterr().out.splitlines()
     assert [line.split()[2] for line in lines] == ["scenarios", "groups"]

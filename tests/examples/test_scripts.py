@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from treegen.cli.main import main as treegen
@@ -81,18 +80,7 @@ def test_the_tutorial(
     assert "no problem" in capsys.readouterr().out
 
 
-def test_every_config_computes_the_same() -> None:
-    convolve = runpy.run_path(str(CONVOLVE / "convolve.py"))["convolve"]
-    random = np.random.default_rng(0)
-    for n, m in ((1, 1), (5, 7), (1000, 30), (5000, 1200)):
-        x, y = random.random(n), random.random(m)
-        for variant, block in (("direct", 0), ("fft", 0), ("overlap_add", 64), ("overlap_add", 4096)):
-            assert np.allclose(convolve(x, y, variant, block), np.convolve(x, y))
-
-
-def test_the_decode_loop_runs_in_the_interpreter(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_decode_loop_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["decode_step.py", "--device", "cpu"])
     runpy.run_path(str(REPOSITORY / "examples/decode_step.py"), run_name="__main__")
     printed = capsys.readouterr().out

@@ -98,9 +98,6 @@ for _ in range(3):
         expected = torch.arange(size - 1, -1, -1) * 2.0
         expected[::2] = -1
         assert torch.equal(gathered, expected)
-for name in ("scale_in_place", "gather"):
-    print(name, getattr(small, name).best_config)
-print("sum_in_parts", small.sum_in_parts.fn.best_config)
 """
 
 

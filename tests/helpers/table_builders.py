@@ -55,8 +55,8 @@ def append(table: TableWriter, visit: Visit) -> None:
     table.append(visit.scenario, visit.cells, visit.repeat)
 
 
-def filled(folder: Path, *visits: Visit) -> Path:
-    with start(folder) as table:
+def filled(folder: Path, *visits: Visit, **changes: Any) -> Path:
+    with start(folder, **changes) as table:
         for visit in visits or VISITS:
             append(table, visit)
     return folder

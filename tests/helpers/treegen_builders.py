@@ -14,16 +14,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import yaml
 
 from treegen.core.errors import InputError
-from treegen.core.heuristic import StepTree
+from treegen.core.heuristic import Heuristic, StepTree
 from treegen.core.problem import Problem
 from treegen.core.spec import Config, DeviceSpec, KernelSpec
-from treegen.emit.package import emit_package, kernel_package
+from treegen.emit.package import emit_package
 from treegen.fit.fit import fit
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
@@ -255,8 +254,8 @@ def imported(folder: Path, package: str = "generated") -> Iterator[Any]:
         sys.modules.update(outer)
 
 
-def write_package(spec_path: Path) -> Path:
-    """Fit every table of a spec and write its package, with no look at what is there; returns its folder."""
+def write_package(spec_path: Path) -> list[tuple[KernelSpec, DeviceSpec, Heuristic]]:
+    """Fit every table of a spec and write its package, with no look at what is there. Returns its modules."""
     read = read_spec(spec_path)
     problems = [
         build_problem(kernel, read.devices[key], read_table(folder))
@@ -267,7 +266,7 @@ def write_package(spec_path: Path) -> Path:
     for name, text in emit_package(read, modules).items():
         (read.output / name).parent.mkdir(parents=True, exist_ok=True)
         (read.output / name).write_text(text)
-    return spec_path.parent
+    return modules
 
 
 def committed(kernel: str, device: str, folder: str | None = None) -> Problem:
@@ -285,25 +284,6 @@ def paths(tree: StepTree, path: tuple[str, ...] = ()) -> Iterator[tuple[int, tup
         return
     yield from paths(tree.low, (*path, f"{tree.feature} <= {tree.threshold}"))
     yield from paths(tree.high, (*path, f"{tree.feature} > {tree.threshold}"))
-
-
-def run_module(kernel: KernelSpec, text: str) -> ModuleType:
-    """A printed module of the kernel, run beside the printed `config.py`."""
-
-    def executed(name: str, source: str) -> ModuleType:
-        module = ModuleType(name)
-        module.__package__ = "printed"
-        exec(compile(source, name, "exec"), module.__dict__)
-        return module
-
-    package = ModuleType("printed")
-    package.__path__ = []
-    sys.modules["printed"] = package
-    sys.modules["printed.config"] = executed("printed.config", kernel_package(kernel, {})["config.py"])
-    try:
-        return executed("printed.module", text)
-    finally:
-        del sys.modules["printed"], sys.modules["printed.config"]
 
 
 def as_config(printed: Any, kernel: KernelSpec) -> Config:

@@ -170,11 +170,6 @@ def _tree(rng: random.Random, features: Sequence[str], first: int, deepest: int)
     return Split(rng.choice(features), rng.choice(_POINTS), low, high), end
 
 
-def trees() -> st.SearchStrategy[StepTree]:
-    """Trees over FEATURES."""
-    return _seeds.map(lambda seed: _tree(random.Random(seed), FEATURES, 0, 4)[0])
-
-
 def shapes() -> st.SearchStrategy[dict[str, int]]:
     """Points of FEATURES: small, extreme, and beside the thresholds of `heuristics`."""
     near = st.builds(lambda value, more: value + more, st.sampled_from(_POINTS), st.integers(-1, 1))

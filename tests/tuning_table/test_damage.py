@@ -92,9 +92,7 @@ CELLS += [(SCENARIOS, "s004,8,", f"s004,{cell},", "5: rows ") for cell in NO_INT
 
 
 @pytest.mark.parametrize(("name", "old", "new", "place"), CELLS)
-def test_a_cell_that_is_no_time_repeat_or_integer_is_named(
-    tmp_path: Path, name: str, old: str, new: str, place: str
-) -> None:
+def test_a_cell_of_another_kind_is_named(tmp_path: Path, name: str, old: str, new: str, place: str) -> None:
     assert _error(tmp_path / "t", name, _swap(old, new)).startswith(f"{name}:{place}")
 
 
@@ -118,9 +116,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     assert name != RUN or error_of_reading(tmp_path).startswith(f"{path}: ")
 
 
-def test_a_byte_order_mark_changes_nothing_and_a_running_table_may_lack_rows_and_a_line_end(
-    tmp_path: Path,
-) -> None:
+def test_a_byte_order_mark_is_ignored_and_a_running_table_may_end_early(tmp_path: Path) -> None:
     folder = write_table(tmp_path / "t")
     text, before = (folder / TIMES).read_text(), tuning_table.read(folder)
     for name in FILES:
@@ -239,9 +235,7 @@ def test_a_wrong_value_is_refused_by_its_line_and_key(key: str, value: Any) -> N
 
 
 @pytest.mark.parametrize(("changes", "needle"), NESTED)
-def test_a_wrong_value_within_a_section_is_refused_by_its_line(
-    changes: dict[str, Any], needle: str | tuple[str, int]
-) -> None:
+def test_a_wrong_nested_value_names_its_line(changes: dict[str, Any], needle: str | tuple[str, int]) -> None:
     text = yaml_text(run(**changes))
     assert _yaml_error(text).line == line_of(text, *([needle] if isinstance(needle, str) else needle))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_builders import RUN, VISITS, append, contents, filled, read_back, refusal, start
+from table_builders import RUN, VISITS, append, contents, filled, read_back, start
 
 from tuning_table import TableError, files, read_run
 
@@ -43,9 +43,7 @@ def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, to
     assert contents(folder) == whole
 
 
-def test_a_change_of_the_configs_that_was_killed_is_finished_or_never_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_change_is_finished_or_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill before times.csv is in its place leaves the table as it was; the next run ends what is left."""
     fewer = RUN["configs"][:2]
     steps: list[str] = []
@@ -78,9 +76,7 @@ def test_a_change_of_the_configs_that_was_killed_is_finished_or_never_was(
 
 
 @pytest.mark.parametrize("written", [0, 4])
-def test_a_full_disk_leaves_the_rows_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
-) -> None:
+def test_a_full_disk_leaves_whole_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
     write = os.write
 
     def full(descriptor: int, data: bytes) -> int:
@@ -99,17 +95,6 @@ def test_a_full_disk_leaves_the_rows_whole(
                 assert contents(tmp_path) == before
         append(table, VISITS[1])
     assert read_back(read_run(tmp_path).visits) == read_back(VISITS[:2])
-
-
-def test_the_second_run_of_a_folder_is_refused_until_the_first_ends(tmp_path: Path) -> None:
-    with start(tmp_path) as first:
-        append(first, VISITS[0])
-        assert refusal(tmp_path).startswith(f"{tmp_path}: ")
-        append(first, VISITS[1])
-    with pytest.raises(TableError):
-        append(first, VISITS[2])
-    with start(tmp_path) as second:
-        assert len(second.visits) == 2
 
 
 WRITER = """

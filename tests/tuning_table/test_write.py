@@ -71,9 +71,7 @@ def test_the_summary_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(contents(tmp_path)) == ["failures.csv", "run.yaml", "scenarios.csv", "times.csv"]
 
 
-def test_failures_without_a_time_have_no_row_and_a_table_of_them_is_begun_again_by_any_run(
-    tmp_path: Path,
-) -> None:
+def test_a_table_of_failures_alone_is_begun_again_by_any_run(tmp_path: Path) -> None:
     other = {"source_hash": "1" * 64, "configs": (config("M8"),), "features": ("num_seqs",)}
     scenarios = {"decode-1": (1,)}
     filled(tmp_path / "table", Visit("mixed-0", 1, {"M16": Failure("wrong")}))
@@ -90,9 +88,7 @@ def test_failures_without_a_time_have_no_row_and_a_table_of_them_is_begun_again_
             append(table, failed)
 
 
-def test_a_table_of_winners_takes_one_time_a_row_and_without_pyyaml_the_error_names_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_winners_have_one_time_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with start(tmp_path, cells="winners") as table:
         table.append("decode-0", {"M16": 3.0})
         for times in ({"M16": 3.0, "M32": 4.0}, {"M16": Failure("no")}):
@@ -152,9 +148,7 @@ def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: V
     ({"configs": (config("M16", num_warps=8), M32, M64)}, "num_warps"),
     ({"configs": tuple({**known, "num_stages": 2} for known in (M16, M32, M64))}, "num_stages"),
 ])  # fmt: skip
-def test_another_run_is_refused_and_the_difference_named(
-    tmp_path: Path, change: dict[str, Any], named: str
-) -> None:
+def test_another_run_is_refused_by_its_difference(tmp_path: Path, change: dict[str, Any], named: str) -> None:
     filled(tmp_path)
     with (tmp_path / "times.csv").open("a") as out:
         out.write("prefi")  # a row that was cut off stays, too
@@ -194,9 +188,7 @@ def new_visits(draw: st.DrawFn, known: Known, configs: list[str], scenarios: lis
 
 @examples(30, shrink=False)
 @given(st.data())
-def test_a_table_holds_what_runs_wrote_that_had_more_configs_or_fewer_or_were_killed(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_a_table_holds_what_runs_wrote(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("table")
     configs, scenarios, repeated = ["M16"], ["decode-0"], st.lists(st.just(None), max_size=3)
     with start(folder, configs=[CONFIGS["M16"]], scenarios={"decode-0": SCENARIOS["decode-0"]}) as table:
@@ -277,9 +269,7 @@ def test_damage_is_refused(tmp_path: Path, name: str, old: str, new: str, named:
 
 
 @pytest.mark.parametrize("missing", ["times.csv", "scenarios.csv", "run.yaml"])
-def test_rows_of_which_a_file_is_missing_and_other_files_are_not_overwritten(
-    tmp_path: Path, missing: str
-) -> None:
+def test_rows_without_a_file_and_other_files_are_not_overwritten(tmp_path: Path, missing: str) -> None:
     (filled(tmp_path / "table", VISITS[1]) / missing).unlink()
     assert missing in refusal(tmp_path / "table")
     (tmp_path / "notes.txt").write_text("mine")
@@ -300,9 +290,7 @@ def test_rows_of_which_a_file_is_missing_and_other_files_are_not_overwritten(
     ({"scenarios": {"a": (1, "bf16")}}, "max_seq_len "),
     ({"source_hash": "", "date": ...}, "date"),
 ])  # fmt: skip
-def test_tables_that_no_reader_would_take_are_not_created(
-    tmp_path: Path, change: dict[str, Any], named: str
-) -> None:
+def test_unreadable_tables_are_not_created(tmp_path: Path, change: dict[str, Any], named: str) -> None:
     arguments = {key: value for key, value in {**RUN, **change}.items() if value is not ...}
     with pytest.raises(TableError) as caught:
         tuning_table.create(tmp_path / "table", **arguments)
@@ -313,16 +301,9 @@ def test_tables_that_no_reader_would_take_are_not_created(
 # Merging
 
 
-def table(folder: Path, visits: Sequence[Visit], **changes: object) -> Path:
-    with start(folder, **changes) as writer:
-        for visit in visits:
-            append(writer, visit)
-    return folder
-
-
 def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", VISITS[:1])
-    two = table(tmp_path / "2", VISITS[1:], date="2026-01-03")
+    one = filled(tmp_path / "1", VISITS[0])
+    two = filled(tmp_path / "2", *VISITS[1:], date="2026-01-03")
     with start(one) as writer:
         writer.summarise({"seconds": 10.0})
     done = merge([one, two], tmp_path / "all")
@@ -339,8 +320,8 @@ def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_
 
 
 def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", VISITS)
-    copy = table(tmp_path / "2", VISITS[::-1])
+    one = filled(tmp_path / "1")
+    copy = filled(tmp_path / "2", *VISITS[::-1])
     done = merge([one, copy], tmp_path / "all")
     assert (done.rows, done.repeated) == (3, 3)
     with start(tmp_path / "all") as writer:  # a run that went on in the merged table
@@ -349,8 +330,8 @@ def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_
     again = merge([copy, tmp_path / "all", one], tmp_path / "all")
     assert (again.rows, again.repeated) == (0, 9)
     assert contents(tmp_path / "all") == before
-    one = table(tmp_path / "3", [ROW, Visit("decode-0", 2, ROW.cells)])  # equal repeats of one table
-    done = merge([one, table(tmp_path / "4", [Visit("decode-0", 1, {"M16": 5.1})])], tmp_path / "repeats")
+    one = filled(tmp_path / "3", ROW, Visit("decode-0", 2, ROW.cells))  # equal repeats of one table
+    done = merge([one, filled(tmp_path / "4", Visit("decode-0", 1, {"M16": 5.1}))], tmp_path / "repeats")
     assert (done.rows, done.repeated) == (3, 0)
     cells = [(row.repeat, row.cells["M16"]) for row in read_run(tmp_path / "repeats").visits]
     assert cells == [(1, 5.0), (2, 5.0), (3, 5.1)]
@@ -366,9 +347,7 @@ def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_
     ({"configs": (config("M16"), config("M32", block_m=64), config("M64"))}, "config M32 with block_m"),
     ({"scenarios": {"decode-0": (1, 2048), "prefill-0": (1, 512)}}, "scenario prefill-0"),
 ])  # fmt: skip
-def test_other_tables_are_refused_and_the_difference_named(
-    tmp_path: Path, change: dict[str, object], named: str
-) -> None:
+def test_other_tables_are_refused(tmp_path: Path, change: dict[str, object], named: str) -> None:
     one = filled(tmp_path / "1")
     with start(tmp_path / "2", **change) as writer:
         writer.append("decode-0", {"M16": 1.0})
@@ -379,9 +358,9 @@ def test_other_tables_are_refused_and_the_difference_named(
 
 
 def test_other_scenario_sets_of_one_stack_become_one(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", VISITS[:1])
+    one = filled(tmp_path / "1", VISITS[0])
     new = {"scenario_set": "mine", "seed": 1, "scenarios": {"new": (3, 4)}}
-    two = table(tmp_path / "2", [Visit("new", 1, {"M16": 3.0})], **new)
+    two = filled(tmp_path / "2", Visit("new", 1, {"M16": 3.0}), **new)
     assert merge([one, two], tmp_path / "all").rows == 2
     found = read_run(tmp_path / "all")
     assert found.scenarios == {**RUN["scenarios"], "new": (3, 4)}
@@ -390,9 +369,9 @@ def test_other_scenario_sets_of_one_stack_become_one(tmp_path: Path) -> None:
 
 
 def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", [Visit("decode-0", 1, {"M16": 1.0, "M32": 2.0})])
+    one = filled(tmp_path / "1", Visit("decode-0", 1, {"M16": 1.0, "M32": 2.0}))
     configs = (config("M8", block_m=8), config("M16"))
-    two = table(tmp_path / "2", [Visit("decode-0", 1, {"M8": 3.0})], configs=configs)
+    two = filled(tmp_path / "2", Visit("decode-0", 1, {"M8": 3.0}), configs=configs)
     assert merge([one, two], tmp_path / "all").rows == 2
     found = read_run(tmp_path / "all")
     assert [config.id for config in found.header.configs] == ["M16", "M32", "M64", "M8"]
@@ -400,12 +379,12 @@ def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path
 
 
 def test_every_table_is_compared_with_every_other_and_winners_are_refused(tmp_path: Path) -> None:
-    one = table(tmp_path / "1", [ROW])
+    one = filled(tmp_path / "1", ROW)
     two, three = (
-        table(tmp_path / name, [ROW], configs=(config("M16"), config("M8", block_m=block_m)))
+        filled(tmp_path / name, ROW, configs=(config("M16"), config("M8", block_m=block_m)))
         for name, block_m in (("2", 8), ("3", 9))
     )
-    winners = table(tmp_path / "winners", [ROW], cells="winners")
+    winners = filled(tmp_path / "winners", ROW, cells="winners")
     for folders, match in (
         ([one, two, three], f"^{three}: .*{two} has config M8 with block_m 8"),
         ([winners], "winners"),

@@ -1,16 +1,13 @@
 """Which scenarios and groups are held out, the figures of rows, and what other methods learn."""
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import MEDIUM, NARROW, SIDES, WIDE, Cell, Row, problem, write_winners
+from treegen_builders import MEDIUM, NARROW, SIDES, WIDE, Cell, Row, problem
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
@@ -19,18 +16,12 @@ from treegen.core.heuristic import Row as HeuristicRow
 from treegen.core.problem import UNIT
 from treegen.crossval.folds import (
     Evaluation,
-    Fold,
     cross_validate,
-    folds_of,
-    group_folds,
-    groups_of,
-    held_out,
     split,
     standard_error,
 )
 from treegen.crossval.parallel import processes
-from treegen.crossval.peers import FOREST, OURS, PEERS, SINGLE, classifier, forest, learn
-from treegen.crossval.score import costs_of
+from treegen.crossval.peers import FOREST, OURS, PEERS, SINGLE, classifier, learn
 from treegen.fit.costs import copies
 from treegen.fit.fit import fit
 from treegen.read.problem import read_table
@@ -52,25 +43,6 @@ def test_each_scenario_is_held_out_once_and_groups_together(numbers: list[int], 
         assert sorted(np.concatenate([fold.test for fold in found])) == list(range(len(numbers)))
 
 
-def test_folds_of_scenarios_flatter_where_those_of_a_model_are_alike_and_groups_tell(tmp_path: Path) -> None:
-    """Rows remember models by the length of their steps, which says nothing about the next model."""
-    shapes = [((64 << model) + step, 8, model) for model in range(6) for step in range(20)]
-
-    def times(shape: Row) -> list[Cell]:
-        return [10.0 if config == shape[2] * 2 % 3 else 20.0 for config in range(3)]
-
-    made = problem(tmp_path, {"constraints": [], "derived": {}}, shapes=shapes, times=times)
-    heads = made.column("heads")
-    assert (len(folds_of(made)), len(group_folds(made))) == (5, 6)
-    assert all(not set(heads[fold.train]) & set(heads[fold.test]) for fold in group_folds(made))
-    assert len(group_folds(made, ["columns"])) == 0  # all alike
-    assert groups_of(made, ["heads"]).tolist() == groups_of(made).tolist()
-    found = cross_validate(made, fit)
-    assert found is not None and found.groups is not None
-    seen, unseen = found.folds.quality.slowdown, found.groups.quality.slowdown
-    assert seen is not None and unseen is not None and seen < 1.1 < 1.3 < unseen
-
-
 def test_the_standard_error_is_the_bootstrap_s_and_of_single_scenarios_the_textbook_s() -> None:
     random = np.random.RandomState(1)
     group = np.repeat(np.arange(60), random.randint(1, 12, size=60))
@@ -84,15 +56,6 @@ def test_the_standard_error_is_the_bootstrap_s_and_of_single_scenarios_the_textb
     assert standard_error(cost, single) == pytest.approx(expected)
     copies = np.concatenate([cost, cost]), np.concatenate([single, single])
     assert standard_error(*copies) == pytest.approx(expected)  # which add no evidence
-
-
-def test_winners_have_the_error_of_a_share(tmp_path: Path) -> None:
-    made = problem(tmp_path / "a")
-    won = replace(made, table=read_table(write_winners(tmp_path / "won")))
-    every = Fold(np.arange(0), np.arange(9))
-    share = held_out(won, [every], [np.array([0, 0, UNIT] * 3)], np.arange(9))
-    assert share.quality.agreement == pytest.approx(2 / 3)
-    assert share.error == pytest.approx(math.sqrt(2 / 9 / 8))
 
 
 def _evaluated(folder: Path, low: tuple[Cell, Cell], high: tuple[Cell, Cell]) -> Evaluation:
@@ -133,29 +96,13 @@ def test_results_of_several_processes_keep_their_order(tmp_path: Path) -> None:
             parallel_map("refused", read_table, [Path("no folder")])
 
 
-ROOMY = 8  # leaves
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
-METHODS = {"classifier": classifier, FOREST: forest}
 
 
 def _bands(row: Row) -> list[float]:
     """Three bands of rows, in which another config is best each time."""
     best = 0 if row[0] <= 1 else 1 if row[0] <= 64 else 2
     return [10.0 + 5 * abs(best - config) for config in range(3)]
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_what_the_features_tell_apart_is_learned_by_their_names(
-    tmp_path: Path, method: Callable[..., Any]
-) -> None:
-    made = problem(tmp_path / "bands", shapes=SHAPES, times=_bands)
-    rule = method(made, ROOMY)
-    assert costs_of(rule.columns(made), made).max() == 0
-    turned = replace(made, names=made.names[::-1], features=made.features[:, ::-1])
-    assert rule.columns(turned).tolist() == rule.columns(made).tolist()
-    made = problem(tmp_path / "one", configs=[NARROW], shapes=SHAPES, times=lambda s: [5.0])
-    assert len(set(method(made, ROOMY).columns(made))) == 1
 
 
 def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path: Path) -> None:

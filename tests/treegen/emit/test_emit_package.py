@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import CONFIGS, DEVICE, as_h100, imported, spec, write_package, write_project
+from treegen_builders import CONFIGS, DEVICE, as_config, as_h100, imported, spec, write_package, write_project
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
+from treegen.core.heuristic import choose
 
 Content = dict[str, Any]
 RULES = ["block >= heads", "block >= rows - 100"]
@@ -60,13 +61,14 @@ PLACES = [(place, n) for places, names in NAMES.items() for place in places.spli
 
 @pytest.mark.parametrize(("place", "name"), PLACES)
 def test_a_name_that_the_package_uses_itself(tmp_path: Path, place: str, name: str) -> None:
-    """The spec is refused, or what is written of it can be imported and chooses configs."""
+    """The spec is refused, or what is written of it can be imported and chooses what was fitted."""
     content = SPECS[place](name)
     (kernel,) = content["kernels"].values()
     parameter, *_ = kernel["config"]["parameters"]
     configs = [{parameter if key == "block" else key: v for key, v in config.items()} for config in CONFIGS]
     try:
-        write_package(write_project(tmp_path, content, features=kernel["features"], configs=configs))
+        path = write_project(tmp_path, content, features=kernel["features"], configs=configs)
+        fitted = write_package(path)
     except InputError:
         return
     values = dict.fromkeys(kernel["features"], 3)
@@ -78,32 +80,13 @@ def test_a_name_that_the_package_uses_itself(tmp_path: Path, place: str, name: s
             config = module.choose(**values)
             assert isinstance(config, package.Config) and config.variant in kernel["config"]["variants"]
             assert module.candidates(1, **values) == (config,)
+        for known, device, heuristic in fitted:
+            for point in itertools.product([1, 9, 120, 400], [1, 64], [2, 33]):
+                shape = dict(zip(known.features, point, strict=True))
+                chosen = as_config(package.MODULES[device.key].choose(**shape), known)
+                assert chosen == choose(heuristic, known, device.limits, shape).config
         for gpu in (("NVIDIA H100", "sm_90", "nvidia"), ("Other", "other", "other")):
             assert isinstance(package.for_device(*gpu)(**values), package.Config)
-
-
-def _chosen(folder: Path, name: str) -> list[tuple[object, ...]]:
-    """What a module chooses whose first feature, of steps, has this name."""
-    features = [name, "columns", "heads"]
-    content = spec(
-        features=features,
-        derived={"area": f"{name} * columns"},
-        classes={"few": "heads <= 2", "many": "otherwise"},
-        regimes={"small": f"{name} <= 8", "large": "otherwise"},
-        constraints=["block >= heads", f"block >= {name} - 100"],
-    )
-    write_package(write_project(folder, content, features=features))
-    points = itertools.product([1, 8, 9, 120, 400], [1, 64, 4096], [1, 2, 3, 33])
-    with imported(folder) as generated:
-        choose = generated.scale.MODULES[DEVICE].choose
-        return [tuple(choose(**dict(zip(features, point, strict=True)))) for point in points]
-
-
-def test_a_feature_of_steps_may_have_a_name_that_only_functions_of_models_use(tmp_path: Path) -> None:
-    usual = _chosen(tmp_path / "usual", "rows")
-    assert len(set(usual)) > 1
-    for name in ("bound", "launched", "step", "candidates", "configs", "fits", "model_class", "Row"):
-        assert _chosen(tmp_path / name, name) == usual, name
 
 
 # Which module serves a GPU: same model, else same architecture, else same vendor, else default.
@@ -134,7 +117,7 @@ def _serves(measured: dict[str, dict[str, Any]], name: str, arch: str, vendor: s
     return max(named)[1] if named else [*alike, *families, "default"][0]
 
 
-@examples(25, shrink=False)
+@examples(15, shrink=False)
 @given(devices(), st.data())
 def test_a_gpu_is_served_by_its_model_architecture_or_vendor(
     tmp_path_factory: pytest.TempPathFactory, drawn: dict[str, dict[str, Any]], data: st.DataObject
@@ -142,7 +125,8 @@ def test_a_gpu_is_served_by_its_model_architecture_or_vendor(
     """The most exact name and the first measured device of an architecture count; tables have no order."""
     measured = data.draw(st.lists(st.sampled_from([*drawn]), min_size=1, unique=True))
     content = spec(constraints=[], tables={key: as_h100() for key in measured}) | {"devices": drawn}
-    folder = write_package(write_project(tmp_path_factory.mktemp("project"), content))
+    folder = tmp_path_factory.mktemp("project")
+    write_package(write_project(folder, content))
     with imported(folder) as generated:
         package = generated.scale
         for gpu in itertools.product([*NAMES_OF_GPUS, *OTHERS], [*ARCHITECTURES, "?"], [*VENDORS, "?"]):

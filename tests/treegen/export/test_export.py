@@ -178,9 +178,7 @@ BROKEN: dict[str, Any] = {
 }
 
 
-def test_all_that_is_wrong_in_a_folder_is_told_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
-) -> None:
+def test_all_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
     write({name(): PLAIN, **BROKEN})
     (tmp_path / "configs" / name(size=1)).write_text("{")
     assert main(["import", "vllm", "configs"]) == 2

@@ -47,9 +47,7 @@ def test_matmul_launches_what_its_module_does(tmp_path: Path, monkeypatch: pytes
     assert len(seen) > 3
 
 
-def test_the_file_of_all_gpus_imports_nothing_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_of_all_gpus_imports_none_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(MATMUL)
     assert main(["export", "hub", "matmul", "--to", str(tmp_path)]) == 0
     files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
@@ -81,9 +79,7 @@ def l2norm_fwd_kernel(  # fla's has these arguments
     tl.store(rstd + row, scale, mask=row < T)
 
 
-def test_a_kernel_of_fla_is_launched_and_nothing_is_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_of_fla_launches_without_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Autotuner, "_bench", None)  # to time a config is an error
     monkeypatch.chdir(tmp_path)
     features = ("--features", "D,NB,x_dtype,y_dtype,rstd_dtype", "--device", "NVIDIA H100 80GB HBM3")

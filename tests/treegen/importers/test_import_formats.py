@@ -274,7 +274,7 @@ def test_a_name_that_no_package_can_have_is_made_plain(tmp_path: Path, refusal: 
         *(f'{{"kwargs": {{"B": 1}}}}, [{time}]' for time in ('"fast"', "NaN", "Infinity", "0.0")),
     )),
 ])  # fmt: skip
-def test_what_is_wrong_is_said_of_tritons_file(
+def test_wrong_triton_files(
     tmp_path: Path, refusal: Refuse, key: Any, entries: str, options: list[str]
 ) -> None:
     path = _write(tmp_path / "cache", key, entries)

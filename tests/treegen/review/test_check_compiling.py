@@ -84,14 +84,6 @@ def test_configs_are_compiled_at_the_largest_sizes_of_models_that_launch_them(tm
     assert found[1:] == [(16, {"columns": 992, "each": 992}), (128, {"columns": 992, "each": 141})]
 
 
-def test_sizes_that_exclude_each_other_are_compiled_both(tmp_path: Path) -> None:
-    bounds = ["heads * columns <= 64 * block and heads <= 64 and columns <= 512", "heads != 2"]
-    _, module = project(tmp_path, Row(SMALL), constants=["heads", "columns"], constraints=bounds)
-    found = [largest for block, largest in sizes(module, "heads", "columns") if block == 16]
-    assert {"heads": 64, "columns": 16} in found and len(found) > 1
-    assert all(one["heads"] * one["columns"] <= 1024 for one in found)
-
-
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
@@ -99,9 +91,7 @@ def test_sizes_that_exclude_each_other_are_compiled_both(tmp_path: Path) -> None
         ("default", {"gfx942": {}, "sm_80": LEAST, "sm_90": LEAST}),
     ],
 )
-def test_a_vendor_s_module_and_the_default_one_are_compiled_for_all_that_they_serve(
-    tmp_path: Path, key: str, expected: dict[str, Any]
-) -> None:
+def test_modules_are_compiled_for_all_they_serve(tmp_path: Path, key: str, expected: dict[str, Any]) -> None:
     """For the hook's architectures; `default` with the least limits of a vendor's devices."""
     spec, module = project(tmp_path, key=key)
     assert {one.case.target: one.limits for one in compile_tasks(spec, module, CODE)} == expected

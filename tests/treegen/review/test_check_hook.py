@@ -134,14 +134,6 @@ def test_a_kernel_that_needs_too_much(offer: Offer, check: Check) -> None:
     assert all(word in line for word in (DEVICE, "sm_90", "PLAIN_B128_W8", "65,536", "32,768"))
 
 
-def test_both_checks_report_one_failure(offer: Offer, check: Check) -> None:
-    """The second check does not report that the process has ended since."""
-    offer("raise ValueError('no way')")
-    code, failure, compiled, again, _ = check(FOUND)
-    assert (code.split(), compiled.split()) == (["code", "1", "problem"], ["compile", "1", "problem"])
-    assert failure == again and "ValueError: no way" in failure
-
-
 def test_a_hook_that_is_not_installed_fails_strict_checks_alone(check: Check, offer: Offer) -> None:
     *lines, verdict = check(FINE)
     assert len(lines) == 2 and all("not run" in line and "scale_hook" in line for line in lines)

@@ -37,16 +37,7 @@ def scripts(steps: Iterable[dict[str, Any]]) -> Iterator[str]:
 def test_nothing_is_interpolated_into_what_is_run() -> None:
     texts = [text for of in (ACTION, *map(steps, WORKFLOWS.values())) for text in scripts(of)]
     assert len(texts) > 6 and not any("${{" in text for text in texts)
-
-
-@pytest.mark.parametrize("name", WORKFLOWS)
-def test_every_workflow_is_pinned_and_bounded_and_states_its_permissions(name: str) -> None:
-    workflow = WORKFLOWS[name]
-    assert "pull_request_target" not in workflow[ON]
-    assert "group" in workflow["concurrency"] and "permissions" in workflow
-    assert all(job["timeout-minutes"] <= 30 for job in workflow["jobs"].values())
-    for step in steps(workflow):
-        assert "uses" not in step or re.fullmatch(r"(actions|pypa)/[a-z-]+@v[0-9.]+|\./", step["uses"])
+    assert not any("pull_request_target" in workflow[ON] for workflow in WORKFLOWS.values())
 
 
 def test_the_workflow_that_runs_the_pull_requests_code_may_only_read() -> None:
@@ -75,12 +66,6 @@ def test_the_workflow_that_may_write_runs_nothing_of_the_pull_request() -> None:
         assert word not in code + (REPOSITORY / ".github/post_comment.js").read_text()
     (sent,) = [step["with"] for step in ACTION if "upload" in step.get("uses", "")]
     assert sent["name"] == download["with"]["name"]
-
-
-def test_ci_loses_no_check_silently() -> None:
-    assert "./" in [step.get("uses") for step in steps(UNTRUSTED)]
-    assert any(text.startswith("treegen check --strict") for text in scripts(ACTION))
-    assert "treegen check --strict" in (REPOSITORY / "Makefile").read_text()
 
 
 def test_the_action_compares_a_merge_with_its_base(tmp_path: Path) -> None:

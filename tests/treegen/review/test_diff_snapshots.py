@@ -14,7 +14,7 @@ from treegen_diffs import BEST, MEDIUM, NARROW, WIDE, Ask, commit, compared, git
 
 from treegen.cli.main import main
 from treegen.review.diff.changes import Kind
-from treegen.review.diff.snapshots import find_revision, lay_out
+from treegen.review.diff.snapshots import lay_out
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 OTHER = Ask("area", 8, NARROW, MEDIUM)
@@ -185,20 +185,3 @@ def test_nothing_leads_out_of_the_folder(repository: Path) -> None:
     head = git(repository, "commit-tree", top.decode(), "-m", "evil")
     assert error_of(_lay_out, repository, head).startswith(f"{head}:generated/../evil.py: ")
     assert not list(repository.parent.rglob("evil.py"))
-
-
-def test_names_of_revisions(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = git(repository, "rev-parse", "HEAD~1"), git(repository, "rev-parse", "HEAD")
-    git(repository, "tag", "--annotate", "--message", "of the first", "v1", first)
-    git(repository, "update-ref", "refs/heads/--output=x", first)
-    names = {"main": second, second[:9]: second, "v1": first, ":/second": second, "--output=x": first}
-    for name, of in names.items():
-        assert find_revision(name, repository) == (repository, of)
-    for name in ("--all", "-h", "HEAD:treegen.yaml", "\n", "HEAD~9"):
-        assert error_of(find_revision, name, repository)
-    git(repository, "worktree", "add", "--quiet", str(tmp_path / "worktree"))
-    assert find_revision("HEAD", tmp_path / "worktree")[0] == tmp_path / "worktree"
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert error_of(find_revision, "HEAD", tmp_path).startswith("'HEAD': ")
-    monkeypatch.setenv("PATH", "")
-    assert "git: cannot be run" in error_of(find_revision, "HEAD", tmp_path)

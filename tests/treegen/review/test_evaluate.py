@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from treegen_builders import (
     DEVICE,
@@ -15,24 +14,17 @@ from treegen_builders import (
     SIDES,
     Row,
     contents,
-    problem,
     spec,
     write_project,
     write_spec,
     write_table,
     write_two_devices,
-    write_winners,
 )
 
 from treegen.cli.main import main
-from treegen.core.problem import Problem
-from treegen.crossval import peers
-from treegen.crossval.folds import cross_validate, folds_of
-from treegen.crossval.peers import Rule
-from treegen.crossval.score import Ints
+from treegen.crossval.folds import cross_validate
 from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
-from treegen.review.evaluate import other_tables, train
 from treegen.write.modules import read_tables
 
 Capture = pytest.CaptureFixture[str]
@@ -54,16 +46,10 @@ def figures(capsys: Capture) -> Figures:
     return run
 
 
-@pytest.fixture
-def two_devices(tmp_path: Path) -> Path:
-    return write_two_devices(tmp_path, {})
-
-
-def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
-    two_devices: Path, tmp_path: Path, figures: Figures
-) -> None:
+def test_all_ways_are_scored_on_every_scenario(tmp_path: Path, figures: Figures) -> None:
+    path = write_two_devices(tmp_path, {})
     before = contents(tmp_path)
-    measured, won = figures(two_devices)
+    measured, won = figures(path)
     assert contents(tmp_path) == before
     assert (measured["device"], won["device"]) == (DEVICE, MI300X)
     scores = {score["way"]: score for score in measured["scores"]}
@@ -73,32 +59,10 @@ def test_all_ways_are_scored_on_every_scenario_and_nothing_is_written(
     assert scores["single_best"]["configs"] == 1 and scores["forest"]["cells"] is None
     assert measured["noise"] == 0.0 and measured["held_out"]
     assert {score["folds"]["quality"]["slowdown"] for score in won["scores"]} == {None}
-    assert figures(two_devices, "--device", MI300X, "--kernel", "scale") == [won]
+    assert figures(path, "--device", MI300X, "--kernel", "scale") == [won]
 
 
-def test_every_way_learns_and_chooses_in_the_same_scenarios(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, seen = problem(tmp_path, shapes=SHAPES), []
-
-    def spy(known: Problem, leaves: int) -> Rule:
-        def choose(unseen: Problem) -> Ints:
-            seen.append((known.scenarios, unseen.scenarios, leaves))
-            return np.zeros(len(unseen.cost), dtype=np.int64)
-
-        return Rule(known.configs, choose, 1)
-
-    monkeypatch.setattr(peers, "PEERS", {"one": spy, "other": spy})
-    for fold in folds_of(made, 4):
-        seen.clear()
-        train(made, fold)
-        assert len(seen) == 4 and seen[:2] == seen[2:]
-        assert all(set(known).isdisjoint(unseen) for known, unseen, _ in seen[::2])
-
-
-def test_both_held_out_figures_are_those_of_build_and_users_may_name_groups(
-    tmp_path: Path, figures: Figures
-) -> None:
+def test_held_out_figures_are_those_of_build(tmp_path: Path, figures: Figures) -> None:
     """Four models with a best config each, which rows can remember by the length of their steps."""
     shapes = [((64 << model) + step, 8, model) for model in range(4) for step in range(15)]
 
@@ -120,40 +84,12 @@ def test_both_held_out_figures_are_those_of_build_and_users_may_name_groups(
     assert (found["groups"], found["group_by"]) == (60, ["heads", "area"])
 
 
-def test_fewer_scenarios_than_folds_are_held_out_one_at_a_time_and_one_alone_is_refused(
-    tmp_path: Path, figures: Figures, refusal: Refuse
-) -> None:
-    project = write_project(tmp_path)
-    assert figures(project, "--folds", 9) == figures(project, "--folds", 100)
-    write_table(tmp_path / "tables/h100", shapes=[(1, 1, 2)])
-    assert "tables/h100" in refusal(tmp_path, "eval", "--spec", project)
-
-
 def test_another_table_scores_what_was_fitted_to_the_whole_table(tmp_path: Path, figures: Figures) -> None:
     other = write_table(tmp_path / "other", shapes=SHAPES)
     _, against = figures(write_project(tmp_path), "--against", other, "--against", other)
     assert not against["held_out"]
     assert (against["table"], against["scenarios"]) == ("other", 16) and 0 < against["known"] < 9
     assert {score["folds"]["quality"]["choices"] for score in against["scores"]} == {16}
-
-
-def test_a_table_scores_the_rows_of_its_own_gpu_or_a_single_one(
-    two_devices: Path, tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    again = write_table(tmp_path / "again")
-    won = write_winners(tmp_path / "won", device={"name": "AMD Instinct MI300X"})
-    foreign = write_table(tmp_path / "foreign", device={"name": "NVIDIA B200"})
-    read = read_spec(two_devices)
-    for device, against, expected in (
-        (None, [again, won], [[again], [won]]),
-        (DEVICE, [foreign], [[foreign]]),
-    ):
-        found = other_tables(read_tables(read, None, device), against)
-        assert [[other.table.folder for other in others] for others in found] == expected
-    assert str(foreign) in refusal(tmp_path, "eval", "--spec", two_devices, "--against", foreign)
-    monkeypatch.setattr("treegen.review.evaluate.fit", None)  # all is read before anything is fitted
-    (tmp_path / "tables/mi300x/times.csv").write_text("")
-    assert "tables/mi300x" in refusal(tmp_path, "eval", "--spec", two_devices, "--jobs", "1")
 
 
 def test_wrong_use_is_one_line(tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ from treegen_builders import (
     Cell,
     as_h100,
     build,
-    error_of,
     planted,
     spec,
     winners,
@@ -126,9 +125,7 @@ def test_the_first_candidate_that_fits_is_launched(tuned: TunedModule, known: di
 
 @examples(60)
 @given(any_shape)
-def test_an_alternative_is_the_nearest_value_of_one_feature_that_launches_another_config(
-    tuned: TunedModule, known: dict[str, int]
-) -> None:
+def test_an_alternative_is_the_nearest_other_value(tuned: TunedModule, known: dict[str, int]) -> None:
     """Against every value of every feature, on either side."""
     problem, planned = tuned.problem, _planned(tuned)
     kernel, limits = problem.kernel, problem.device.limits
@@ -151,42 +148,9 @@ def test_an_alternative_is_the_nearest_value_of_one_feature_that_launches_anothe
     assert found_values == {pair for pair in expected if pair[1] is not None}
 
 
-def test_of_configs_that_are_equally_fast_the_launched_one_is_the_best(tmp_path: Path) -> None:
-    path = write_project(tmp_path, times=lambda row: [10.0, 10.0, 20.0])
-    assert build(path) == 0
-    tuned = read_module_and_table(path, KERNEL, None)
-    for config in tuned.problem.configs[:2]:
-        planned = _with(tuned, RegimeRows(tuned.problem.kernel.regimes[0].name, 0, (Row(config),)))
-        found = explain(planned, {"rows": 8, "columns": 8, "heads": 2}, 1)
-        nearest = found["nearest"][0]
-        assert (nearest["best"], nearest["time"]) == (found["config"], 10.0)
-
-
-def test_a_fallback_is_timed_where_constraints_would_forbid_another_config(tmp_path: Path) -> None:
-    """It may be launched everywhere: medium has 64 rows, and 100 heads need more."""
-    path = write_project(tmp_path, shapes=[(8, 8, 2), (8, 8, 100)])
-    assert build(path) == 0
-    tuned = read_module_and_table(path, KERNEL, None)
-    planned = _with(
-        tuned, RegimeRows(tuned.problem.kernel.regimes[0].name, 0, (Row(tuned.problem.configs[0]),))
-    )
-    nearest = explain(planned, {"rows": 8, "columns": 8, "heads": 100}, 1)["nearest"][0]
-    medium, wide = planted((8, 8, 100))[1:]
-    assert (nearest["distance"], nearest["time"]) == (0, medium) and medium < wide
-    assert nearest["best"] == "PLAIN_B64_W4"
-
-
-def test_a_question_about_an_unknown_feature_names_its_parts(tuned: TunedModule) -> None:
-    rows = (Row(tuned.problem.configs[0]),)
-    asking = _with(tuned, RegimeRows("thick", Split("area", 5, 0, 0), rows))
-    assert "rows, columns" in error_of(choice_of, asking, {"columns": 3, "heads": 2})
-
-
 @examples(60)
 @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(1 - 2**62, 2**62 - 1), min_size=1))
-def test_any_integers_are_explained_or_refused_in_one_line(
-    tuned: TunedModule, values: dict[str, int]
-) -> None:
+def test_any_integers_are_explained_or_refused(tuned: TunedModule, values: dict[str, int]) -> None:
     try:
         found = explain(tuned, values, 2)
     except InputError as error:
@@ -200,9 +164,7 @@ def test_any_integers_are_explained_or_refused_in_one_line(
     assert ("OUTSIDE" in out.getvalue()) == bool(found["outside"])
 
 
-def test_a_device_without_module_is_refused_by_name_and_passed_over_otherwise(
-    tmp_path: Path, explained: Explain, refusal: Callable[..., str]
-) -> None:
+def test_a_module_that_is_missing(tmp_path: Path, explained: Explain, refusal: Callable[..., str]) -> None:
     content: dict[str, Any] = spec(tables={DEVICE: "tables/h100", "gpu_b": as_h100()})
     content["devices"]["gpu_b"] = {"names": ["B"], "vendor": "nvidia", "limits": {"shared_memory": 1}}
     path = write_project(tmp_path, content)
@@ -227,9 +189,7 @@ def test_wrong_use_is_one_line_and_writes_nothing(project: Path, refusal: Callab
         assert named in message and message.isprintable()
 
 
-def test_text_from_outside_is_neither_a_terminal_escape_nor_markup(
-    tmp_path: Path, explained: Explain
-) -> None:
+def test_text_from_outside_is_no_escape_and_no_markup(tmp_path: Path, explained: Explain) -> None:
     name = "GPU \x1b[2J\u202e[bold]x[/bold] :smile:"
     content = spec(tables={DEVICE: {"folder": "tables/h100", "measured_on": name}})
     path = write_project(tmp_path, content, device={"name": name})

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from treegen_builders import FEATURES, REPOSITORY, Row, error_of, problem
+from treegen_builders import FEATURES, Row, error_of, problem
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.review.explain import FeatureSpace, complete, outside, parse_features
-from treegen.write.modules import read_module_and_table
 
 TEXTS = ["4k", "1.5", "", "0x10", "1e3", "\uff14", "--1", "1__0", "_1", " 1", "1=2", "9" * 5000, str(2**62)]
 
@@ -93,17 +92,6 @@ def test_a_shape_is_completed_to_a_possible_one(limited: Problem, known: dict[st
         return
     assert {name: values[name] for name in known} == known
     assert values["rows"] <= values["columns"] and values["area"] <= 1000 * values["heads"]
-
-
-def test_averages_of_a_foreign_table_follow_from_raw_features_or_are_given() -> None:
-    tuned = read_module_and_table(REPOSITORY / "treegen.yaml", "unified_attention", "amd_mi300x").problem
-    raw = {"num_seqs": 8, "num_query_tokens": 80, "num_kv_tokens": 16_384, "num_query_heads": 32}
-    values = complete({**raw, "num_kv_heads": 4, "max_query_len": 10, "max_seq_len": 2048}, tuned).values
-    assert (values["avg_query_len"], values["avg_seq_len"], values["gqa_group_size"]) == (10, 2048, 8)
-    averages = {"avg_query_len": 10, "avg_seq_len": 2048}
-    assert averages.items() <= complete(averages, tuned).values.items()
-    assert "avg_query_len=7" in error_of(complete, {**raw, "avg_query_len": 7}, tuned)
-    assert "max_query_len" in error_of(complete, {"num_seqs": 8}, tuned)  # the table lacks num_seqs
 
 
 def test_what_lies_outside_the_tuned_shapes(measured: Problem, tmp_path: Path) -> None:

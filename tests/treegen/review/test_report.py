@@ -81,9 +81,7 @@ def page(project: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return _page(project, tmp_path_factory.mktemp("page") / "report.html")
 
 
-def test_a_section_tells_figures_of_fixed_choices_the_printed_tree_and_the_slowest_choices(
-    page: str, project: Path
-) -> None:
+def test_a_section_tells_figures_the_tree_and_the_slowest_choices(page: str, project: Path) -> None:
     """79 choices are the best; two take 26 and 27 us where 25 us are possible."""
     text = _section(page, DEVICE)
     assert re.search(r"this module 1\.001x 1\.00x 1\.08x 98% 0%", text)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 from table_builders import config, start
@@ -17,12 +16,9 @@ from treegen_strategies import examples
 
 from treegen.cli.main import main
 from treegen.core.expr import to_text
-from treegen.core.files import device_key
 from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
-from treegen.start.gpu import Gpu, device_section
 from tuning_table import Failure
-from tuning_table.names import letters_for
 from tuning_table.table import TOO_LARGE
 
 Refusal = Callable[..., str]
@@ -81,9 +77,7 @@ def test_a_spec_that_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["check", "--strict"]) == 0
 
 
-def test_a_table_without_rows_and_one_with_variants(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_without_rows_and_with_variants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (table(tmp_path / "data/running") / "times.csv").open("a") as times:
         times.write("s1,2,1.0,")  # a row in flight
     assert main(["init", "data/running", "--spec", "running.yaml"]) == 0
@@ -97,9 +91,7 @@ def test_a_table_without_rows_and_one_with_variants(
     assert kernel.variants == ("qblock", "split") and kernel.fallback.variant == "split"
 
 
-def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_features_that_tell_nothing_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenarios = {f"s{m}": (2**m, 4096, 0, 2**m, 64 << m % 3) for m in range(8)}
     configs = tuple({"id": f"c{size}", "BK": size, "block_v": 32} for size in (16, 32, 64))
     features, values = ("K", "H", "dtype", "K2", "V"), {"dtype": ["float16"]}
@@ -118,9 +110,7 @@ def test_features_that_tell_nothing_are_left_out_and_tiles_are_counted(
     assert "column" not in capsys.readouterr().out
 
 
-def test_words_that_stand_for_each_other_are_one_feature_of_build_as_well(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_words_of_one_meaning_are_one_feature(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenarios = {f"s{m}": (2**m, m % 2, 1 - m % 2, m % 3 % 2) for m in range(8)}
     boolean = ["false", "true"]
     values = {"USE_GATE": boolean, "OTHER": [*boolean], "gate_dtype": ["float32", "none"]}
@@ -140,9 +130,7 @@ def test_words_that_stand_for_each_other_are_one_feature_of_build_as_well(
     (["dtype"], ("dtype",)),
     ([], ("N",)),  # what has fewer values than the other
 ])  # fmt: skip
-def test_whole_models_are_held_out_by_what_the_run_says_they_fix(
-    tmp_path: Path, constants: list[str], held: tuple[str, ...]
-) -> None:
+def test_whole_models_are_held_out(tmp_path: Path, constants: list[str], held: tuple[str, ...]) -> None:
     table(tmp_path / "data/a", constants=constants)
     kernel = kernel_of("data/a")
     assert kernel.hold_out_by == held and kernel.features == ("M", "N", "dtype")
@@ -157,9 +145,7 @@ ROWS = "4 * BLOCK_M * N"  # a tile of whole rows, of which one config fits short
     (232448, "shared memory", BYTES), (101376, "shared memory", BYTES), (1 << 30, "shared memory", BYTES),
     (232448, "registers", BYTES), (232448, "shared memory", ROWS),
 ])  # fmt: skip
-def test_failures_for_lack_of_shared_memory_become_a_constraint(
-    tmp_path: Path, limit: int, failed_for: str, needs: str
-) -> None:
+def test_too_little_memory_is_a_constraint(tmp_path: Path, limit: int, failed_for: str, needs: str) -> None:
     sizes = [(m, n, k, s) for m in (64, 128, 256) for n in (64, 256) for k in (32, 128) for s in (2, 3, 4)]
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages")
     configs = [dict(zip(names, values, strict=True)) for values in sizes]
@@ -177,9 +163,7 @@ def test_failures_for_lack_of_shared_memory_become_a_constraint(
     assert main(["build"]) == 0
 
 
-def test_tables_are_added_to_a_spec_that_keeps_its_comments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal
-) -> None:
+def test_added_tables_keep_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
     table(tmp_path / "data/h100")
     table(tmp_path / "data/h200", device={"name": "NVIDIA H200", "arch": "sm_90", "multiprocessors": 132})
     table(tmp_path / "data/cpu", device=CPU)
@@ -212,9 +196,7 @@ def test_tables_are_added_to_a_spec_that_keeps_its_comments(
     ("tables:\n          nvidia_h100: data/a\n\n    # {after}", True),
     (f"tables:\n      nvidia_h100:\n        {{folder: data/a,\n        measured_on: {H100}}}", True),
 ])  # fmt: skip
-def test_a_table_is_added_however_the_section_is_written(
-    tmp_path: Path, refusal: Refusal, tables: str, added: bool
-) -> None:
+def test_tables_are_added_to_any_section(tmp_path: Path, refusal: Refusal, tables: str, added: bool) -> None:
     table(tmp_path / "data/a")
     table(tmp_path / "data/b", device={"name": "NVIDIA H200", "multiprocessors": 132})
     assert main(["init", "data/a"]) == 0
@@ -228,9 +210,7 @@ def test_a_table_is_added_however_the_section_is_written(
         assert "kernels.matmul.tables" in refusal(tmp_path, "init", "--add", "data/b")
 
 
-def test_choices_that_are_only_named_work_throughout(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_choices_that_only_have_names_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = (2**power for power in range(4, 20))
     rows = [f"{n},max,{n / 8 + 1}\n{n},Radix-Sort,{n / 64 + 90}\n" for n in sizes]
     Path("t.csv").write_text(f"n,algorithm,time_us\n{''.join(rows)}")
@@ -264,28 +244,6 @@ def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
     assert "treegen.yaml" in refusal(tmp_path, "init", folder)
     table(tmp_path / "data/upper", kernel="MatMul")
     assert "'MatMul'" in refusal(tmp_path, "init", "data/upper", "--spec", "other.yaml")
-
-
-@pytest.mark.parametrize(("name", "arch", "section"), [
-    ("NVIDIA L40S", "sm_89", {"vendor": "nvidia", "limits": {"shared_memory": 101376}}),
-    ("AMD Instinct MI300X", "gfx942", {"vendor": "amd", "limits": {"shared_memory": 65536}}),
-    ("NVIDIA Future 9", "sm_999", {"vendor": "nvidia"}),
-    ("NVIDIA B200", "", {"vendor": "nvidia"}),  # without an architecture it serves no other GPU
-    ('Odd "quoted": name', "xe2", {"vendor": "odd"}),
-])  # fmt: skip
-def test_the_section_of_a_device(name: str, arch: str, section: dict[str, Any]) -> None:
-    found = yaml.safe_load("devices:\n" + "\n".join(device_section(Gpu(name, arch))))["devices"]
-    known = {"names": [name], **({"arch": arch} if arch else {})}
-    assert found == {device_key(name): known | section}
-
-
-def test_letters_are_short_and_different() -> None:
-    letters = letters_for(["BLOCK_SIZE_M", "BLOCK_M", "SPLIT_K", "BLOCK", "x1", "num_stages", "M"])
-    assert letters["BLOCK_SIZE_M"] == "M" and letters["SPLIT_K"] == "SK" and letters["num_stages"] == "S"
-    many = letters_for(f"BLOCK_{'M' * i}" for i in range(1, 60))
-    for found in (letters, many):
-        assert len(set(found.values())) == len(found)
-        assert all(0 < len(text) <= 4 and text.isupper() for text in found.values())
 
 
 # Whatever it writes, `treegen build` builds: over CSV files with any headers and values.

@@ -20,11 +20,9 @@ from treegen_builders import (
     spec,
     time_rows,
     treegen_command,
-    winners,
     write_project,
     write_spec,
     write_table,
-    write_winners,
 )
 
 from treegen import build as compiler
@@ -42,9 +40,7 @@ FILES = {
 TWELVE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
 
 
-def test_what_is_written_chooses_the_planted_configs_and_the_lock_names_tables_and_their_digests(
-    tmp_path: Path,
-) -> None:
+def test_what_is_written_chooses_the_planted_configs(tmp_path: Path) -> None:
     build(write_project(tmp_path))
     with imported(tmp_path) as generated:
         choose = generated.scale.for_device("NVIDIA H100", "sm_90", "nvidia")
@@ -62,9 +58,7 @@ def test_what_is_written_chooses_the_planted_configs_and_the_lock_names_tables_a
 
 
 @pytest.mark.parametrize("kernels", [MOST_KERNELS, 3 * MOST_KERNELS])
-def test_of_many_kernels_those_that_are_slow_are_shown_and_a_line_tells_of_all(
-    tmp_path: Path, kernels: int, capsys: Capture
-) -> None:
+def test_of_many_kernels_those_that_are_slow_are_shown(tmp_path: Path, kernels: int, capsys: Capture) -> None:
     """The last kernel has one row, which is far slower than the best."""
     content = spec()
     for number in range(kernels):
@@ -83,26 +77,7 @@ def test_of_many_kernels_those_that_are_slow_are_shown_and_a_line_tells_of_all(
         assert f"{kernels} modules, {9 * kernels} scenarios, {2 * kernels - 1} rows" in text
 
 
-def test_a_table_of_winners_says_nothing_of_times(tmp_path: Path, capsys: Capture) -> None:
-    """Neither when rows are fitted, nor when other winners replace them."""
-    shapes = [(1 << a, 1 << b, 2) for a in range(6) for b in range(6)]
-    path = write_spec(tmp_path)
-
-    def other(row: Row) -> list[float | int | str]:
-        winner = (row[0] > 2) + (row[1] > 8)
-        return [10.0 if config == winner else "" for config in range(3)]
-
-    for times in (winners, other):
-        write_winners(tmp_path / "tables/h100", shapes=shapes, times=times)
-        assert build(path) == 0
-    said = capsys.readouterr().out
-    assert "fresh fit wins" in said and "% won" in said
-    assert "faster" not in said and "slow" not in said
-
-
-def test_scenarios_that_are_left_out_and_a_fallback_that_no_table_holds_are_named(
-    tmp_path: Path, capsys: Capture
-) -> None:
+def test_left_out_scenarios_and_an_unmeasured_fallback_are_named(tmp_path: Path, capsys: Capture) -> None:
     """Blocks of 16 and 64 are for up to 16 and 64 heads; narrow alone was timed in one scenario."""
     shapes: list[Row] = [(1, 8, 2), (64, 64, 2), (64, 65, 20), (2, 2, 200)]
     rows = time_rows(shapes)
@@ -118,9 +93,7 @@ def test_scenarios_that_are_left_out_and_a_fallback_that_no_table_holds_are_name
     assert "the fallback" not in capsys.readouterr().out
 
 
-def test_scenarios_without_a_working_config_are_counted_and_many_are_refused(
-    tmp_path: Path, capsys: Capture, refusal: Refuse
-) -> None:
+def test_scenarios_without_a_working_config_count(tmp_path: Path, capsys: Capture, refusal: Refuse) -> None:
     """Twelve scenarios, in one of which each config failed once; and another, of which there is no row."""
     rows = time_rows(TWELVE)
     rows[12][2:] = ["inf", 15.0, ""]
@@ -191,9 +164,7 @@ def test_foreign_files_stay(tmp_path: Path, refusal: Refuse) -> None:
 @pytest.mark.parametrize(
     ("link", "outside", "status"), [("scale", "", 2), ("link", "", 0), ("scale/config.py", "old.py", 0)]
 )
-def test_nothing_is_written_or_removed_through_a_link(
-    tmp_path: Path, link: str, outside: str, status: int
-) -> None:
+def test_nothing_is_written_through_a_link(tmp_path: Path, link: str, outside: str, status: int) -> None:
     """A link in place of a module is replaced."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/old.py").write_text(MARK)
@@ -210,9 +181,7 @@ def fresh(tmp_path: Path) -> Path:
     return path
 
 
-def test_check_shows_the_first_difference_and_names_missing_stale_and_superfluous_files(
-    fresh: Path, capsys: Capture
-) -> None:
+def test_check_shows_the_first_difference_and_names_files(fresh: Path, capsys: Capture) -> None:
     folder = fresh.parent / "generated"
 
     def checked() -> list[str]:
@@ -261,18 +230,14 @@ def test_a_spec_that_does_not_fit_its_table_is_refused(fresh: Path, refusal: Ref
 
 
 @pytest.mark.parametrize("obstacle", ["generated", "generated/scale", "generated/scale/config.py/inside"])
-def test_files_and_folders_in_each_others_place_are_refused(
-    tmp_path: Path, refusal: Refuse, obstacle: str
-) -> None:
+def test_files_in_the_place_of_folders_are_refused(tmp_path: Path, refusal: Refuse, obstacle: str) -> None:
     path = write_project(tmp_path)
     (tmp_path / obstacle).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / obstacle).write_text("mine")
     assert f"{tmp_path}/generated" in refusal(tmp_path, "build", "--spec", path)
 
 
-def test_an_endless_file_and_an_output_that_no_folder_can_be_are_refused(
-    fresh: Path, refusal: Refuse
-) -> None:
+def test_an_endless_file_and_an_impossible_output_are_refused(fresh: Path, refusal: Refuse) -> None:
     for name in ("a" * 300, "a\0b", ".", "class", ".git", "out/.git/x", "a-b"):
         refusal(fresh.parent, "build", "--spec", fresh, "--output", name)
     for name in ("treegen.lock", f"scale/{DEVICE}.py"):
@@ -298,9 +263,7 @@ def _without_pattern(folder: Path) -> Path:
     return write_project(folder, content, shapes=shapes, times=lambda shape: times[shape])
 
 
-def test_the_same_input_gives_the_same_bytes_elsewhere_and_in_several_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _without_pattern(tmp_path)
     assert build(path) == build(path, "--output", tmp_path / "one") == 0
     expected = contents(tmp_path / "generated")

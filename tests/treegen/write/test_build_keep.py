@@ -132,9 +132,7 @@ def test_one_config_that_became_slow_changes_its_cells_and_no_other(tmp_path: Pa
 
 @examples(4)
 @given(st.data())
-def test_a_build_after_a_build_changes_nothing(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_a_second_build_is_the_same(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Whatever was decided: after a first build, noise, a slower config, other scenarios, another budget."""
     folder = tmp_path_factory.mktemp("project")
     rng = random.Random(data.draw(st.integers(0, 10**6)))
@@ -188,7 +186,7 @@ EDITS += [(LOCK, _replaced('"rows": {', '"others": {'))]
 
 
 @pytest.mark.parametrize(("file", "change"), EDITS)
-def test_an_edited_module_or_a_lock_without_its_rows_is_built_anew_and_named(
+def test_edits_are_built_anew(
     tmp_path: Path, capsys: Capture, file: str, change: Callable[[str], str]
 ) -> None:
     path = _built(tmp_path)
@@ -211,9 +209,7 @@ def test_a_lock_that_is_no_json_is_refused(tmp_path: Path, refusal: Callable[...
 
 
 @pytest.mark.parametrize("change", [{"values": {"heads": {"one": 1}}}, {"in_kernel": True}])
-def test_a_spec_that_changes_the_text_around_rows_keeps_them(
-    tmp_path: Path, capsys: Capture, change: dict[str, Any]
-) -> None:
+def test_a_spec_of_other_text_keeps_rows(tmp_path: Path, capsys: Capture, change: dict[str, Any]) -> None:
     path = _built(tmp_path)
     body = _rows(tmp_path)
     write_spec(tmp_path, spec(**{"constraints": [], **change}))
@@ -238,9 +234,7 @@ CHANGES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("times", [_times, _plain])
-def test_whatever_changed_a_build_is_as_good_as_a_fresh_one(
-    tmp_path: Path, change: dict[str, Any], times: Times
-) -> None:
+def test_any_build_is_as_good_as_a_fresh_one(tmp_path: Path, change: dict[str, Any], times: Times) -> None:
     """The spec and the times change together; all is asked of the written modules, by the new table."""
     path = _built(tmp_path, _plain, noise=LITTLE)
     write_spec(tmp_path, spec(**{"constraints": [], **change}))
@@ -285,9 +279,7 @@ def test_a_table_that_is_finished_repairs_what_a_part_of_it_taught(tmp_path: Pat
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
-def test_times_in_another_unit_are_refused_unless_they_are_meant(
-    tmp_path: Path, refusal: Callable[..., str], factor: float
-) -> None:
+def test_another_unit_of_times_is_refused(tmp_path: Path, refusal: Callable[..., str], factor: float) -> None:
     path = _built(tmp_path)
     before = contents(tmp_path / "generated")
     _write(tmp_path, 1, lambda shape: [factor * time for time in _times(shape)])

@@ -82,18 +82,14 @@ def visits(bench: GpuBench, *scenarios: str) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("config", NAMES)
-def test_a_process_that_dies_costs_the_config_that_it_tried(
-    bench: Callable[..., GpuBench], config: str
-) -> None:
+def test_a_dying_process_costs_the_config_it_tried(bench: Callable[..., GpuBench], config: str) -> None:
     there = bench(at("b", config, die))
     first = there._workers[0].process
     assert visits(there, "a", "b", "c") == {"a": FINE, "b": FINE | {config: Failure(CRASHED)}, "c": FINE}
     assert not first.is_alive() and there._workers[0].process.is_alive()
 
 
-def test_a_scenario_that_ends_processes_fails_in_every_config_and_one_end_costs_nothing(
-    bench: Callable[..., GpuBench], tmp_path: Path
-) -> None:
+def test_a_deadly_scenario_fails_in_every_config(bench: Callable[..., GpuBench], tmp_path: Path) -> None:
     there = bench(at("a", None, die))
     assert visits(there, "a", "b") == {"a": dict.fromkeys(NAMES, Failure(CRASHED)), "b": FINE}
     there = bench(at("a", None, die, once=tmp_path / "died"))
@@ -122,9 +118,7 @@ def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_pat
     assert {int(path.name) for path in tmp_path.iterdir()} == {w.process.pid for w in there._workers}
 
 
-def test_no_visit_begins_after_the_deadline_and_the_order_of_configs_depends_on_the_repeat(
-    bench: Callable[..., GpuBench],
-) -> None:
+def test_no_visit_begins_after_the_deadline(bench: Callable[..., GpuBench]) -> None:
     there = bench(idle)
     assert list(there.measure([PlannedVisit("a", 1, NAMES)], there.clock())) == []
     found = there.measure([PlannedVisit("a", repeat, NAMES) for repeat in range(1, 9)], LATER)
@@ -142,7 +136,7 @@ def test_gpus_of_different_models_are_refused(monkeypatch: pytest.MonkeyPatch) -
         device.facts_of([CPU, torch.device("meta"), CPU])
 
 
-def test_what_was_not_compiled_is_left_out_and_a_process_that_does_not_start_is_told(
+def test_what_did_not_compile_or_start(
     bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = bench(idle)

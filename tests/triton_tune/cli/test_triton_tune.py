@@ -198,9 +198,7 @@ def test_a_wrong_reference_ends_the_run_early_and_a_mended_one_begins_again(run:
 @pytest.mark.parametrize(
     ("wrong", "code"), [("len(x) == 7", 1), ("len(x) == 7 and flag and x.itemsize == 4", 0)]
 )
-def test_scenarios_without_a_working_config_count(
-    run: Run, capsys: pytest.CaptureFixture[str], wrong: str, code: int
-) -> None:
+def test_hopeless_scenarios(run: Run, capsys: pytest.CaptureFixture[str], wrong: str, code: int) -> None:
     change((REFERENCE, f"reference=lambda x, flag: (-x if {wrong} else x) * ("))
     assert main(["kernel.py", "--gpus", "cpu", *SCALED]) == code
     output = capsys.readouterr().out
@@ -244,9 +242,7 @@ def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run: Run
     ("[torch.randn(size)]", "[torch.randn(size << 50)]"),
     ("[torch.randn(size)]", "[torch.randn(len(torch.arange(size).tolist()))]"),  # needs values
 ])  # fmt: skip
-def test_a_dry_run_and_an_empty_table_make_no_tensors_unless_a_function_reads_them(
-    run: Run, old: str, new: str
-) -> None:
+def test_a_dry_run_and_an_empty_table_make_no_tensors(run: Run, old: str, new: str) -> None:
     change((old, new))
     assert "2 shapes" in run(*SUMS, "--dry-run")[1]
     change(ANOTHER)
@@ -261,9 +257,7 @@ def test_a_dry_run_and_an_empty_table_make_no_tensors_unless_a_function_reads_th
     ('shapes=[{"size": s, "flag": f} for s in (7, 40) for f in (0, 1)], constants=("flag",)', ["FLAG"]),
     ('shapes=[{"size": s, "flag": f} for s in (7, 40) for f in (0, 1)]', None),
 ])  # fmt: skip
-def test_a_table_knows_which_features_a_running_program_fixes(
-    run: Run, shapes: str, constants: list[str] | None
-) -> None:
+def test_a_table_knows_what_a_program_fixes(run: Run, shapes: str, constants: list[str] | None) -> None:
     path = Path("kernel.py")
     before, _, after = path.read_text().partition("    shapes=[\n")
     text = before.replace(
@@ -317,9 +311,7 @@ def test_an_error_in_a_kernel_or_a_reference_names_its_line(run: Run, old: str, 
 
 
 @pytest.mark.parametrize(("fastest", "code"), [("B16_M0_W1_S1", 0), ("B16_M1_W1_S1", 1)])
-def test_choices_that_no_longer_work_are_found_without_a_run(
-    run: Run, capsys: pytest.CaptureFixture[str], fastest: str, code: int
-) -> None:
+def test_choices_may_be_stale(run: Run, capsys: pytest.CaptureFixture[str], fastest: str, code: int) -> None:
     run(*SCALED, "--empty")
     table = read_run(TABLE)
     right_or_wrong = {"B16_M0_W1_S1": "9000", "B16_M1_W1_S1": "9000", fastest: "1"}
@@ -361,9 +353,7 @@ TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre
     ("MODE", TWO, "configs=[_config(16, 'fast')], key", SUMS),
     ("feature N", "x, total, N=len(x)", "x, total, N=len(x) + 0.5", SUMS),
 ])  # fmt: skip
-def test_what_is_wrong_is_said_in_one_line(
-    run: Run, named: str, old: str, new: str, arguments: tuple[str, ...]
-) -> None:
+def test_mistakes_are_one_line(run: Run, named: str, old: str, new: str, arguments: tuple[str, ...]) -> None:
     change(*([(old, new)] if old else []))
     (line,) = run(*arguments, code=2)
     assert line.startswith("triton-tune: ") and named in line, line

@@ -128,9 +128,7 @@ class Kept:
 '''
 
 
-def test_a_file_counts_by_its_code_and_its_path_below_the_folder_wherever_the_folder_is(
-    tmp_path: Path,
-) -> None:
+def test_a_file_counts_by_its_code_and_its_path_below_the_folder(tmp_path: Path) -> None:
     one, other, moved = (tmp_path / name for name in ("a/x.py", "b/x.py", "a/y.py"))
     for file in (one, other, moved):
         file.parent.mkdir(exist_ok=True)

@@ -11,17 +11,14 @@ import torch
 import triton
 import triton.language as tl
 from torch.utils._pytree import tree_map
-from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_tune.bench.timing import BYTES_PER_US
-from triton_tune.core.errors import TuningError
 from triton_tune.kernel import measuring
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, make, on_copies, result_of, without_memory
-from triton_tune.kernel.measuring import CompileJob, KernelFile, Sets, loaded
+from triton_tune.kernel.measuring import Sets
 from triton_tune.kernel.tuning import Tuning, load_tunings
-from triton_tune.kernel.workload import file_of, workload_on
 
 CPU = torch.device("cpu")
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
@@ -63,17 +60,13 @@ def test_results_are_compared_with_the_references_magnitude(result: Any, expecte
 @pytest.mark.parametrize(("result", "place"), [
     ((ONES, ONES * 2), "output[1]"), ({"y": ONES, "sums": ONES * 2}, "output['sums']"), (ONES * 2, "error"),
 ])  # fmt: skip
-def test_of_several_outputs_the_one_that_disagrees_by_the_users_tolerance_is_named(
-    result: Any, place: str
-) -> None:
+def test_of_several_outputs_the_one_that_disagrees_is_named(result: Any, place: str) -> None:
     expected = tree_map(torch.ones_like, result)
     assert str(disagreement(result, expected, None)).startswith(place)
     assert disagreement(ONES * 1.09, ONES, 0.1) is None is not disagreement(ONES * 1.0001, ONES, 0.0)
 
 
-def test_arguments_repeat_with_their_seed_and_are_copied_and_unwritten_memory_is_poisoned(
-    scaled: tuple[AutotunedKernel, Tuning],
-) -> None:
+def test_arguments_repeat_are_copied_and_memory_is_poisoned(scaled: tuple[AutotunedKernel, Tuning]) -> None:
     kernel, tuning = scaled
     shape = {"size": 40, "flag": True, "dtype": torch.float32}
     one, same, other = (make(tuning, shape, CPU, seed) for seed in (0, 0, 1))
@@ -90,9 +83,7 @@ def test_arguments_repeat_with_their_seed_and_are_copied_and_unwritten_memory_is
     assert "run" not in vars(tuning.kernel)  # the kernel is as it was
 
 
-def test_pruning_parts_what_may_not_run_from_what_is_not_timed(
-    scaled: tuple[AutotunedKernel, Tuning],
-) -> None:
+def test_pruning_parts_what_may_not_run_from_what_is_slow(scaled: tuple[AutotunedKernel, Tuning]) -> None:
     kernel, tuning = scaled
     launch = first_launch(kernel, make(tuning, tuning.shapes[0], CPU))  # of seven values
     assert launch is not None
@@ -118,33 +109,6 @@ def test_specialisation_is_as_fine_as_tritons(scaled: tuple[AutotunedKernel, Tun
     values += [((x, 32), x, 32, True), ((x.half(), 32), x, 32, True), ((x, 33), x, 32, True)]
     keys = [kernel.specialisation(launch_of(*each)) for each in values]
     assert keys[0] == keys[1] and len(set(keys)) == len(keys) - 1
-
-
-def test_arguments_that_triton_does_not_specialise_compile_once() -> None:
-    def kernel(x_ptr, M, N, B):
-        pass
-
-    jitted = JITFunction(kernel, do_not_specialize=["M"])
-    tuned = AutotunedKernel(triton.autotune(configs=[triton.Config({"B": 1})], key=["M"])(jitted))
-    x = torch.zeros(64)
-    first, other_m, long_m, other_n = (
-        tuned.specialisation(Launch((x, m, n), {}, (1,)))
-        for m, n in ((1, 16), (33, 16), (1 << 31, 16), (1, 1))
-    )
-    assert first == other_m and len({first, long_m, other_n}) == 3
-
-
-@pytest.mark.parametrize(("configs", "named"), [
-    ([triton.Config({"B": "fast"})], "B"),
-    ([triton.Config({"B": 1}), triton.Config({"C": 1})], "C"),
-    ([triton.Config({"B": 1}, ir_override="x.ttgir")], "ir_override"),
-])  # fmt: skip
-def test_configs_that_no_table_holds(configs: list[triton.Config], named: str) -> None:
-    def kernel(x_ptr, B, C):
-        pass
-
-    with pytest.raises(TuningError, match=rf"\b{named}\b"):
-        AutotunedKernel(triton.autotune(configs=configs, key=[])(triton.jit(kernel)))
 
 
 def test_parameters_of_configs_are_integers() -> None:
@@ -240,13 +204,3 @@ def test_a_launch_goes_to_other_processes_without_the_memory_of_its_tensors() ->
     assert descriptor.block_shape == [16, 16]
     # What cannot be sent is made again; an address that is no multiple of 16 would compile another kernel.
     assert without_memory(launch_of(torch.zeros(8)[1:])) is without_memory(launch_of(lambda: None)) is None
-
-
-def test_processes_that_compile_make_no_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = KernelFile(FILE, "scaled")
-    workload = workload_on(file_of(FILE, "scaled"), CPU)
-    made: list[object] = []
-    monkeypatch.setattr(measuring, "make", lambda *given: made.append(given))
-    for shape in workload.scenarios.values():
-        CompileJob(shape, next(iter(loaded(file).kernel.configs)), CPU).run(CPU)
-    assert not made

@@ -17,9 +17,7 @@ SHAPES: dict[Any, Any] = {"M": (1, 16384), ("N", "K"): MATRICES}
 
 @settings(deadline=None)
 @given(st.integers(1, 500), st.integers(0, 500), st.integers(1, 60), st.integers(0, 9), st.integers(1, 4))
-def test_values_lie_in_their_range_and_shapes_differ(
-    least: int, more: int, count: int, seed: int, kinds: int
-) -> None:
+def test_values_are_in_range_and_differ(least: int, more: int, count: int, seed: int, kinds: int) -> None:
     arguments = {"M": (least, least + more), "kind": list(range(kinds))}, count, TILES, seed
     tuned, untuned = draw(*arguments)
     shapes = [*tuned, *untuned]

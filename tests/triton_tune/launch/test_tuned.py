@@ -140,9 +140,7 @@ LITERALS = {"MODE": {0: ..., 1: "tf32", 2: None, 3: False, 5: "2"}}
     ("number", "launched"),
     [(0, {}), *((n, {"MODE": v}) for n, v in ((1, "tf32"), (2, None), (3, False), (4, 4), (5, "2")))],
 )
-def test_a_launch_gets_what_integers_of_parameters_stand_for(
-    number: int, launched: dict[str, object]
-) -> None:
+def test_a_launch_gets_what_integers_stand_for(number: int, launched: dict[str, object]) -> None:
     config = Worded("doubled", 64, 8, number)
     made = package(lambda *, N: config)
     made.LITERALS = LITERALS  # type: ignore[attr-defined]
@@ -210,9 +208,7 @@ def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
 @pytest.mark.parametrize(
     ("most", "launched"), [(64, [16, 64]), (32, [16, 32]), (16, [16, 16]), (0, [16, 64])]
 )
-def test_what_early_config_prune_leaves_out_is_not_launched(
-    monkeypatch: pytest.MonkeyPatch, most: int, launched: list[int]
-) -> None:
+def test_pruned_configs_do_not_run(monkeypatch: pytest.MonkeyPatch, most: int, launched: list[int]) -> None:
     """The fallback is launched instead, or the first that is kept; a rule that keeps none is ignored."""
     asked = []
 
@@ -241,9 +237,7 @@ def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() 
         assert launch(pruned(by_type, by_words), 30, MODE="thrice") == 16
 
 
-def test_variables_name_a_config_whatever_the_rules_the_module_or_the_autotuner(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_variables_overrule_all_that_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
     assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
     assert launch(pruned(lambda configs, given, **others: configs[:1], by_length), 5) == 128
@@ -283,9 +277,7 @@ def ranked(choose: Callable[..., Config]) -> types.ModuleType:
     return made
 
 
-def test_the_autotuner_tries_the_best_configs_once_for_each_set_of_features(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_autotuner_tries_the_best_configs_once_per_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """But not while a graph is captured, nor in a launch that only compiles."""
     kernel = tuned(ranked(by_length), autotune=2)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
     blocks = timed(kernel, fastest=32)
@@ -298,18 +290,6 @@ def test_the_autotuner_tries_the_best_configs_once_for_each_set_of_features(
     assert [launch(kernel, length) for length in (5, 5, 6)] == [32, 32, 32]
     assert blocks == [16, 32, 16, 32]
     assert block(kernel.best_config) == 32 and block(kernel.chosen(None, None, None, 5)) == 16
-
-
-def test_of_the_best_configs_those_are_tried_that_the_rule_keeps_also_without_an_autotuner(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rules = {"early_config_prune": lambda configs, given, **others: configs[1:]}  # all but SMALL
-    kernel = triton.autotune(configs=[*PLAIN], key=["N"], prune_configs_by=rules)(jitted())
-    tuned_kernel = tuned(ranked(by_length), autotune=3)(kernel)
-    blocks = timed(tuned_kernel, fastest=64)
-    assert launch(tuned_kernel, 5) == 64 and blocks == [32, 64]
-    monkeypatch.setattr(triton.runtime.autotuner.Autotuner, "do_bench", lambda *_, **__: [1.0])
-    assert launch(tuned(ranked(by_length), autotune=3)(jitted()), 5) == 16
 
 
 def left_to_the_autotuner(choose: Callable[..., Config], **options: object) -> tuple[Tuned, list[int]]:
@@ -343,14 +323,6 @@ def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch
     assert launch(kernel, 6) == FALLBACK.BLOCK and len(blocks) == 3
 
 
-def test_a_fallback_that_is_the_best_of_a_row_was_tuned() -> None:
-    kernel, blocks = left_to_the_autotuner(by_length)
-    module_of_cpu = kernel._package.MODULES["cpu"]  # type: ignore[union-attr]
-    module_of_cpu.choose = lambda *, N: FALLBACK
-    module_of_cpu.STEPS = (types.SimpleNamespace(config=FALLBACK, others={}, then=()),)
-    assert launch(kernel, 5) == FALLBACK.BLOCK and not blocks
-
-
 def too_large_for(kernel: Tuned, *blocks: int) -> list[int]:
     """Let launches with these blocks fail for lack of shared memory; the blocks that are tried."""
     tried, below = [], kernel.fn.run
@@ -377,9 +349,7 @@ def test_a_config_that_does_not_fit_steps_down_to_the_next_with_one_warning() ->
     assert tried == [16, 32, 32, 16, 32, 64]  # once for each set of features
 
 
-def test_the_fallback_is_the_last_that_is_tried_and_a_forced_config_the_only_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_fallback_is_tried_last_and_a_forced_config_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     made = ranked(by_length)
     made.MODULES["cpu"].candidates = lambda most, **features: (SMALL, LARGE)[:most]
     kernel = tuned(made)(jitted())
@@ -420,16 +390,12 @@ OPTIONS: list[tuple[str, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("named", "options"), OPTIONS)
-def test_a_wrong_option_is_named_where_the_kernel_is_decorated(
-    named: str, options: dict[str, object]
-) -> None:
+def test_a_wrong_option_is_named_by_the_decorator(named: str, options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=named):
         tuned(package(by_length), **options)(jitted())  # type: ignore[arg-type]
 
 
-def test_without_the_package_the_autotuner_decides_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_autotuner_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tuned("no_such_package.doubled")(autotuned())
     kernel._do_bench = lambda call, quantiles: (call(), [1.0])[1]
     with pytest.warns(UserWarning, match=r"no_such_package\.doubled") as caught:
@@ -466,15 +432,3 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, v
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=name):
         launch(tuned(package(by_length))(jitted()), 5)
-
-
-def test_each_choice_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(LOG, "1")
-    kernel = tuned(package(by_length))(jitted())
-    for length in (5, 6, 50):
-        launch(kernel, length)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(" for ")[2] for line in lines] == ["N=5", "N=50"]
-    assert lines[0].startswith("triton_tune: doubled launches Config(variant='doubled', BLOCK=16")

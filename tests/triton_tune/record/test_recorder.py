@@ -142,17 +142,6 @@ def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen: 
     assert read(whole) is not None
 
 
-def test_runs_add_up_and_equal_launches_are_counted(small: ModuleType, seen: Path) -> None:
-    with recording(seen, *all_of(small)):
-        small.step(30)
-    counts = {
-        name: {launch.arguments["size"]: launch.count for launch in kernel.launches}
-        for name, kernel in read_record(seen).kernels.items()
-    }
-    names = ("gather", "overruns", "scale_in_place", "sum_in_parts", "sums_of_blocks")
-    assert counts == {f"small:{name}": {20: 2, 30: 2} for name in names}
-
-
 def test_launches_below_the_autotuner_and_of_operators_are_noted(small: ModuleType, tmp_path: Path) -> None:
     kernel = small.scale_in_place
 
@@ -341,21 +330,16 @@ def test_a_kernel_of_another_version_or_whose_tensors_exceed_the_memory_is_left_
     assert "small:gather" in line
 
 
-HEAD, CUT = '{"format": 1}\n', '{"format": 1}\n{"launch": 0, "k'
-OTHER = f'{HEAD}{{"function": "small:gather", "source_hash": "0"}}\n'
+OTHER = '{"format": 1}\n{"function": "small:gather", "source_hash": "0"}\n'
 WRONG: dict[str, Callable[[Path], object]] = {
     "empty": lambda file: file.unlink(),
-    "cut": lambda file: file.write_text(CUT),
-    "damaged": lambda file: file.write_text(file.read_text()[40:]),
     "of another format": lambda file: file.write_text('{"format": 99}\n'),
     "two versions": lambda file: file.with_name("0-0.jsonl").write_text(OTHER),
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_record_is_refused_in_one_line(
-    seen: Path, capsys: pytest.CaptureFixture[str], what: str
-) -> None:
+def test_a_wrong_record_is_one_line(seen: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
     (file,) = seen.iterdir()
     WRONG[what](file)
     assert main([str(seen), "--dry-run"]) == 2

@@ -48,9 +48,7 @@ def rows(folder: Path) -> dict[Path, str]:
     return {path: path.read_text() for path in folder.glob("tuning_data/*/*/times.csv")}
 
 
-def test_kernels_whose_configs_disagree_or_that_overrun_are_left_out_by_name_and_all_others_get_a_table(
-    project: Project,
-) -> None:
+def test_all_kernels_get_a_table_but_those_that_disagree_or_overrun(project: Project) -> None:
     tables = {path.parent.name: read_run(path) for path in project.folder.glob("tuning_data/*/*")}
     assert set(tables) == {"scale_in_place", "sum_in_parts", "gather"}
     for name in ("sums_of_blocks", "overruns"):
@@ -107,9 +105,7 @@ assert ["small:unrecorded" in str(each.message) for each in told].count(True) ==
 """
 
 
-def test_ranks_launch_alike_whatever_their_clocks_say_and_whatever_was_imported_first(
-    project: Project,
-) -> None:
+def test_ranks_launch_alike_whatever_clocks_say_and_imports_were_first(project: Project) -> None:
     first, second = (small.run(project.folder, "-c", RANK, rank) for rank in (0, 1))
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert len(first.stdout.splitlines()) == 5 and first.stdout == second.stdout
@@ -119,5 +115,6 @@ def test_the_same_command_goes_on_after_a_kill(project: Project) -> None:
     after = rows(project.folder)
     for path, text in project.killed.items():
         whole = text[: text.rfind("\n") + 1]  # a row may be cut
-        assert path.parent.parent.name == "sums_of_blocks" or after[path].startswith(whole)
+        left_out = path.parent.parent.name in ("sums_of_blocks", "overruns")
+        assert left_out or after[path].startswith(whole)
     assert any(text.count("\n") > 1 for text in project.killed.values())

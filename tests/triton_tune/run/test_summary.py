@@ -1,20 +1,16 @@
 """How a run is summed up, and how shards divide it equally and the same on every host."""
 
-import random
 from argparse import ArgumentTypeError
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tuning_builders import surface
 
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import PlannedVisit, SearchProblem, Times
 from triton_tune.run.fill import lines_about_failing, lines_about_worth, lines_of, summarise
 from triton_tune.run.shards import Shard, estimated_s, problem_of_shard, shard_from
-from triton_tune.search.race import estimated, worth
+from triton_tune.search.race import worth
 from tuning_table.table import Failure, Visit
 
 PROBLEM = SearchProblem(
@@ -61,24 +57,10 @@ def test_scenarios_with_a_single_config_are_named_and_an_unfinished_run_is_judge
     same, module, half = lines(False)
     found = worth(there.problem, times)
     assert same == alone and found is not None and found.compared == 23
-    assert (
-        f"{found.choice:.2f}x" in module
-        and f"{found.single:.2f}x" in module
-        and f"{found.by_half:.2f}x" in half
-    )
+    assert all(f"{ratio:.2f}x" in module for ratio in (found.choice, found.single))
+    assert f"{found.by_half:.2f}x" in half
     assert 1 <= found.choice < found.by_half < found.single
     assert worth(there.problem, Times(map(there.visit, tasks[:3]))) is None
-
-
-@given(st.integers(2, 6), st.integers(2, 6), st.randoms(use_true_random=False))
-def test_an_untimed_config_is_estimated_by_factors_of_scenario_and_config(
-    scenarios: int, configs: int, rng: random.Random
-) -> None:
-    factors = [[rng.uniform(0.5, 1.0) for _ in range(count)] for count in (scenarios, configs)]
-    logs = np.add.outer(*map(np.array, factors))
-    tried = np.ones_like(logs, dtype=bool)
-    tried[rng.randrange(scenarios), rng.randrange(configs)] = False
-    assert estimated(np.where(tried, logs, 9.0), tried) == pytest.approx(logs, abs=1e-2)
 
 
 def test_a_scenario_counts_as_hopeless_only_once_every_config_has_failed() -> None:

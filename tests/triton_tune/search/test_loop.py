@@ -8,7 +8,7 @@ from tuning_builders import Listed, Silent, SurfaceBench, full, surface
 
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Advance, PlannedVisit, Round, Strategy, Times
-from triton_tune.search.loop import COMPILE_SHARE, Together, tune
+from triton_tune.search.loop import Together, tune
 from triton_tune.search.race import CHECK_SHARE, FIRST_ROUND, Race
 from tuning_table.table import Visit
 
@@ -37,15 +37,6 @@ def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> Non
     assert max(bench.begun, default=0.0) < end <= bench.now <= end + bench.visit_s
     assert len(visits) == len(bench.begun)
     assert all(until <= end for until in bench.deadlines)
-
-
-def test_of_a_rounds_time_some_is_left_to_measure() -> None:
-    bench = SurfaceBench(THERE)
-    rounds = [a_round("early", *THERE.problem.scenarios, share=0.25), a_round("late", "s0", repeat=2)]
-    visits: list[Visit] = []
-    assert run(Listed(rounds), bench, visits, 40.0)
-    assert bench.deadlines == pytest.approx([100 + 0.25 * 40 * COMPILE_SHARE, 110 + 30 * COMPILE_SHARE])
-    assert [visit.repeat for visit in visits] == [1] * 10 + [2]
 
 
 def test_a_round_whose_time_was_too_short_to_compile_moves_on_and_the_last_one_is_no_mistake() -> None:
