@@ -74,10 +74,11 @@ def run_import(options: argparse.Namespace) -> int:
     if not measurements:
         raise InputError(options.source, f"holds no table of kernel {options.kernel}")
     tables = [table_of(table, options.format, credit) for table in measurements]
-    for folder, table in write_tables(tables, options.to, replace=options.replace):
+    for folder, written in write_tables(tables, options.to, replace=options.replace):
+        table = written.table
         cells = "winners only" if table.cells == "winners" else "measured times"
-        print(f"{folder}: {table.scenarios} scenarios, {table.configs} configs, {cells}")
-        for what in table.left_out:
+        print(f"{folder}: {len(table.scenarios)} scenarios, {len(table.configs)} configs, {cells}")
+        for what in written.left_out:
             print(f"    left out: {what}")
         varying = {name: words for name, words in table.words.items() if len(words) > 1}
         if varying:

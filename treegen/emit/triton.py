@@ -107,9 +107,9 @@ def _text(expression: expr.Expression, derived: Mapping[str, expr.Expression]) -
             raise Unprintable(f"{expr.to_text(call)} counts as a number, which Triton's functions cannot do")
         return None
 
-    for value in _numbers(expression):
-        if not _LEAST <= value <= _GREATEST:
-            raise Unprintable(f"{expr.to_text(expression)} holds a number beyond 64 bits")
+    numbers = [part.value for part in expr.parts_of(expression) if isinstance(part, expr.Number)]
+    if not all(_LEAST <= value <= _GREATEST for value in numbers):
+        raise Unprintable(f"{expr.to_text(expression)} holds a number beyond 64 bits")
     return expr.printed(expression, own_form)
 
 
@@ -129,12 +129,3 @@ def _nonnegative(expression: expr.Expression, derived: Mapping[str, expr.Express
         case expr.Call(_, arguments):
             return all(_nonnegative(argument, derived) for argument in arguments)
     raise AssertionError(expression)
-
-
-def _numbers(expression: expr.Expression) -> Iterator[int]:
-    match expression:
-        case expr.Number(value):
-            yield value
-        case expr.Call(_, arguments):
-            for argument in arguments:
-                yield from _numbers(argument)

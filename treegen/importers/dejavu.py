@@ -15,6 +15,7 @@ from typing import Any
 
 from treegen.core.errors import InputError, shown
 from treegen.core.files import problem_with_name
+from treegen.importers.caches import with_dtypes
 from treegen.importers.sources import (
     UNITS_TO_US,
     ImportOptions,
@@ -25,7 +26,6 @@ from treegen.importers.sources import (
     read_json,
     value_of,
 )
-from treegen.importers.triton_cache import with_dtypes
 from tuning_table.names import kernel_name
 
 TOOL = "triton-dejavu"

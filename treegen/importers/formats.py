@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from treegen.core.errors import Mistakes
-from treegen.importers import aiter, caches, dejavu, long_csv, triton_cache, tuned_json
+from treegen.importers import aiter, caches, dejavu, long_csv, tuned_json
 from treegen.importers.sources import ImportOptions, Measurements, files_of
 from treegen.importers.tables import merged
 
@@ -21,7 +21,7 @@ class Format(NamedTuple):
 
 
 FORMATS: Mapping[str, Format] = {
-    "triton": Format(triton_cache.TOOL, "*.autotune.json", triton_cache.read, triton_cache.selected),
+    "triton": Format(caches.TRITON, "*.autotune.json", caches.read_triton, caches.of_kernel),
     "csv": Format("the CSV import", "*.csv", long_csv.read),
     "dejavu": Format(dejavu.TOOL, "cache.json", dejavu.read, merges=False),
     "vllm": Format("vLLM", "*=*.json", tuned_json.reader_of("vLLM")),

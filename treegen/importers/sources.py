@@ -100,13 +100,15 @@ def read_json(path: Path, tool: str, *, infinite: bool = False, text: str | None
 
     infinite: whether `Infinity` is a number, as Python's own `json` writes it. text: in place of the file's.
     """
+
+    def number(text: str) -> float:
+        if not math.isfinite(value := float(text)) and not (infinite and text == "Infinity"):
+            raise ValueError(f"{shown(text)} is not a number")
+        return value
+
+    text, pairs = read_text(path) if text is None else text, _without_repetition
     try:
-        content = json.loads(
-            read_text(path) if text is None else text,
-            object_pairs_hook=_without_repetition,
-            parse_constant=_infinity if infinite else _no_number,
-            parse_float=_finite,
-        )
+        content = json.loads(text, object_pairs_hook=pairs, parse_constant=number, parse_float=number)
         if isinstance(content, dict):
             check_nesting(content)
             return content
@@ -200,15 +202,3 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1)
         raise ValueError(f"key {shown(twice)} appears twice")
     return mapping
-
-
-def _finite(text: str) -> float:
-    return number if math.isfinite(number := float(text)) else _no_number(shown(text))
-
-
-def _infinity(name: str) -> float:
-    return math.inf if name == "Infinity" else _no_number(name)
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
