@@ -146,6 +146,11 @@ class KernelSpec:
     measured_on: Mapping[str, str] = field(default_factory=dict)  # other GPUs' tables: their GPU, by device
     invariant_to: tuple[str, ...] = ()  # raw features of steps that decide nothing
 
+    def renamed(self, kernel: str) -> Mapping[str, str]:
+        """The spec's names of features and parameters that a table of a kernel calls otherwise."""
+        translation = self.translations.get(kernel)
+        return translation.rename if translation else {}
+
     def raw_parts(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """The raw features among the wanted names and their parts, in the spec's order."""
         parts = with_parts(wanted, self.derived)

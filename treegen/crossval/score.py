@@ -103,9 +103,8 @@ def launched(
     """
     features: dict[str, list[int]] = {}
     if kernel is not problem.kernel:
-        row_of = {scenario: row for row, scenario in enumerate(problem.table.scenarios)}
-        rows = [row_of[scenario] for scenario in problem.scenarios]
-        features |= zip(problem.table.feature_names, problem.table.features[rows].T.tolist(), strict=True)
+        rows = problem.table.features[problem.table_rows]
+        features |= zip(problem.table.feature_names, rows.T.tolist(), strict=True)
     for name in problem.independent:
         words, numbers = problem.kernel.values.get(name, {}), kernel.values.get(name, {})
         by_word = {word: number for number, word in numbers.items()}

@@ -127,8 +127,7 @@ def _combinations(
     features = [name for name in kernel.features if name != along]
     measured = [name for name in features if name not in given]
     fixed = table.provenance.get("origin", {}).get("same_in_every_scenario", {})
-    translation = kernel.translations.get(table.kernel)
-    rename = translation.rename if translation else {}
+    rename = kernel.renamed(table.kernel)
     columns = [(rename.get(name, name), table.words.get(name, {})) for name in table.feature_names]
     texts = []
     for row in table.features.tolist():

@@ -105,15 +105,14 @@ class RegimeSearch:
     def _ruled(self, scenarios: Ints) -> dict[int, dict[int, int]]:
         """By place of a feature, where the files of a table of winners go over to the next entry."""
         table = self._problem.table
-        translation = self._problem.kernel.translations.get(table.kernel)
+        rename = self._problem.kernel.renamed(table.kernel)
         if table.cells is not Cells.WINNERS:
             return {}
-        row_of = {scenario: row for row, scenario in enumerate(table.scenarios)}
-        raw = table.features[[row_of[self._problem.scenarios[place]] for place in scenarios]]
+        raw = table.features[self._problem.table_rows][scenarios]
         bounds = {}
         for column, rule in table.provenance.get("lookup", {}).items():
             place = table.feature_names.index(column)
-            name = translation.rename.get(column, column) if translation else column
+            name = rename.get(column, column)
             if name in self._features:
                 others = np.delete(raw, place, axis=1)
                 bounds[self._features.index(name)] = lookup_bounds(raw[:, place], others, rule)

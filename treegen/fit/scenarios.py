@@ -23,7 +23,7 @@ class Scenarios:
         if missing := sorted(asked - {*problem.names, *problem.device.limits}):
             what = f"does not hold {missing[0]}, about which regimes or classes of the kernel ask"
             raise InputError(problem.table.folder, what)
-        self.columns = as_columns({n: problem.column(n).tolist() for n in problem.names})
+        self.columns = as_columns({n: problem.column(n) for n in problem.names})
         known: dict[str, Any] = {**self.columns, **problem.device.limits}
         regime = first_of(kernel.regimes, known, count)
         self.regimes = [np.flatnonzero(regime == place) for place in range(len(kernel.regimes))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,12 +67,13 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
     """
     translation = _translation(kernel, table)
     values = _feature_values(kernel, device, _columns(kernel, table, translation), table.folder)
-    _check_invariants(kernel, device, table, values)
+    known = {**device.limits, **as_columns(values)}
+    _check_invariants(kernel, table, known)
     configs = _configs(kernel, table, translation)
     split_on = tuple(name for name in kernel.split_on if name in values)
     if kernel.split_on and not split_on:
         raise InputError(table.folder, f"has no column of `split_on` of {kernel.name}")
-    weight = _weights(kernel, device, table, values)
+    weight = _weights(kernel, table, known)
     allowed = _allowed(kernel, device, configs, values)
     times = median_times(table)
     compared = _compared(table, times)
@@ -141,7 +143,7 @@ def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
     if translation is None and table.kernel != kernel.name:
         what = f"the kernel {shown(table.kernel)}, which the spec does not translate for {kernel.name}"
         raise InputError(table.folder, f"measured {what}")
-    rename = translation.rename if translation else {}
+    rename = kernel.renamed(table.kernel)
     given = [*table.feature_names, *table.configs[0].parameters]
     if absent := [name for name in rename if name not in given]:
         what = f"{shown(absent[0])}, which the spec translates; it has {', '.join(sorted(given))}"
@@ -153,7 +155,7 @@ def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
 
 
 def _columns(kernel: KernelSpec, table: Table, translation: Translation | None) -> Columns:
-    rename = translation.rename if translation else {}
+    rename = kernel.renamed(table.kernel)
     columns = {}
     for place, column in enumerate(table.feature_names):
         name = rename.get(column, column)
@@ -212,7 +214,7 @@ def _spec_integers(kernel: KernelSpec, table: Table, column: str, name: str) -> 
 
 
 def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) -> tuple[Config, ...]:
-    rename = translation.rename if translation else {}
+    rename = kernel.renamed(table.kernel)
     defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not None}
     own = {name: rename.get(name, name) for name in table.configs[0].parameters}
     numbers = {n: _spec_integers(kernel, table, n, own[n]) for n in own if own[n] in kernel.parameters}
@@ -258,9 +260,11 @@ def _feature_values(kernel: KernelSpec, device: DeviceSpec, columns: Columns, fo
     return values
 
 
-def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> None:
-    """Refuse a table with a shape that breaks an invariant: the table or the spec is wrong."""
-    known = {**device.limits, **as_columns(values)}
+def _check_invariants(kernel: KernelSpec, table: Table, known: Mapping[str, Any]) -> None:
+    """Refuse a table with a shape that breaks an invariant: the table or the spec is wrong.
+
+    known: the limits of the device, and the columns of features.
+    """
     for rule in kernel.invariants:
         if rule.names <= known.keys():
             held = np.asarray(expr.evaluate_columns(rule.test, known), dtype=np.bool_)
@@ -270,9 +274,8 @@ def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, valu
                 raise InputError(table.folder, f"{what} of {kernel.name} (line {rule.line} of the spec)")
 
 
-def _weights(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> npt.NDArray[np.int64]:
-    """[scenarios] how much each counts."""
-    known = {**device.limits, **as_columns(values)}
+def _weights(kernel: KernelSpec, table: Table, known: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    """[scenarios] how much each counts. known: as of `_check_invariants`."""
     if missing := sorted(expr.names(kernel.weight) - known.keys()):
         what = f"does not hold {missing[0]}, which weighs the scenarios of {kernel.name}"
         raise InputError(table.folder, what)
