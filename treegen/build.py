@@ -15,7 +15,7 @@ from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.table import Cells
-from treegen.crossval.folds import DeviceHeuristic, evaluate, folds_of, group_folds
+from treegen.crossval.folds import DeviceHeuristic, evaluate, training_parts
 from treegen.crossval.parallel import ParallelMap, processes
 from treegen.crossval.score import Score, with_comments
 from treegen.emit.package import emit_package
@@ -97,8 +97,7 @@ def compile_heuristic(
     """One problem's heuristic: fitted from the previous one, and cross-validated."""
     previous = None if fresh else lock.previous(problem)
     kept = previous if isinstance(previous, Heuristic) else None
-    folds, groups = folds_of(problem), group_folds(problem)
-    tasks = [(problem, kept), *((problem.rows(fold.train), None) for fold in (*folds, *groups))]
+    tasks = [(problem, kept), *((part, None) for part in training_parts(problem))]
     (fitted, origin), *others = parallel_map(
         f"rows of {problem}", call, [partial(refit, part, before) for part, before in tasks]
     )
@@ -106,7 +105,7 @@ def compile_heuristic(
     if failing := score.quality.failed:  # no rows within the budget avoid it
         what = f"{failing} scenarios would get a config that failed: too few rows"
         raise InputError(problem.table.folder, f"{problem.kernel.name}: {what}")
-    evaluation = evaluate(problem, folds, groups, [heuristic for heuristic, _ in others])
+    evaluation = evaluate(problem, [heuristic for heuristic, _ in others])
     why = previous if isinstance(previous, str) else None
     if kept is not None and origin is Origin.FRESH:
         by_time = problem.table.cells is Cells.MEASURED

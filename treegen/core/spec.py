@@ -199,8 +199,6 @@ class KernelSpec:
     def own(self, config: Config) -> Config:
         """A config of another version of the spec with these parameters; new ones at their default."""
         stated = dict(config.parameters)
-        if [*stated] == [*self.parameters]:
-            return config
         values = {name: stated.get(name, parameter.default) for name, parameter in self.parameters.items()}
         return replace(config, parameters=tuple((n, v) for n, v in values.items() if v is not None))
 

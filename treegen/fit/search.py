@@ -19,10 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from treegen.fit.evidence import Evidence
+from treegen.fit.costs import Evidence, Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 NodePath = tuple[int, ...]
 
 
