@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
 
 from treegen.cli.parsers import FINE, Commands, add_spec, path_of
 from treegen.core.errors import InputError
@@ -34,56 +32,31 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from treegen.export.fla_file import fla_file
+    from treegen.export.module_files import provenance_of, tuned_files
+    from treegen.export.plain_file import plain_file
+    from treegen.read.spec import find_spec, read_spec
     from treegen.write.files import write_files
+    from treegen.write.modules import read_module_and_table
 
-    if options.along is not None and options.format in ("fla", "prune", "hub"):
-        raise InputError("--along", f"is of no use for {options.format}")
-    ways = {"fla": _fla, "prune": _plain, "hub": _plain}
-    texts, lines, last = ways.get(options.format, _tuned)(options)
-    write_files(options.to, texts)
-    for name, line in zip(texts, lines, strict=True):
-        print(f"{options.to / name}: {line}")
+    form, words, last = options.format, options.features, ""
+    if options.along is not None and form in ("fla", "prune", "hub"):
+        raise InputError("--along", f"is of no use for {form}")
+    if form in ("prune", "hub"):
+        spec = read_spec(find_spec(options.spec))
+        (kernel,) = spec.selected(options.kernel)
+        files = plain_file(spec, kernel, words, options.device, of_hub=form == "hub")
+    elif form == "fla" and words:
+        raise InputError(words[0], "is of no use for fla, whose keys are those of the table")
+    else:
+        tuned = read_module_and_table(options.spec, options.kernel, options.device)
+        if form == "fla":
+            files = fla_file(tuned)
+        else:
+            files, last = tuned_files(tuned, form, words, options.along), provenance_of(tuned.problem)
+    write_files(options.to, {name: file.text for name, file in files.items()})
+    for name, file in files.items():
+        print(f"{options.to / name}: {file.summary}")
     if last:
         print(last)
     return FINE
-
-
-Written: TypeAlias = tuple[Mapping[str, str], list[str], str]
-"""The files' texts by name, a line of output for each, and the last line."""
-
-
-def _tuned(options: argparse.Namespace) -> Written:
-    from treegen.export.module_files import tuned_files
-    from treegen.review.printing import counted
-    from treegen.write.modules import read_module_and_table
-
-    tuned = read_module_and_table(options.spec, options.kernel, options.device)
-    files = tuned_files(tuned, options.format, options.features, options.along)
-    lines = []
-    for file in files.values():
-        same = f"launches what the module does at all {file.sizes:,} sizes"
-        differs = f"launches something else at {file.differing:,} of {file.sizes:,}"
-        lines.append(f"{counted(file.keys, 'key')}; {differs if file.differing else same}")
-    texts = {name: file.text for name, file in files.items()}
-    return texts, lines, next(iter(files.values())).provenance
-
-
-def _fla(options: argparse.Namespace) -> Written:
-    from treegen.export.fla_file import fla_file
-    from treegen.write.modules import read_module_and_table
-
-    if options.features:
-        raise InputError(options.features[0], "is of no use for fla, whose keys are those of the table")
-    name, text = fla_file(read_module_and_table(options.spec, options.kernel, options.device))
-    return {name: text}, [f"{text.count('autotune_key')} keys"], ""
-
-
-def _plain(options: argparse.Namespace) -> Written:
-    from treegen.export.plain_file import hub_files, plain_file
-    from treegen.read.spec import find_spec, read_spec
-
-    spec = read_spec(find_spec(options.spec))
-    (kernel,) = spec.selected(options.kernel)
-    text = plain_file(spec, kernel, options.features, options.device)
-    texts = hub_files(kernel, text) if options.format == "hub" else {f"{kernel.name}_configs.py": text}
-    return texts, [f"{text.count(chr(10))} lines" for text in texts.values()], ""

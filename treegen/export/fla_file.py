@@ -14,14 +14,14 @@ from typing import Any
 from treegen.core.errors import InputError
 from treegen.core.table import Table
 from treegen.export.module_files import parameters_of, triton_of
-from treegen.export.tuned_files import TRITONS_OWN
+from treegen.export.tuned_files import TRITONS_OWN, Exported
 from treegen.write.modules import TunedModule, loaded
 
 _DEFAULTS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3}  # those of triton.Config
 
 
-def fla_file(tuned: TunedModule) -> tuple[str, str]:
-    """The name and the text of the file, with an entry for each scenario of the table.
+def fla_file(tuned: TunedModule) -> dict[str, Exported]:
+    """The file by its name, with an entry for each scenario of the table.
 
     Raises InputError: the table does not come from keys of Triton's autotuner, or the kernel has variants.
     """
@@ -34,24 +34,24 @@ def fla_file(tuned: TunedModule) -> tuple[str, str]:
     if lost := [*origin.get("same_in_every_scenario", {})]:
         raise InputError(table.folder, f"has no column for {lost[0]}, which is part of fla's keys")
     choose = loaded(tuned.module)["choose"]
-    rows = dict(zip(table.scenarios, table.features.tolist(), strict=True))
+    rows = table.features[problem.table_rows].tolist()
     found: list[tuple[list[Any], Any]] = []
-    for scenario, values in zip(problem.scenarios, problem.features.tolist(), strict=True):
+    for values, row in zip(problem.features.tolist(), rows, strict=True):
         shape = {n: v for n, v in zip(problem.names, values, strict=True) if n in kernel.features}
-        named = zip(table.feature_names, rows[scenario], strict=True)
-        key = [_key_value(table, name, value) for name, value in named]
+        key = [_key_value(table, n, value) for n, value in zip(table.feature_names, row, strict=True)]
         found.append((key, choose(**{**dict.fromkeys(kernel.features, 0), **shape})))
     counts = Counter((_group(key), config) for key, config in found)
     found.sort(key=lambda pair: -counts[_group(pair[0]), pair[1]])
     most = Counter(config for _, config in found).most_common(1)[0][0]
     configs = {config: _entry(parameters_of(config, kernel)) for _, config in found}
-    content = {
+    content: dict[str, Any] = {
         "kernel_name": origin["function"],
         "triton_version": triton_of(table),
         "default_config": configs[most],
         "autotune_entries": {_hash(key): {"autotune_key": key, "config": configs[c]} for key, c in found},
     }
-    return f"{origin['function']}.json", json.dumps(content, indent=2) + "\n"
+    text, keys = json.dumps(content, indent=2) + "\n", len(content["autotune_entries"])
+    return {f"{origin['function']}.json": Exported(text, f"{keys} keys")}
 
 
 def _key_value(table: Table, name: str, value: int) -> Any:

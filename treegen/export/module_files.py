@@ -6,15 +6,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec, is_model
 from treegen.core.table import Table
-from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format
+from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Exported, Facts, Format
 from treegen.review.explain import parse_features
+from treegen.review.printing import counted
 from treegen.write.modules import TunedModule, loaded
+from tuning_table import __version__
 from tuning_table.names import literal
 
 _UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set, as in `@tuned`
@@ -22,17 +24,9 @@ _OF_NAMES = ("dtype", "block_shape", "per_channel_quant")  # what may name a fil
 _MOST_SIZES = 1 << 18  # that are compared between the keys of a file
 
 
-class TunedFile(NamedTuple):
-    text: str
-    keys: int
-    provenance: str
-    sizes: int  # from the first key to the last
-    differing: int  # of these, between keys: where the file launches something else than the module
-
-
 def tuned_files(
     tuned: TunedModule, form: str, words: Sequence[str], along: str | None
-) -> dict[str, TunedFile]:
+) -> dict[str, Exported]:
     """The files of a module by name, with what the printed module launches at their keys.
 
     words: `NAME=VALUE,VALUE`: sizes of `along`, the feature that runs along a file; values of other features,
@@ -59,12 +53,12 @@ def tuned_files(
         measured = [size for size in _column(problem, along) if size > 0]
         written = written._replace(sizes=tuple(sorted({*written.sizes, *measured})))
     choose = loaded(tuned.module)["choose"]
-    files: dict[str, TunedFile] = {}
-    device_name, triton = _device_name(problem), triton_of(table)
-    origin = table.provenance.get("origin", {})
+    files: dict[str, Exported] = {}
+    gpu, triton, provenance = _device_name(problem), triton_of(table), provenance_of(problem)
+    arch, origin = device.arch or "", table.provenance.get("origin", {})
     for shape, identity, unknown in _combinations(problem, given, along):
-        arch, values = device.arch or "", {**identity, **parts}
-        facts = Facts(kernel.name, device_name, device.key, arch, triton, values, unknown, origin)
+        values = {**identity, **parts}
+        facts = Facts(kernel.name, gpu, device.key, arch, triton, provenance, values, unknown, origin)
         if "/" in "".join([facts.device_name, facts.triton, *facts.values.values()]):
             raise InputError(kernel.name, "has a name with / for a part of a file's name")
         name = written.name(facts)
@@ -81,6 +75,12 @@ def _device_name(problem: Problem) -> str:
     if not names or any(is_model(measured, name) for name in names):
         return measured
     return names[0]
+
+
+def provenance_of(problem: Problem) -> str:
+    """Where a module's files come from, in words."""
+    version = f", measured with Triton {triton}" if (triton := triton_of(problem.table)) else ""
+    return f"treegen {__version__}: {problem.kernel.name} on {_device_name(problem)}{version}"
 
 
 def triton_of(table: Table) -> str:
@@ -156,7 +156,7 @@ def _file(
     choose: Callable[..., Any],
     along: str,
     sizes: Sequence[int],
-) -> TunedFile:
+) -> Exported:
     """A file with entries at `sizes`, or at the format's usual ones and on both sides of each change."""
     keys = sorted(sizes or written.sizes)
     every = range(keys[0], keys[-1] + 1) if keys[-1] - keys[0] <= _MOST_SIZES else keys
@@ -170,7 +170,10 @@ def _file(
     text = json.dumps({**written.provenance(facts), **entries}, indent=4) + "\n"
     launched = written.launched(entries, every)
     differing = sum(one is not entry[chosen[size]] for size, one in zip(every, launched, strict=True))
-    return TunedFile(text, len(keys), facts.provenance, len(chosen), differing)
+    summary = f"launches what the module does at all {len(chosen):,} sizes"
+    if differing:  # between keys
+        summary = f"launches something else at {differing:,} of {len(chosen):,}"
+    return Exported(text, f"{counted(len(keys), 'key')}; {summary}")
 
 
 def parameters_of(config: Any, kernel: KernelSpec) -> Entry:
