@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from treegen.core.errors import InputError, shown
-from treegen.core.files import problem_with_name
 from treegen.importers.caches import with_dtypes
 from treegen.importers.sources import (
     UNITS_TO_US,
@@ -52,6 +51,9 @@ def read(path: Path, options: ImportOptions) -> Iterator[Measurements]:
             origin: dict[str, Any] = {"tool": TOOL, "signature": signature}
         case _:
             raise InputError(path, "lacks scenarios or a proper part of a cache: is it triton-dejavu's?")
+    function = re.fullmatch(r"JITFunction\(.*:(\w+)\)", signature)
+    if function is None:
+        raise InputError(path, f"signature {shown(signature)} names no kernel")
     folders = _FOLDERS.fullmatch(path.resolve().as_posix())
     if folders is None and options.device is None:
         what = "lies outside triton-dejavu's folders (dejavu_V/triton_V/<toolkit>/gpu_<name>/<kernel>/...)"
@@ -73,16 +75,8 @@ def read(path: Path, options: ImportOptions) -> Iterator[Measurements]:
     origin |= {"evaluated_configs": tried, "tuning_seconds": round(seconds)}
     known = {"cuda_graphs": (bool,), "warmup_t_ms": (int, float), "rep_t_ms": (int, float)}
     timing = {name: data[name] for name, kind in known.items() if isinstance(data.get(name), kind)}
-    kernel = _kernel_name(path, signature)
+    kernel = kernel_name(function[1])
     yield Measurements(path, kernel, device or "", rows, origin, timing=timing, triton=triton)
-
-
-def _kernel_name(path: Path, signature: str) -> str:
-    match = re.fullmatch(r"JITFunction\(.*:(\w+)\)", signature)
-    name = kernel_name(match[1] if match else "")
-    if problem_with_name(name) is not None:
-        raise InputError(path, f"signature {shown(signature)} names no kernel")
-    return name
 
 
 def _shape(path: Path, names: list[str], text: str) -> dict[str, Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +25,8 @@ FORMATS: Mapping[str, Format] = {
     "triton": Format(caches.TRITON, "*.autotune.json", caches.read_triton, caches.of_kernel),
     "csv": Format("the CSV import", "*.csv", long_csv.read),
     "dejavu": Format(dejavu.TOOL, "cache.json", dejavu.read, merges=False),
-    "vllm": Format("vLLM", "*=*.json", tuned_json.reader_of("vLLM")),
-    "sglang": Format("SGLang", "*=*.json", tuned_json.reader_of("SGLang")),
+    "vllm": Format("vLLM", "*=*.json", partial(tuned_json.read, "vLLM")),
+    "sglang": Format("SGLang", "*=*.json", partial(tuned_json.read, "SGLang")),
     "aiter": Format(aiter.TOOL, "*.*", aiter.read, aiter.tuned),
     "fla": Format("fla", "*.json", caches.read_fla),
     "kernel-tuner": Format("Kernel Tuner", "*.json", caches.read_kernel_tuner),

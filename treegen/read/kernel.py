@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import fields
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,6 +60,8 @@ class KernelReader:
             with mistakes.collect():
                 is_word = not hasattr(type(self), field.name)  # `hook` is what the spec says
                 parts[field.name] = self._words[field.name] if is_word else getattr(self, field.name)
+        with mistakes.collect():
+            self._refuse_printed()
         mistakes.refuse()
         return KernelSpec(**parts)
 
@@ -141,15 +144,14 @@ class KernelReader:
 
     @cached_property
     def variants(self) -> tuple[str, ...]:
-        config = self._words["config"]
-        variants: tuple[str, ...] = config["variants"] or (self._name,)
-        if not config["parameters"] and len(variants) == 1:
-            raise config.error(None, "needs a parameter or at least two variants, to have a choice")
-        return variants
+        return self._words["config"]["variants"] or (self._name,)
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        entries = self._words["config"]["parameters"]
+        config = self._words["config"]
+        entries = config["parameters"]
+        if not entries and len(self.variants) == 1:
+            raise config.error(None, "needs a parameter or at least two variants, to have a choice")
         check_names(entries, entries, {*self._known, *self._any_limit}, capitals=True)
         parameters: dict[str, Parameter] = {}
         mistakes = Mistakes()
@@ -162,19 +164,24 @@ class KernelReader:
                     raise entries.error(name, what)
                 parameters[name] = parameter
         mistakes.refuse()
-        _refuse_ambiguous_constants(self._words["config"], self.variants, parameters)
-        self._refuse_printed([*self._known, *self._any_limit, *parameters], parameters, _PRINTED_BY_STEP)
         return parameters
 
-    def _refuse_printed(
-        self, names: Collection[str], parameters: Mapping[str, Parameter], printed: Collection[str]
-    ) -> None:
+    def _refuse_printed(self) -> None:
         """Refuse names that the printed module uses itself, as for configs' constants."""
-        letters = "|".join(parameter.letters for parameter in parameters.values())
-        values = f"(_({letters})[0-9]+)*" if parameters else ""
+        letters = "|".join(parameter.letters for parameter in self.parameters.values())
+        values = f"(_({letters})[0-9]+)*" if letters else ""
+        # Constants leave out defaults, so those of a variant `split_m64` and of `split` could be the same.
+        if any(parameter.default is not None for parameter in self.parameters.values()):
+            for variant, short in permutations(self.variants, 2):
+                if re.fullmatch(short + values, variant, flags=re.IGNORECASE):
+                    what = f"{shown(variant)} reads like {short} with a parameter, so constants would clash"
+                    raise self._words["config"].error("variants", what)
         constant = re.compile(f"({'|'.join(map(str.upper, self.variants))}){values}")
-        for name in names:
-            if name in printed and name not in parameters:
+        of_regimes = [name for regime in self.regimes for name in (regime.name, regime.name.upper())]
+        of_model = {*self._fixed, *of_regimes}
+        for name in (*self._known, *self._any_limit, *self.parameters, *of_regimes):
+            printed = _PRINTED_BY_STEP | (_PRINTED_BY_MODEL if name in of_model else set())
+            if name in printed and name not in self.parameters:
                 what = f"the name {shown(name)} is one that the printed module uses itself"
                 raise self._words.error(None, what)
             if constant.fullmatch(name):
@@ -264,17 +271,14 @@ class KernelReader:
             if not {regime.name, regime.name.upper(), f"{regime.name}_row"}.isdisjoint(self._known):
                 what = f"the regime {shown(regime.name)} and a feature would share a name"
                 raise self._words.error("regimes" if entries else None, what)
-        printed = [*self._fixed, *(name for r in regimes for name in (r.name, r.name.upper()))]
-        self._refuse_printed(printed, self.parameters, _PRINTED_BY_STEP | _PRINTED_BY_MODEL)
         return tuple(regimes)
 
     @property
     def classes(self) -> tuple[ModelClass, ...]:
         entries = self._words["classes"]
         check_names(entries, entries)
-        last = next(reversed([*entries]), None)
-        found = [ModelClass(n, self._when(entries, n, self._fixed, last=n == last)) for n in entries]
-        return tuple(found) or (ModelClass("all", None),)
+        whens = {n: self._when(entries, n, self._fixed, last=n == [*entries][-1]) for n in entries}
+        return tuple(ModelClass(n, when) for n, when in whens.items()) or (ModelClass("all", None),)
 
     def _when(self, section: Section, key: str, known: Mapping[str, bool], *, last: bool) -> expr.Call | None:
         """A condition; None for `otherwise`, which the last entry of a section, and no other, must be."""
@@ -386,22 +390,6 @@ def _parsed(
         raise section.error(key, str(error)) from None
 
 
-def _refuse_ambiguous_constants(
-    config: Section, variants: Collection[str], parameters: Mapping[str, Parameter]
-) -> None:
-    """Refuse a variant `split_m64` beside `split`: names leave out defaults, so they could share one."""
-    if all(parameter.default is None for parameter in parameters.values()):
-        return
-    letters = "|".join(parameter.letters for parameter in parameters.values())
-    for variant in variants:
-        short = variant
-        while (shorter := re.sub(f"_({letters})[0-9]+$", "", short, flags=re.IGNORECASE)) != short:
-            short = shorter
-            if short in variants:
-                what = f"{shown(variant)} reads like {short} with a parameter: their constants would clash"
-                raise config.error("variants", what)
-
-
 def folder_below(section: Section, key: str, folder: Path) -> Path:
     """The folder below `folder` that the value of `key` names."""
     text: str = section[key]
@@ -432,9 +420,9 @@ def check_names(
     mistakes = Mistakes()
     for name in names:
         problem = problem_with_package_name(name, capitals=capitals)
+        if problem is None and name in taken:
+            problem = "is the name of something else already"
         with mistakes.collect():
             if problem is not None:
                 raise section.error(key or name, f"{shown(name)} {problem}")
-            if name in taken:
-                raise section.error(key or name, f"the name {shown(name)} is already taken")
     mistakes.refuse()
