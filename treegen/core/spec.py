@@ -173,6 +173,12 @@ class KernelSpec:
         return any(rule.names & steps for rule in self.constraints)
 
     @property
+    def conditions(self) -> list[Call]:
+        """Those of regimes and of classes."""
+        whens = [regime.when for regime in self.regimes] + [entry.when for entry in self.classes]
+        return [when for when in whens if when is not None]
+
+    @property
     def split_on(self) -> tuple[str, ...]:
         """The features that some tree may split on, in the spec's order."""
         return tuple(dict.fromkeys(name for regime in self.regimes for name in regime.split_on))

@@ -18,8 +18,7 @@ class Scenarios:
     def __init__(self, problem: Problem) -> None:
         """Raises InputError for a condition on a feature that the table does not hold."""
         self.problem, kernel, count = problem, problem.kernel, len(problem.cost)
-        conditions = [one.when for one in kernel.regimes] + [one.when for one in kernel.classes]
-        asked = {name for when in conditions if when is not None for name in names(when)}
+        asked = {name for when in kernel.conditions for name in names(when)}
         if missing := sorted(asked - {*problem.names, *problem.device.limits}):
             what = f"does not hold {missing[0]}, about which regimes or classes of the kernel ask"
             raise InputError(problem.table.folder, what)

@@ -21,9 +21,9 @@ from treegen.importers.sources import (
     Measurement,
     Measurements,
     config_of,
-    microseconds,
     read_csv,
     read_json,
+    time_of,
     value_of,
 )
 from tuning_table.names import kernel_name
@@ -83,11 +83,7 @@ def _read_csv(path: Path, options: ImportOptions) -> Iterator[Measurements]:
     if {"kernelId", "solidx"} & set(named):  # the name says the same
         named = [name for name in named if name != "kernelName"]
     for line, row in enumerate(lines, 2):
-        try:
-            time = microseconds(path, float(row.get("us", NO_TIME)), "us", line)
-        except ValueError:
-            what = f"us is {shown(row['us'])}, no number of microseconds"
-            raise InputError(path, what, line=line) from None
+        time = time_of(path, row["us"], "us", line) if "us" in row else NO_TIME
         if not 0 < time < math.inf:
             continue  # no kernel worked
         cells = {name: text for name, text in row.items() if name in features - no_matter}

@@ -196,6 +196,15 @@ def microseconds(path: Path, time: float, unit: str, line: int | None = None) ->
     return float(time) * UNITS_TO_US[unit]
 
 
+def time_of(path: Path, text: str, unit: str, line: int) -> float:
+    """The time that a cell of a CSV file holds, in microseconds. Raises InputError."""
+    try:
+        time = float(text)
+    except ValueError:
+        raise InputError(path, f"has the time {shown(text)}, which is no number", line=line) from None
+    return microseconds(path, time, unit, line)
+
+
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +161,8 @@ def _columns(kernel: KernelSpec, table: Table, translation: Translation | None) 
         name = rename.get(column, column)
         columns[name] = table.features[:, place]
         if name in kernel.features or name in kernel.derived:  # words of other columns need no integers
-            to_spec = _spec_integers(kernel, table, column, name)
-            if to_spec is not None:
-                columns[name] = np.array([to_spec(v) for v in columns[name].tolist()], np.int64)
+            values = _spec_integers(kernel, table, column, name, columns[name].tolist())
+            columns[name] = np.array(values, np.int64)
     if translation is None:
         _refuse_other_names(kernel, table.folder, list(columns))
     for name, value in (translation.constants if translation else {}).items():
@@ -183,47 +182,44 @@ def _refuse_other_names(kernel: KernelSpec, folder: Path, columns: Sequence[str]
         raise InputError(folder, what)
 
 
-def _spec_integers(kernel: KernelSpec, table: Table, column: str, name: str) -> Callable[[int], int] | None:
-    """From a table's integers to the spec's, where they stand for words; None where they do not.
+def _spec_integers(
+    kernel: KernelSpec, table: Table, column: str, name: str, values: Sequence[int]
+) -> Sequence[int]:
+    """A table's integers as the spec's, where they stand for words.
 
     A parameter's integer without a word stands for itself.
 
     column: a feature or parameter, as the table calls it. name: as the spec calls it.
     """
-    words = table.words.get(column)
-    if words is None and name in kernel.parameters and "absent" in kernel.values.get(name, {}).values():
-        words = {}  # so that no value of the table is taken for an absent one
-    if words is None:
-        return None
-    by_word = {word: number for number, word in kernel.values.get(name, {}).items()}
+    own = kernel.values.get(name, {})
+    by_word = {word: number for number, word in own.items()}
+    words = table.words.get(column, {})
+    # Where the spec has a word for an absent parameter, no value of the table may be taken for it.
+    if not words and not (name in kernel.parameters and "absent" in by_word):
+        return values
     for word in words.values():
         if word not in by_word:
             hint = f"; known: {', '.join(by_word)}" if by_word else f" {name}: [{', '.join(words.values())}]"
             what = f"column {column} has the word {shown(word)}, which `values` of {kernel.name} must name"
             raise InputError(table.folder, f"{what}{hint}")
-
-    def translated(number: int) -> int:
-        if number in words:
-            return by_word[words[number]]
-        if name not in kernel.parameters or number in kernel.values[name]:
+    for number in values:
+        if number not in words and (name not in kernel.parameters or number in own):
             what = f"column {column} has the value {shown(number)}, but names {len(words)} words"
             raise InputError(table.folder, what)
-        return number
-
-    return translated
+    return [by_word[words[number]] if number in words else number for number in values]
 
 
 def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) -> tuple[Config, ...]:
     rename = kernel.renamed(table.kernel)
     defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not None}
-    own = {name: rename.get(name, name) for name in table.configs[0].parameters}
-    numbers = {n: _spec_integers(kernel, table, n, own[n]) for n in own if own[n] in kernel.parameters}
+    columns: dict[str, Sequence[int]] = {}
+    for column in table.configs[0].parameters:
+        if (name := rename.get(column, column)) in kernel.parameters:
+            values = [entry.parameters[column] for entry in table.configs]
+            columns[name] = _spec_integers(kernel, table, column, name, values)
     configs: dict[Config, str] = {}
-    for entry in table.configs:
-        parameters = dict(defaults)
-        for name, value in entry.parameters.items():
-            to_spec = numbers.get(name)
-            parameters[own[name]] = value if to_spec is None else to_spec(value)
+    for place, entry in enumerate(table.configs):
+        parameters = defaults | {name: values[place] for name, values in columns.items()}
         if missing := [name for name in kernel.parameters if name not in parameters]:
             what = f"config {entry.id} lacks the parameter {missing[0]} of {kernel.name}"
             raise InputError(table.folder, what)

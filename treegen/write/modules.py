@@ -113,8 +113,7 @@ def loaded(module: Module) -> dict[str, Any]:
 def numbers(module: Module) -> set[int]:
     """Every number of a module's conditions, derived features, trees, configs and limits."""
     kernel, regimes = module.kernel, module.heuristic.regimes
-    whens = [regime.when for regime in kernel.regimes] + [entry.when for entry in kernel.classes]
-    tests = [*filter(None, whens), *(rule.test for rule in kernel.constraints)]
+    tests = [*kernel.conditions, *(rule.test for rule in kernel.constraints)]
     texts = [expr.to_text(one) for one in (*tests, *kernel.derived.values())]
     found = {int(number) for text in texts for number in re.findall(r"-?\d+(?:_\d+)*", text)}
     values = {value for config in module.heuristic.configs for _, value in config.parameters}
