@@ -166,9 +166,9 @@ def with_comments(heuristic: Heuristic, score: Score) -> Heuristic:
     found = score.rows()
     regimes = []
     for number, regime in enumerate(heuristic.regimes):
-        comments = (str(found.get((number, row), "0 scenarios")) for row in range(len(regime.rows)))
-        pairs = zip(regime.rows, comments, strict=True)
-        regimes.append(replace(regime, rows=tuple(replace(row, comment=said) for row, said in pairs)))
+        said = (str(found.get((number, row), "0 scenarios")) for row in range(len(regime.rows)))
+        rows = tuple(replace(row, comment=next(said)) for row in regime.rows)
+        regimes.append(replace(regime, rows=rows))
     return Heuristic(tuple(regimes))
 
 

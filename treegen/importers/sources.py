@@ -79,6 +79,8 @@ class ImportOptions:
 
 
 _INTEGERS = re.compile(r"(BLOCK|GROUP|SPLIT|NUM|num|tile)_\w+|kpack|waves_per_eu|matrix_instr_nonkdim")
+_NAMED: dict[str, Value] = {"True": True, "true": True, "False": False, "false": False}
+_NAMED |= {"None": None, "null": None}
 _DEEPEST = 16  # lists and mappings in each other
 _LONGEST = 1e15  # in any unit
 
@@ -145,16 +147,9 @@ def read_csv(path: Path, needed: tuple[str, ...] = (), *, ragged: bool = False) 
 
 def value_of(text: str) -> Value:
     """The value of a text: an integer, a boolean, None, a fraction, or the text itself."""
-    if text in ("True", "False", "true", "false"):
-        return text in ("True", "true")
-    if text in ("None", "null"):
-        return None
-    digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdecimal():
-        return int(text) if len(digits) <= 18 else text
-    if digits.isascii() and digits.replace(".", "", 1).isdecimal() and digits[0] != ".":
-        return float(text)
-    return text
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"-?[0-9]+\.[0-9]*", text) else _NAMED.get(text, text)
 
 
 def flattened(values: Mapping[str, Any]) -> dict[str, Value]:
