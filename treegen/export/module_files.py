@@ -50,7 +50,9 @@ def tuned_files(
         what = f"aiter's bounds are {BOUNDS}" if written.bounds else "a key of a file is 0 or above"
         raise InputError(along, f"leave out its sizes, as {what}")
     if not sizes and not written.bounds:
-        measured = [size for size in _column(problem, along) if size > 0]
+        columns = dict(zip(table.feature_names, table.features.T.tolist(), strict=True))
+        columns |= {name: problem.column(name).tolist() for name in problem.names}
+        measured = [size for size in columns.get(along, ()) if size > 0]
         written = written._replace(sizes=tuple(sorted({*written.sizes, *measured})))
     choose = loaded(tuned.module)["choose"]
     files: dict[str, Exported] = {}
@@ -104,14 +106,6 @@ def _given(words: Sequence[str], kernel: KernelSpec) -> tuple[dict[str, tuple[in
             what = f"must be FEATURE=VALUE,VALUE with one of {', '.join(kernel.features)}"
             raise InputError(word or "''", what)
     return given, parts
-
-
-def _column(problem: Problem, feature: str) -> list[int]:
-    """The values of a feature in a table's scenarios, sorted; none if the table lacks it."""
-    names = problem.table.feature_names
-    if feature in problem.names or feature not in names:
-        return sorted(set(problem.column(feature).tolist())) if feature in problem.names else []
-    return sorted(set(problem.table.features[:, names.index(feature)].tolist()))
 
 
 def _combinations(
