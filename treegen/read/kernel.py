@@ -85,40 +85,42 @@ class KernelReader:
         return {limit: False for limit in self._any_limit if all(limit in limits for limits in stated)}
 
     @cached_property
-    def _formulas(self) -> tuple[dict[str, expr.Expression | None], Mistakes]:
-        """The derived features, None for each that cannot be read, and what is wrong with them."""
+    def _formulas(self) -> tuple[dict[str, expr.Expression], dict[str, bool], Mistakes]:
+        """The derived features that can be read, all features, and what is wrong with the others.
+
+        With each feature stands whether it may be joined by and, or, not; one that cannot be read may.
+        """
         section, mistakes = self._words["derived"], Mistakes()
         with mistakes.collect():
             check_names(section, section, {*self.features, *self._any_limit}, capitals=True)
-        formulas: dict[str, expr.Expression | None] = {}
+        formulas: dict[str, expr.Expression] = {}
         degrees: dict[str, int] = {}
         known = dict.fromkeys(self.features, False)
         for name in section:
-            formulas[name] = None
+            may_be_condition = True
             with mistakes.collect():
                 formula = _parsed(expr.parse, section, name, known | self._limits)
                 degrees[name] = expr.degree(formula, degrees)
                 if degrees[name] > expr.MAX_DEGREE:  # numbers would grow so long that `choose` takes years
                     what = f"multiplies {degrees[name]} numbers; {expr.MAX_DEGREE} are the most"
                     raise section.error(name, what)
-                formulas[name] = formula
-            known[name] = _may_be_condition(formulas[name])
-        return formulas, mistakes
+                formulas[name], may_be_condition = formula, expr.is_condition(formula)
+            known[name] = may_be_condition
+        return formulas, known, mistakes
 
     @cached_property
     def derived(self) -> dict[str, expr.Expression]:
-        formulas, mistakes = self._formulas
+        formulas, known, mistakes = self._formulas
         mistakes.refuse()
-        if (count := len(self.features) + len(formulas)) > _MOST_FEATURES:
-            what = f"has {count} features with derived ones; {_MOST_FEATURES} are the most"
+        if len(known) > _MOST_FEATURES:
+            what = f"has {len(known)} features with derived ones; {_MOST_FEATURES} are the most"
             raise self._words.error(None, what)
-        return {name: formula for name, formula in formulas.items() if formula is not None}
+        return formulas
 
-    @cached_property
+    @property
     def _known(self) -> dict[str, bool]:
         """All features, with whether each is a condition."""
-        conditions = {name: _may_be_condition(formula) for name, formula in self._formulas[0].items()}
-        return dict.fromkeys(self.features, False) | conditions
+        return self._formulas[1]
 
     @cached_property
     def constants(self) -> tuple[str, ...]:
@@ -373,11 +375,6 @@ def _where(entries: Section, key: Any, word: str) -> tuple[Section, Any]:
     """Where an entry says what `word` means: in itself, or under that word of a mapping."""
     entry = entries[key]
     return (entry, word) if isinstance(entry, Section) else (entries, key)
-
-
-def _may_be_condition(formula: expr.Expression | None) -> bool:
-    """Whether a derived feature may be joined by and, or, not; one that cannot be read may."""
-    return formula is None or expr.is_condition(formula)
 
 
 def _parsed(
