@@ -19,8 +19,8 @@ from treegen.crossval.folds import DeviceHeuristic, evaluate, training_parts
 from treegen.crossval.parallel import ParallelMap, processes
 from treegen.crossval.score import Score, with_comments
 from treegen.emit.package import emit_package
+from treegen.fit.costs import Scenarios
 from treegen.fit.fit import Origin, refit
-from treegen.fit.scenarios import Scenarios
 from treegen.read.problem import read_table, refuse_failing, spec_problem
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
 

@@ -133,8 +133,7 @@ def add_export(commands: Commands) -> None:
 
 
 def run_export(options: argparse.Namespace) -> int:
-    from treegen.export.fla_file import fla_file
-    from treegen.export.module_files import provenance_of, tuned_files
+    from treegen.export.module_files import fla_file, provenance_of, tuned_files
     from treegen.export.plain_file import plain_file
     from treegen.read.spec import find_spec, read_spec
     from treegen.write.files import write_files

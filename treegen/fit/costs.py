@@ -11,10 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from treegen.core.errors import InputError
+from treegen.core.expr import names
+from treegen.core.launches import Ints, as_columns, first_of
 from treegen.core.problem import FORBIDDEN, UNIT, Problem, with_untimed_penalty
 from treegen.core.table import Cells, Table
 
@@ -22,7 +26,6 @@ _COARSE = 1000  # cost steps: squares of differences in these units sum exactly 
 _GREATEST = 1 << 19  # of such a difference, so that no single scenario decides
 _NORMAL_MEDIAN = 0.6745  # median absolute deviation of a normal variable, in standard deviations
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
@@ -63,6 +66,24 @@ def groups_of(problem: Problem, by: Sequence[str] | None = None) -> Ints:
     if not names:
         return np.zeros(len(problem.cost), dtype=np.int64)
     return copies(np.stack([problem.column(name) for name in names], axis=1))
+
+
+class Scenarios:
+    """The scenarios of a problem, by regime and by class of models."""
+
+    def __init__(self, problem: Problem) -> None:
+        """Raises InputError for a condition on a feature that the table does not hold."""
+        self.problem, kernel, count = problem, problem.kernel, len(problem.cost)
+        asked = {name for when in kernel.conditions for name in names(when)}
+        if missing := sorted(asked - {*problem.names, *problem.device.limits}):
+            what = f"does not hold {missing[0]}, about which regimes or classes of the kernel ask"
+            raise InputError(problem.table.folder, what)
+        self.columns = as_columns({n: problem.column(n) for n in problem.names})
+        known: dict[str, Any] = {**self.columns, **problem.device.limits}
+        regime = first_of(kernel.regimes, known, count)
+        self.regimes = [np.flatnonzero(regime == place) for place in range(len(kernel.regimes))]
+        self.group = first_of(kernel.classes, known, count)  # [scenarios] the number of the class
+        self.column = {config: place for place, config in enumerate(problem.configs)}
 
 
 FAILED = 1 << 36

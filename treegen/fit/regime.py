@@ -12,8 +12,7 @@ from treegen.core.launches import Ints
 from treegen.core.problem import UNIT
 from treegen.core.spec import Regime
 from treegen.core.table import Cells
-from treegen.fit.costs import Evidence, copies, groups_of
-from treegen.fit.scenarios import Scenarios
+from treegen.fit.costs import Evidence, Scenarios, copies, groups_of
 from treegen.fit.search import NONE, Leaf, Node, RowTree, Training, changed_search, local_search
 from treegen.fit.splits import CandidateSplit, candidate_splits, lookup_bounds, low_sides
 

@@ -12,8 +12,7 @@ from treegen.core.heuristic import Row
 from treegen.core.launches import Columns, Ints, as_columns, first_of, fitting, with_derived
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Config
-from treegen.fit.costs import Evidence
-from treegen.fit.scenarios import Scenarios
+from treegen.fit.costs import Evidence, Scenarios
 
 BROKEN = round(0.4 * UNIT)
 """The loss that counts where a config may not be launched: about what its runner-up loses."""

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from treegen.fit.costs import Evidence, Floats, Ints
+from treegen.core.launches import Ints
+from treegen.fit.costs import Evidence, Floats
 
 NodePath = tuple[int, ...]
 

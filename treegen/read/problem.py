@@ -310,16 +310,15 @@ def _costs(
     table: Table, times: npt.NDArray[np.float64], allowed: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """[scenarios, configs] costs, and [scenarios] whether the table knows the best config that is allowed."""
-    finite = np.isfinite(times)
+    finite, winners = np.isfinite(times), table.cells is Cells.WINNERS
+    usable = finite & allowed
+    best = np.min(np.where(finite if winners else usable, times, np.inf), axis=1, keepdims=True)
     cost = np.full(times.shape, FORBIDDEN, dtype=np.int64)
-    if table.cells is Cells.WINNERS:
-        least = np.min(np.where(finite, times, np.inf), axis=1, keepdims=True, initial=np.inf)
-        winner = finite & (times == least)
+    if winners:
+        winner = finite & (times == best)
         launchable = allowed & ~np.isinf(times)
         cost[launchable] = np.where(winner, 0, UNIT)[launchable]
         return cost, np.asarray((winner & allowed).any(axis=1))
-    usable = finite & allowed
-    best = np.min(np.where(usable, times, np.inf), axis=1, keepdims=True, initial=np.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
         slowdown = np.log(times / best)
     cost[allowed & np.isnan(times)] = UNTIMED
