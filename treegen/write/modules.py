@@ -13,7 +13,7 @@ from typing import Any
 from treegen.core import expr
 from treegen.core.errors import InputError, InputErrors, shown
 from treegen.core.files import digest, read_text, try_path
-from treegen.core.heuristic import Heuristic, questions
+from treegen.core.heuristic import Heuristic, is_of, questions
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, NO_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.emit.module import device_module
@@ -87,7 +87,9 @@ def _read_module(spec: Spec, output: Path, key: ModuleKey, read: Callable[[], Lo
     if older and not found.regimes:  # the lock has no digest of this module, whose one config says it all
         printed = re.findall(r"^(\w+) = Config\(", text, re.MULTILINE)
         is_built = printed == [kernel.constant_name(kernel.fallback)]
-    if not (older and is_built) and device_module(kernel, device.key, device.limits, found) != plain(text):
+    own = is_of(found, kernel)
+    as_printed = own and device_module(kernel, device.key, device.limits, found) == plain(text)
+    if not as_printed and not (own and older and is_built):
         what = "is not what treegen prints for its stored rows; `treegen build` rewrites it"
         if is_built:
             what = "was built from another spec or other rows, or by another treegen: run `treegen build`"
