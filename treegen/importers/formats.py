@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from treegen.core.errors import Mistakes
-from treegen.importers import aiter, caches, dejavu, long_csv, tuned_json
+from treegen.importers import aiter, caches, long_csv, tuned_json
 from treegen.importers.sources import ImportOptions, Measurements, files_of
 from treegen.importers.tables import merged
 
@@ -24,7 +24,7 @@ class Format(NamedTuple):
 FORMATS: Mapping[str, Format] = {
     "triton": Format(caches.TRITON, "*.autotune.json", caches.read_triton, caches.of_kernel),
     "csv": Format("the CSV import", "*.csv", long_csv.read),
-    "dejavu": Format(dejavu.TOOL, "cache.json", dejavu.read, merges=False),
+    "dejavu": Format(caches.DEJAVU, "cache.json", caches.read_dejavu, merges=False),
     "vllm": Format("vLLM", "*=*.json", partial(tuned_json.read, "vLLM")),
     "sglang": Format("SGLang", "*=*.json", partial(tuned_json.read, "SGLang")),
     "aiter": Format(aiter.TOOL, "*.*", aiter.read, aiter.tuned),
