@@ -21,8 +21,9 @@ from treegen.crossval.score import Score, with_comments
 from treegen.emit.package import emit_package
 from treegen.fit.costs import Scenarios
 from treegen.fit.fit import Origin, refit
-from treegen.read.problem import read_table, refuse_failing, spec_problem
+from treegen.read.problem import refuse_failing
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
+from treegen.write.modules import read_tables
 
 SCENARIOS_A_PROCESS = 500  # fewer are fitted in the time that a process takes to start
 
@@ -76,13 +77,7 @@ def _refuse_jump(problem: Problem, lock: Lock) -> None:
 
 def read_problems(spec: Spec) -> list[Problem]:
     """One problem per kernel and device of the spec. Raises InputError."""
-    folders = {folder for kernel in spec.kernels.values() for folder in kernel.tables.values()}
-    tables = {folder: read_table(folder) for folder in sorted(folders)}
-    problems = [
-        spec_problem(kernel, spec.devices[device], tables[folder])
-        for kernel in spec.kernels.values()
-        for device, folder in kernel.tables.items()
-    ]
+    problems = read_tables(spec, None, None) if any(k.tables for k in spec.kernels.values()) else []
     for problem in problems:
         refuse_failing(problem)
         for regime, scenarios in zip(problem.kernel.regimes, Scenarios(problem).regimes, strict=True):

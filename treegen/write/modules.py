@@ -159,4 +159,5 @@ def read_tables(spec: Spec, kernel: str | None, device: str | None) -> list[Prob
         of_kernel = f"kernel {kernel}" if kernel else "any kernel"
         of_device = f" for the device {shown(device)}" if device and every else ""
         raise InputError(spec.path, f"names no table of {of_kernel}{of_device}{there_are}")
-    return [spec_problem(of, spec.devices[key], read_table(of.tables[key])) for of, key in chosen]
+    table_in = cache(read_table)  # several kernels may have one table
+    return [spec_problem(of, spec.devices[key], table_in(of.tables[key])) for of, key in chosen]
