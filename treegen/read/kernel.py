@@ -169,7 +169,7 @@ class KernelReader:
         return parameters
 
     def _refuse_printed(self) -> None:
-        """Refuse names that the printed module uses itself, as for configs' constants."""
+        """Refuse names that the printed module uses itself, and those that configs' constants would share."""
         letters = "|".join(parameter.letters for parameter in self.parameters.values())
         values = f"(_({letters})[0-9]+)*" if letters else ""
         # Constants leave out defaults, so those of a variant `split_m64` and of `split` could be the same.
