@@ -63,13 +63,17 @@ def write_files(folder: Path, files: Mapping[str, str], *, remove: Iterable[Path
 
 def check_writable(folder: Path, names: Iterable[str]) -> None:
     """Raise InputError if files of these names cannot or may not be written below `folder`."""
-    for target in map(folder.joinpath, names):
+    above = next(path for path in (folder, *folder.absolute().parents) if try_path(path, Path.exists))
+    if not try_path(above, Path.is_dir):
+        raise InputError(above, "is a file, but a folder belongs there")
+    for name in names:
+        target = folder / name
         if try_path(target, Path.is_dir):
             raise InputError(target, "is a folder, but a file belongs there")
         if target.is_file() and target.stat().st_size > MAX_BYTES:
             raise InputError(target, f"larger than {MAX_BYTES >> 20} MiB; remove it")
-        for parent in target.absolute().parents:
-            if parent.is_symlink() and folder.absolute() in parent.parents:
+        for parent in (folder / inner for inner in Path(name).parents if inner != Path()):
+            if parent.is_symlink():
                 raise InputError(parent, "is a symbolic link; nothing is written through it")
             if parent.exists() and not parent.is_dir():
                 raise InputError(parent, "is a file, but a folder belongs there")
