@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-import treegen.build
 from treegen.cli.main import main as treegen_main
 
 REPOSITORY = Path(__file__).parents[1]
@@ -55,7 +54,7 @@ def test_a_changed_table_changes_the_launch(tmp_path: Path, monkeypatch: pytest.
     spec["kernels"] = {"unified_attention": kernel}
     (tmp_path / "treegen.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
     for folds in ("folds_of", "group_folds"):  # they give figures to print, and change no row
-        monkeypatch.setattr(treegen.build, folds, lambda problem: ())
+        monkeypatch.setattr(f"treegen.crossval.folds.{folds}", lambda problem: ())
     assert treegen_main(["build", "--spec", str(tmp_path / "treegen.yaml")]) == 0
     before, after = launch(REPOSITORY), launch(tmp_path)
     changed = {"variant": "qblock", "block_m": 64, "tile_size": 32, "num_warps": 4, "num_stages": 3}

@@ -15,14 +15,15 @@ from treegen.core.heuristic import Heuristic
 from treegen.core.problem import Problem
 from treegen.core.spec import Spec
 from treegen.core.table import Cells
-from treegen.crossval.folds import DeviceHeuristic, evaluate, folds_of, group_folds
+from treegen.crossval.folds import DeviceHeuristic, evaluate, training_parts
 from treegen.crossval.parallel import ParallelMap, processes
 from treegen.crossval.score import Score, with_comments
 from treegen.emit.package import emit_package
+from treegen.fit.costs import Scenarios
 from treegen.fit.fit import Origin, refit
-from treegen.fit.scenarios import Scenarios
-from treegen.read.problem import read_table, refuse_failing, spec_problem
+from treegen.read.problem import refuse_failing
 from treegen.write.lock import LOCK, MOST_JUMP, Lock, best_time, lock_text, read_lock
+from treegen.write.modules import read_tables
 
 SCENARIOS_A_PROCESS = 500  # fewer are fitted in the time that a process takes to start
 
@@ -76,13 +77,7 @@ def _refuse_jump(problem: Problem, lock: Lock) -> None:
 
 def read_problems(spec: Spec) -> list[Problem]:
     """One problem per kernel and device of the spec. Raises InputError."""
-    folders = {folder for kernel in spec.kernels.values() for folder in kernel.tables.values()}
-    tables = {folder: read_table(folder) for folder in sorted(folders)}
-    problems = [
-        spec_problem(kernel, spec.devices[device], tables[folder])
-        for kernel in spec.kernels.values()
-        for device, folder in kernel.tables.items()
-    ]
+    problems = read_tables(spec, None, None) if any(k.tables for k in spec.kernels.values()) else []
     for problem in problems:
         refuse_failing(problem)
         for regime, scenarios in zip(problem.kernel.regimes, Scenarios(problem).regimes, strict=True):
@@ -97,8 +92,7 @@ def compile_heuristic(
     """One problem's heuristic: fitted from the previous one, and cross-validated."""
     previous = None if fresh else lock.previous(problem)
     kept = previous if isinstance(previous, Heuristic) else None
-    folds, groups = folds_of(problem), group_folds(problem)
-    tasks = [(problem, kept), *((problem.rows(fold.train), None) for fold in (*folds, *groups))]
+    tasks = [(problem, kept), *((part, None) for part in training_parts(problem))]
     (fitted, origin), *others = parallel_map(
         f"rows of {problem}", call, [partial(refit, part, before) for part, before in tasks]
     )
@@ -106,7 +100,7 @@ def compile_heuristic(
     if failing := score.quality.failed:  # no rows within the budget avoid it
         what = f"{failing} scenarios would get a config that failed: too few rows"
         raise InputError(problem.table.folder, f"{problem.kernel.name}: {what}")
-    evaluation = evaluate(problem, folds, groups, [heuristic for heuristic, _ in others])
+    evaluation = evaluate(problem, [heuristic for heuristic, _ in others])
     why = previous if isinstance(previous, str) else None
     if kept is not None and origin is Origin.FRESH:
         by_time = problem.table.cells is Cells.MEASURED

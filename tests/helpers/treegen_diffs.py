@@ -20,8 +20,7 @@ from treegen.read.spec import read_spec
 from treegen.review.diff.changes import Diff, ModuleChange, compare
 from treegen.review.diff.snapshots import read_snapshot
 from treegen.write.files import write_files
-from treegen.write.lock import LOCK
-from treegen.write.stored import stored
+from treegen.write.lock import LOCK, stored
 
 NARROW, MEDIUM, WIDE = (
     Config("plain", (("block", block), ("warps", warps))) for block, warps in ((16, 2), (64, 4), (128, 8))

@@ -10,14 +10,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from treegen.cli import build, export, review, start, tables
+from treegen.cli import build, exchange, review
 from tuning_table.command_line import Command, CommandParser
 
 _COMMAND = Command("treegen", "treegen", "interrupted; nothing half-written is left")
 _COMMANDS = (
-    *(start.add_init, build.add_build, build.add_check),
+    *(build.add_init, build.add_build, build.add_check),
     *(review.add_diff, review.add_explain, review.add_report, review.add_eval),
-    *(export.add, tables.add_import, tables.add_merge),
+    *(exchange.add_export, exchange.add_import, exchange.add_merge),
 )
 
 

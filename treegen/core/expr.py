@@ -12,7 +12,7 @@ import ast
 import functools
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,12 +82,8 @@ def parse_condition(text: str, known: Mapping[str, bool] | None = None) -> Call:
 
 def truths(expression: Expression) -> frozenset[str]:
     """The names that the expression joins by and, or, not: each must stand for a condition."""
-    if not isinstance(expression, Call):
-        return frozenset()
-    inner = frozenset[str]().union(*(truths(part) for part in expression.arguments))
-    if expression.function not in ("and", "or", "not"):
-        return inner
-    return inner | {part.name for part in expression.arguments if isinstance(part, Name)}
+    joined = [p for p in parts_of(expression) if isinstance(p, Call) and p.function in ("and", "or", "not")]
+    return frozenset(part.name for call in joined for part in call.arguments if isinstance(part, Name))
 
 
 def is_condition(expression: Expression) -> bool:
@@ -168,12 +164,9 @@ def _refuse_zero(divisor: Expression, symbol: str) -> None:
 def _ceil_div(dividend: Expression, divisor: Expression) -> Expression:
     """The least integer that is no less than a quotient."""
     _refuse_zero(divisor, "ceil_div by")
-    match divisor:
-        case Number(value):
-            more = Call("+", (dividend, Number(value - 1)))
-        case _:
-            more = Call("-", (Call("+", (dividend, divisor)), Number(1)))
-    return Call("//", (more, divisor))
+    if isinstance(divisor, Number):
+        return Call("//", (Call("+", (dividend, Number(divisor.value - 1))), divisor))
+    return Call("//", (Call("-", (Call("+", (dividend, divisor)), Number(1))), divisor))
 
 
 def _surely_positive(expression: Expression) -> bool:
@@ -189,14 +182,16 @@ def _surely_positive(expression: Expression) -> bool:
     return False
 
 
+def parts_of(expression: Expression) -> Iterator[Expression]:
+    """The expression and all expressions inside it."""
+    yield expression
+    for argument in expression.arguments if isinstance(expression, Call) else ():
+        yield from parts_of(argument)
+
+
 def names(expression: Expression) -> frozenset[str]:
     """The names that occur in the expression."""
-    match expression:
-        case Name(name):
-            return frozenset({name})
-        case Call(_, arguments):
-            return frozenset().union(*(names(argument) for argument in arguments))
-    return frozenset()
+    return frozenset(part.name for part in parts_of(expression) if isinstance(part, Name))
 
 
 def with_parts(wanted: Iterable[str], derived: Mapping[str, Expression]) -> dict[str, None]:

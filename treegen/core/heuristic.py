@@ -111,6 +111,13 @@ def fits(config: Config, kernel: KernelSpec, values: Mapping[str, int]) -> bool:
     return next(broken(config, kernel, values), None) is None
 
 
+def is_of(heuristic: Heuristic, kernel: KernelSpec) -> bool:
+    """Return whether a heuristic has the regimes of a kernel, if any, and asks about its features alone."""
+    names = [regime.name for regime in heuristic.regimes]
+    asked = {name for regime in heuristic.regimes for name in split_features(regime.tree)}
+    return names in ([], [r.name for r in kernel.regimes]) and asked <= {*kernel.features, *kernel.derived}
+
+
 def questions(tree: StepTree) -> Iterator[Split]:
     """The questions of a tree, each before those of its low side and then those of its high side."""
     if isinstance(tree, Split):

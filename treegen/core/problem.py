@@ -85,11 +85,15 @@ class Problem:
         held, derived = {*self.names, *self.device.limits}, self.kernel.derived
         return tuple(n for n in self.names if n not in derived or not expr.names(derived[n]) <= held)
 
+    @property
+    def table_rows(self) -> list[int]:
+        """[scenarios] the place in the table of each scenario."""
+        row_of = {scenario: row for row, scenario in enumerate(self.table.scenarios)}
+        return [row_of[scenario] for scenario in self.scenarios]
+
     def times(self) -> npt.NDArray[np.float64]:
         """[scenarios, configs] median times in microseconds; NaN is untimed, inf failed."""
-        row_of = {scenario: row for row, scenario in enumerate(self.table.scenarios)}
-        rows = [row_of[scenario] for scenario in self.scenarios]
-        return median_times(self.table)[rows][:, self.table_columns]
+        return median_times(self.table)[self.table_rows][:, self.table_columns]
 
 
 def common_rows(problem: Problem, other: Problem) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -146,6 +146,11 @@ class KernelSpec:
     measured_on: Mapping[str, str] = field(default_factory=dict)  # other GPUs' tables: their GPU, by device
     invariant_to: tuple[str, ...] = ()  # raw features of steps that decide nothing
 
+    def renamed(self, kernel: str) -> Mapping[str, str]:
+        """The spec's names of features and parameters that a table of a kernel calls otherwise."""
+        translation = self.translations.get(kernel)
+        return translation.rename if translation else {}
+
     def raw_parts(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """The raw features among the wanted names and their parts, in the spec's order."""
         parts = with_parts(wanted, self.derived)
@@ -166,6 +171,12 @@ class KernelSpec:
         """Whether a constraint is about steps, so that a row lists what it may launch."""
         steps = {*self.features, *self.derived} - set(self.fixed)
         return any(rule.names & steps for rule in self.constraints)
+
+    @property
+    def conditions(self) -> list[Call]:
+        """Those of regimes and of classes."""
+        whens = [regime.when for regime in self.regimes] + [entry.when for entry in self.classes]
+        return [when for when in whens if when is not None]
 
     @property
     def split_on(self) -> tuple[str, ...]:
@@ -194,8 +205,6 @@ class KernelSpec:
     def own(self, config: Config) -> Config:
         """A config of another version of the spec with these parameters; new ones at their default."""
         stated = dict(config.parameters)
-        if [*stated] == [*self.parameters]:
-            return config
         values = {name: stated.get(name, parameter.default) for name, parameter in self.parameters.items()}
         return replace(config, parameters=tuple((n, v) for n, v in values.items() if v is not None))
 

@@ -111,19 +111,21 @@ def standard_error(cost: Ints, group: Ints) -> float:
 
 def cross_validate(problem: Problem, fit: Callable[[Problem], Heuristic]) -> Evaluation | None:
     """Held-out figures of a way to fit; None for fewer than ten scenarios, or copies of one."""
-    folds, groups = folds_of(problem), group_folds(problem)
-    return evaluate(problem, folds, groups, [fit(problem.rows(fold.train)) for fold in (*folds, *groups)])
+    return evaluate(problem, list(map(fit, training_parts(problem))))
 
 
-def evaluate(
-    problem: Problem, folds: Sequence[Fold], groups: Sequence[Fold], fits: Sequence[Heuristic]
-) -> Evaluation | None:
-    """Held-out figures of our fits and of a classifier; None where `cross_validate` has none.
+def training_parts(problem: Problem) -> list[Problem]:
+    """What fits may see in each fold of scenarios, then in each fold of groups."""
+    return [problem.rows(fold.train) for fold in (*folds_of(problem), *group_folds(problem))]
 
-    folds, groups: as of `folds_of` and `group_folds`. fits: to the training scenarios of both, in this order.
+
+def evaluate(problem: Problem, fits: Sequence[Heuristic]) -> Evaluation | None:
+    """Held-out figures of our fits to `training_parts` and of a classifier; None as in `cross_validate`.
+
     The classifier has as many leaves as our fit of that fold has cells. It breaks ties at random, so its
     figures are means over seeds.
     """
+    folds, groups = folds_of(problem), group_folds(problem)
     if not folds or len(problem.cost) < 2 * FOLDS:
         return None
     tests = [problem.rows(fold.test) for fold in (*folds, *groups)]

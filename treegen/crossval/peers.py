@@ -47,8 +47,7 @@ def learn(known: Problem, heuristic: Heuristic) -> dict[str, Rule]:
 def asked(problem: Problem) -> tuple[str, ...]:
     """The features about which trees, regimes and classes ask, of those that the table holds."""
     kernel = problem.kernel
-    whens = [regime.when for regime in kernel.regimes] + [entry.when for entry in kernel.classes]
-    named = {name for when in whens if when is not None for name in names(when)} | set(kernel.split_on)
+    named = {name for when in kernel.conditions for name in names(when)} | set(kernel.split_on)
     return tuple(name for name in problem.names if name in named) or problem.names
 
 

@@ -103,9 +103,8 @@ def launched(
     """
     features: dict[str, list[int]] = {}
     if kernel is not problem.kernel:
-        row_of = {scenario: row for row, scenario in enumerate(problem.table.scenarios)}
-        rows = [row_of[scenario] for scenario in problem.scenarios]
-        features |= zip(problem.table.feature_names, problem.table.features[rows].T.tolist(), strict=True)
+        rows = problem.table.features[problem.table_rows]
+        features |= zip(problem.table.feature_names, rows.T.tolist(), strict=True)
     for name in problem.independent:
         words, numbers = problem.kernel.values.get(name, {}), kernel.values.get(name, {})
         by_word = {word: number for number, word in numbers.items()}
@@ -167,9 +166,9 @@ def with_comments(heuristic: Heuristic, score: Score) -> Heuristic:
     found = score.rows()
     regimes = []
     for number, regime in enumerate(heuristic.regimes):
-        comments = (str(found.get((number, row), "0 scenarios")) for row in range(len(regime.rows)))
-        pairs = zip(regime.rows, comments, strict=True)
-        regimes.append(replace(regime, rows=tuple(replace(row, comment=said) for row, said in pairs)))
+        said = (str(found.get((number, row), "0 scenarios")) for row in range(len(regime.rows)))
+        rows = tuple(replace(row, comment=next(said)) for row in regime.rows)
+        regimes.append(replace(regime, rows=rows))
     return Heuristic(tuple(regimes))
 
 

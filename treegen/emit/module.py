@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from treegen.core import expr
-from treegen.core.heuristic import Heuristic, RegimeRows, Split, StepTree, broken, split_features
-from treegen.core.spec import Constraint, KernelSpec
+from treegen.core.heuristic import Heuristic, Row, Split, StepTree, broken, split_features
+from treegen.core.spec import KernelSpec
 from treegen.emit.templating import assignments, indented, rendered
 
 
@@ -23,7 +22,7 @@ class _Regime(NamedTuple):
 
     name: str
     condition: str | None
-    rows: list[tuple[str, str]]  # the arguments of each row, and the comment behind it
+    rows: tuple[Row, ...]
     asked: list[str]  # the arguments of the tree's function
     tree: list[str]  # its lines
     before: list[str]  # lines in front of its call
@@ -37,21 +36,23 @@ class _Module:
         self._derived = {name: self._filled(known) for name, known in kernel.derived.items()}
         self._order = [*kernel.features, *kernel.derived]
         self._fixed = set(kernel.fixed)
-        self.constants = [(kernel.constant_name(c), c) for c in sorted({*heuristic.configs, kernel.fallback})]
-        self.fallback = kernel.constant_name(kernel.fallback)
+        self.configs = sorted({*heuristic.configs, kernel.fallback})
         rules = self._rules()
-        self.model_rules = [text for rule, text in rules if self._features(rule.test) <= self._fixed]
-        self.step_rules = [text for rule, text in rules if not self._features(rule.test) <= self._fixed]
+        self.model_rules = [text for text, asked in rules if asked <= self._fixed]
+        self.step_rules = [text for text, asked in rules if not asked <= self._fixed]
+        known = set(kernel.features)
+        of_rules = {name for _, asked in rules for name in asked & self._fixed}
+        self.before_rules = self._assignments(of_rules, set(known))
+        by_class = any(row.others for regime in heuristic.regimes for row in regime.rows)
+        whens = {c.name: c.when and self._filled(c.when) for c in kernel.classes if by_class}
+        self.classes = {name: when and expr.to_python(when) for name, when in whens.items()}
+        of_classes = {name for when in whens.values() if when for name in self._features(when)}
+        self.before_classes = self._assignments(of_classes, set(known))
         conditions = {r.name: r.when for r in kernel.regimes}
         asked_first = [when for r in heuristic.regimes if (when := conditions[r.name]) is not None]
-        shared = {n for when in asked_first for n in self._features(when)}
-        asked = [self._features(rule.test) for rule, _ in rules]
-        shared |= {name for features in asked if not features <= self._fixed for name in features}
+        shared = {name for when in asked_first for name in self._features(when)}
+        shared |= {name for _, asked in rules if not asked <= self._fixed for name in asked}
         trees = {regime.name: split_features(regime.tree) for regime in heuristic.regimes}
-        known = set(kernel.features)
-        of_rules = {name for rule, _ in rules for name in self._features(rule.test) & self._fixed}
-        self.before_rules = self._assignments(of_rules, set(known))
-        self.classes, self.before_classes = self._classes(set(known))
         of_steps = set(expr.with_parts(shared.union(*trees.values()), self._derived)) & self._fixed
         self.before_model = self._assignments(of_steps, known)
         common = [set(expr.with_parts(features, self._derived)) for features in trees.values()]
@@ -61,56 +62,16 @@ class _Module:
             _Regime(
                 regime.name,
                 None if (when := conditions[regime.name]) is None else self._text(when),
-                self._rows(regime),
+                regime.rows,
                 sorted(trees[regime.name], key=self._order.index),
                 list(_statements(regime.tree)),
                 self._assignments(trees[regime.name], set(known)),
             )
             for regime in heuristic.regimes
         ]
-
-    @property
-    def model_arguments(self) -> str:
-        return ", ".join(f"{name}: int" for name in self._kernel.constants)
-
-    @property
-    def by_model(self) -> bool:
-        """Whether the model alone decides: there is one row, and no constraint asks about a step."""
-        only = [regime for regime in self.regimes if regime.condition is None and len(regime.tree) == 1]
-        return len(self.regimes) <= len(only) and not self.step_rules
-
-    @property
-    def arguments(self) -> Iterator[str]:
-        """What the module's `heuristic` is made of."""
-        yield self.fallback
-        if self.regimes:
-            regimes = "".join(f"{regime.name.upper()}, " for regime in self.regimes)
-            yield f"({regimes.removesuffix(' ' if len(self.regimes) == 1 else ', ')})"
-        printed = (not self.by_model, self.model_rules, self.classes)
-        functions = ("step_of_model", "fits", "model_class")
-        yield from (f"{name}={name}" for name in itertools.compress(functions, printed))
-
-    def _classes(self, known: set[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
-        """The name and the condition of each class, if any row asks for it; and lines in front of these."""
-        if not any(row.others for regime in self._heuristic.regimes for row in regime.rows):
-            return [], []
-        classes = [(c.name, None if c.when is None else self._filled(c.when)) for c in self._kernel.classes]
-        asked = {name for _, when in classes if when is not None for name in self._features(when)}
-        printed = [(name, None if when is None else expr.to_python(when)) for name, when in classes]
-        return printed, self._assignments(asked, known)
-
-    def _rows(self, regime: RegimeRows) -> list[tuple[str, str]]:
-        name = self._kernel.constant_name
-        order = [c.name for c in self._kernel.classes]
-        lines = []
-        for number, row in enumerate(regime.rows):
-            cells = sorted(row.others.items(), key=lambda cell: order.index(cell[0]))
-            others = ", ".join(f'"{model_class}": {name(config)}' for model_class, config in cells)
-            then = "".join(f"{name(config)}, " for config in row.then)
-            then = then if len(row.then) == 1 else then.removesuffix(", ")
-            comment = f"{number}: {row.comment}" if row.comment else str(number)
-            lines.append((f"{name(row.config)}, {{{others}}}, ({then.strip()})", comment))
-        return lines
+        # Whether the model alone decides: there is one row, and no constraint asks about a step.
+        one_row = all(regime.condition is None and len(regime.tree) == 1 for regime in self.regimes)
+        self.by_model = one_row and not self.step_rules
 
     def _features(self, expression: expr.Expression) -> set[str]:
         return {name for name in expr.names(expression) if name in self._order}
@@ -129,26 +90,27 @@ class _Module:
 
         return list(assignments(names, self._derived, known, text))
 
-    def _rules(self) -> list[tuple[Constraint, str]]:
-        """The constraints that some config of the module may break, as conditions on `config`."""
+    def _rules(self) -> list[tuple[str, set[str]]]:
+        """The constraints that some config of the module may break, on `config`, and the features of each."""
         configs = self._heuristic.configs
         variants = {config.variant for config in configs}
+        of_config = {expr.Name(p): expr.Name(f"config.{p}") for p in self._kernel.parameters}
         rules = []
         for rule in self._kernel.constraints:
             bound = [config for config in configs if rule.binds(config)]
             breaks = any(rule in broken(config, self._kernel, self._limits) for config in bound)
-            if not bound or not (breaks or self._features(rule.test)):
+            features = self._features(rule.test)
+            if not bound or not (breaks or features):
                 continue
-            of_config = {expr.Name(p): expr.Name(f"config.{p}") for p in self._kernel.parameters}
             test = expr.replace(rule.test, of_config)  # type: ignore[arg-type]
-            names = {config.variant for config in bound}
-            if names == variants:
+            names = sorted({config.variant for config in bound})
+            if set(names) == variants:
                 text = self._text(test)
             else:
-                quoted = ", ".join(f'"{name}"' for name in sorted(names))
-                other = f"config.variant {f'!= {quoted}' if len(names) == 1 else f'not in ({quoted})'}"
-                text = f"{other} or {self._text(test, expr.PRECEDENCE['or'])}"
-            rules.append((rule, text))
+                quoted = ", ".join(f'"{name}"' for name in names)
+                other = f"!= {quoted}" if len(names) == 1 else f"not in ({quoted})"
+                text = f"config.variant {other} or {self._text(test, expr.PRECEDENCE['or'])}"
+            rules.append((text, features))
         return rules
 
 

@@ -9,28 +9,23 @@ from treegen.core.files import IN_KERNEL
 from treegen.core.heuristic import Heuristic
 from treegen.core.spec import FALLBACK_DEVICE, NO_DEVICE, DeviceSpec, KernelSpec, Spec, serving
 from treegen.emit.module import device_module
-from treegen.emit.templating import literal, rendered
+from treegen.emit.templating import rendered
 from treegen.emit.triton import Unprintable, in_kernel_module
-from tuning_table.names import literal as literal_of
+from tuning_table.names import literal
 
 
 def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dict[str, str]:
     """The files of a kernel's package that all devices share, by file name."""
-    words, parameters = kernel.values, [name for name in kernel.parameters if name in kernel.values]
+    words, modules = kernel.values, sorted([*kernel.tables, FALLBACK_DEVICE])
+    launched = {name: words[name].items() for name in kernel.parameters if name in words}
     by_name, by_arch, by_vendor = serving(kernel, devices)
-    modules = sorted([*kernel.tables, FALLBACK_DEVICE])
     files = {
-        "config.py": rendered(
-            "config.py.j2",
-            kernel=kernel,
-            constants=", ".join(f"{name}: int" for name in kernel.constants),
-            features=", ".join(f"{name}: int" for name in kernel.features),
-        ),
+        "config.py": rendered("config.py.j2", kernel=kernel),
         "__init__.py": rendered(
             "kernel.py.j2",
             kernel=kernel,
             words={name: words[name] for name in kernel.features if name in words},
-            literals={name: _literals(words[name]) for name in parameters},
+            literals={name: {n: literal(word) for n, word in own} for name, own in launched.items()},
             modules=modules,
             default=FALLBACK_DEVICE,
             by_name=by_name,
@@ -41,13 +36,6 @@ def kernel_package(kernel: KernelSpec, devices: Mapping[str, DeviceSpec]) -> dic
     if kernel.in_kernel:
         files[f"{IN_KERNEL}/__init__.py"] = rendered("in_kernel.py.j2", kernel=kernel, modules=modules)
     return files
-
-
-def _literals(words: Mapping[int, str]) -> dict[int, str]:
-    """Python source of what each integer of a parameter stands for at a launch."""
-    values = {number: literal_of(word) for number, word in words.items()}
-    text = {n: literal(value) if isinstance(value, str) else repr(value) for n, value in values.items()}
-    return {n: "..." if values[n] is ... else text[n] for n in values}
 
 
 def emit_package(

@@ -24,7 +24,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {"literal": literal, "comment": comment}
+    templates.filters |= {"literal": literal, "comment": comment, "integers": integers}
     templates.globals["mark"] = MARK
     return templates
 
@@ -35,10 +35,10 @@ def rendered(template: str, **values: Any) -> str:
 
 
 def literal(value: object) -> str:
-    """Python source of a text or an integer; whatever the text is, the result is one literal."""
-    if isinstance(value, int):
-        return str(value)
-    text = ascii(str(value))
+    """Python source of a text, a number, None or `...`; whatever a text is, the result is one literal."""
+    if not isinstance(value, str):
+        return "..." if value is ... else repr(value)
+    text = ascii(value)
     if text.startswith("'") and '"' not in text:
         text = f'"{text[1:-1]}"'.replace("\\'", "'")
     return text
@@ -47,6 +47,11 @@ def literal(value: object) -> str:
 def comment(words: Mapping[int, str]) -> str:
     """A comment with the words of integers, which hold no line break: `  # 0: bf16, 1: fp16`."""
     return "  # " + ", ".join(f"{number}: {word}" for number, word in sorted(words.items()))
+
+
+def integers(names: Iterable[str]) -> str:
+    """The declarations of arguments that are integers."""
+    return ", ".join(f"{name}: int" for name in names)
 
 
 def indented(lines: Iterable[str]) -> Iterator[str]:

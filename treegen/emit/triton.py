@@ -31,40 +31,37 @@ def in_kernel_module(kernel: KernelSpec, device: str, limits: Mapping[str, int],
         if isinstance(filled, expr.Number):  # Triton computes a constant expression in 32 bits
             known[name] = filled.value
     regimes = list(zip(heuristic.regimes, kernel.regimes, strict=False))  # none for the fallback alone
-    lines = list(_lines(regimes, derived, set(), 0)) if regimes else ["row = 0"]
     asked = {name for regime in heuristic.regimes for name in split_features(regime.tree)}
     asked |= {name for _, spec in regimes if spec.when is not None for name in expr.names(spec.when)}
     parts = expr.with_parts(asked, derived)
-    text = "\n".join(lines)
-    return rendered(
-        "in_kernel_device.py.j2",
-        kernel=kernel,
-        device=device,
-        arguments=[name for name in kernel.features if name in parts],
-        lines=lines,
-        floors="_floor_division(" in text,
-        powers="_next_power_of_2(" in text,
-    )
+    arguments = [name for name in kernel.features if name in parts]
+    lines = list(_lines(regimes, derived, set(), 0)) if regimes else ["row = 0"]
+    template = "in_kernel_device.py.j2"
+    return rendered(template, kernel=kernel, device=device, arguments=arguments, lines=lines)
+
+
+Derived = Mapping[str, expr.Expression]
 
 
 def _lines(
-    regimes: Sequence[tuple[RegimeRows, Regime]],
-    derived: Mapping[str, expr.Expression],
-    known: set[str],
-    first: int,
+    regimes: Sequence[tuple[RegimeRows, Regime]], derived: Derived, known: set[str], first: int
 ) -> Iterator[str]:
     """What finds the row of a step of one of these regimes, of which the last has no condition.
 
     known: the derived features that are computed already; it grows. first: the number of the first row.
     """
+
+    def assigned(names: Iterable[str], known: set[str]) -> Iterator[str]:
+        return assignments(names, derived, known, lambda name: _text(derived[name], derived))
+
     (regime, spec), *others = regimes
     if spec.when is None:
-        yield from _assignments(split_features(regime.tree), derived, known)
+        yield from assigned(split_features(regime.tree), known)
         yield from _statements(regime.tree, first)
         return
-    yield from _assignments(expr.names(spec.when), derived, known)
+    yield from assigned(expr.names(spec.when), known)
     yield f"if {_text(spec.when, derived)}:"
-    yield from indented(_assignments(split_features(regime.tree), derived, set(known)))
+    yield from indented(assigned(split_features(regime.tree), set(known)))
     yield from indented(_statements(regime.tree, first))
     yield "else:"
     yield from indented(_lines(others, derived, known, first + len(regime.rows)))
@@ -80,13 +77,7 @@ def _statements(tree: StepTree, first: int) -> Iterator[str]:
     yield from indented(_statements(tree.high, first))
 
 
-def _assignments(
-    names: Iterable[str], derived: Mapping[str, expr.Expression], known: set[str]
-) -> Iterator[str]:
-    yield from assignments(names, derived, known, lambda name: _text(derived[name], derived))
-
-
-def _text(expression: expr.Expression, derived: Mapping[str, expr.Expression]) -> str:
+def _text(expression: expr.Expression, derived: Derived) -> str:
     """Triton source of an expression of int64 names; raw features are 0 or more."""
 
     def own_form(call: expr.Call, outer: int, text: expr.Printer) -> str | None:
@@ -107,13 +98,13 @@ def _text(expression: expr.Expression, derived: Mapping[str, expr.Expression]) -
             raise Unprintable(f"{expr.to_text(call)} counts as a number, which Triton's functions cannot do")
         return None
 
-    for value in _numbers(expression):
-        if not _LEAST <= value <= _GREATEST:
-            raise Unprintable(f"{expr.to_text(expression)} holds a number beyond 64 bits")
+    numbers = [part.value for part in expr.parts_of(expression) if isinstance(part, expr.Number)]
+    if not all(_LEAST <= value <= _GREATEST for value in numbers):
+        raise Unprintable(f"{expr.to_text(expression)} holds a number beyond 64 bits")
     return expr.printed(expression, own_form)
 
 
-def _nonnegative(expression: expr.Expression, derived: Mapping[str, expr.Expression]) -> bool:
+def _nonnegative(expression: expr.Expression, derived: Derived) -> bool:
     """Return whether an expression is surely 0 or more where all raw features are."""
     match expression:
         case expr.Number(value):
@@ -129,12 +120,3 @@ def _nonnegative(expression: expr.Expression, derived: Mapping[str, expr.Express
         case expr.Call(_, arguments):
             return all(_nonnegative(argument, derived) for argument in arguments)
     raise AssertionError(expression)
-
-
-def _numbers(expression: expr.Expression) -> Iterator[int]:
-    match expression:
-        case expr.Number(value):
-            yield value
-        case expr.Call(_, arguments):
-            for argument in arguments:
-                yield from _numbers(argument)

@@ -1,38 +1,35 @@
-"""A module's choices as tuned files of other projects, one for each combination of its other features."""
+"""A module's choices as tuned files of other projects."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from treegen.core.errors import InputError
 from treegen.core.problem import Problem
 from treegen.core.spec import KernelSpec, is_model
 from treegen.core.table import Table
-from treegen.export.tuned_files import BOUNDS, FORMATS, Entry, Facts, Format
+from treegen.export.tuned_files import BOUNDS, FORMATS, TRITONS_OWN, Entry, Exported, Facts, Format
 from treegen.review.explain import parse_features
+from treegen.review.printing import counted
 from treegen.write.modules import TunedModule, loaded
+from tuning_table import __version__
 from tuning_table.names import literal
 
 _UNSET = {"maxnreg": 0, "num_ctas": 0}  # values of parameters that a config does not set, as in `@tuned`
 _OF_NAMES = ("dtype", "block_shape", "per_channel_quant")  # what may name a file though it is no feature
+_FLA_DEFAULTS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3}  # those of triton.Config
 _MOST_SIZES = 1 << 18  # that are compared between the keys of a file
-
-
-class TunedFile(NamedTuple):
-    text: str
-    keys: int
-    provenance: str
-    sizes: int  # from the first key to the last
-    differing: int  # of these, between keys: where the file launches something else than the module
 
 
 def tuned_files(
     tuned: TunedModule, form: str, words: Sequence[str], along: str | None
-) -> dict[str, TunedFile]:
+) -> dict[str, Exported]:
     """The files of a module by name, with what the printed module launches at their keys.
 
     words: `NAME=VALUE,VALUE`: sizes of `along`, the feature that runs along a file; values of other features,
@@ -56,15 +53,17 @@ def tuned_files(
         what = f"aiter's bounds are {BOUNDS}" if written.bounds else "a key of a file is 0 or above"
         raise InputError(along, f"leave out its sizes, as {what}")
     if not sizes and not written.bounds:
-        measured = [size for size in _column(problem, along) if size > 0]
+        columns = dict(zip(table.feature_names, table.features.T.tolist(), strict=True))
+        columns |= {name: problem.column(name).tolist() for name in problem.names}
+        measured = [size for size in columns.get(along, ()) if size > 0]
         written = written._replace(sizes=tuple(sorted({*written.sizes, *measured})))
     choose = loaded(tuned.module)["choose"]
-    files: dict[str, TunedFile] = {}
-    device_name, triton = _device_name(problem), triton_of(table)
-    origin = table.provenance.get("origin", {})
+    files: dict[str, Exported] = {}
+    gpu, triton, provenance = _device_name(problem), triton_of(table), provenance_of(problem)
+    arch, origin = device.arch or "", table.provenance.get("origin", {})
     for shape, identity, unknown in _combinations(problem, given, along):
-        arch, values = device.arch or "", {**identity, **parts}
-        facts = Facts(kernel.name, device_name, device.key, arch, triton, values, unknown, origin)
+        values = {**identity, **parts}
+        facts = Facts(kernel.name, gpu, device.key, arch, triton, provenance, values, unknown, origin)
         if "/" in "".join([facts.device_name, facts.triton, *facts.values.values()]):
             raise InputError(kernel.name, "has a name with / for a part of a file's name")
         name = written.name(facts)
@@ -81,6 +80,12 @@ def _device_name(problem: Problem) -> str:
     if not names or any(is_model(measured, name) for name in names):
         return measured
     return names[0]
+
+
+def provenance_of(problem: Problem) -> str:
+    """Where a module's files come from, in words."""
+    version = f", measured with Triton {triton}" if (triton := triton_of(problem.table)) else ""
+    return f"treegen {__version__}: {problem.kernel.name} on {_device_name(problem)}{version}"
 
 
 def triton_of(table: Table) -> str:
@@ -106,14 +111,6 @@ def _given(words: Sequence[str], kernel: KernelSpec) -> tuple[dict[str, tuple[in
     return given, parts
 
 
-def _column(problem: Problem, feature: str) -> list[int]:
-    """The values of a feature in a table's scenarios, sorted; none if the table lacks it."""
-    names = problem.table.feature_names
-    if feature in problem.names or feature not in names:
-        return sorted(set(problem.column(feature).tolist())) if feature in problem.names else []
-    return sorted(set(problem.table.features[:, names.index(feature)].tolist()))
-
-
 def _combinations(
     problem: Problem, given: Mapping[str, Sequence[int]], along: str
 ) -> list[tuple[dict[str, int], dict[str, str], set[str]]]:
@@ -127,8 +124,7 @@ def _combinations(
     features = [name for name in kernel.features if name != along]
     measured = [name for name in features if name not in given]
     fixed = table.provenance.get("origin", {}).get("same_in_every_scenario", {})
-    translation = kernel.translations.get(table.kernel)
-    rename = translation.rename if translation else {}
+    rename = kernel.renamed(table.kernel)
     columns = [(rename.get(name, name), table.words.get(name, {})) for name in table.feature_names]
     texts = []
     for row in table.features.tolist():
@@ -157,7 +153,7 @@ def _file(
     choose: Callable[..., Any],
     along: str,
     sizes: Sequence[int],
-) -> TunedFile:
+) -> Exported:
     """A file with entries at `sizes`, or at the format's usual ones and on both sides of each change."""
     keys = sorted(sizes or written.sizes)
     every = range(keys[0], keys[-1] + 1) if keys[-1] - keys[0] <= _MOST_SIZES else keys
@@ -171,7 +167,10 @@ def _file(
     text = json.dumps({**written.provenance(facts), **entries}, indent=4) + "\n"
     launched = written.launched(entries, every)
     differing = sum(one is not entry[chosen[size]] for size, one in zip(every, launched, strict=True))
-    return TunedFile(text, len(keys), facts.provenance, len(chosen), differing)
+    summary = f"launches what the module does at all {len(chosen):,} sizes"
+    if differing:  # between keys
+        summary = f"launches something else at {differing:,} of {len(chosen):,}"
+    return Exported(text, f"{counted(len(keys), 'key')}; {summary}")
 
 
 def parameters_of(config: Any, kernel: KernelSpec) -> Entry:
@@ -183,3 +182,63 @@ def parameters_of(config: Any, kernel: KernelSpec) -> Entry:
         value = literal(word) if word is not None else ... if _UNSET.get(name) == number else number
         values |= {} if value is ... else {name: value}
     return values
+
+
+def fla_file(tuned: TunedModule) -> dict[str, Exported]:
+    """A module as a cache of flash-linear-attention, by its name: an entry for each scenario of the table.
+
+    Its modes (fla/ops/utils/cache.py): an exact key is found by its MD5; a fuzzy one is the first entry that
+    differs in numbers alone; else the default config counts. So the most frequent config of such a group of
+    entries comes first.
+
+    Raises InputError: the table does not come from keys of Triton's autotuner, or the kernel has variants.
+    """
+    problem = tuned.problem
+    kernel, table = problem.kernel, problem.table
+    origin = table.provenance.get("origin", {})
+    if "function" not in origin or len(kernel.variants) > 1:
+        what = "is of no use for fla, whose keys come from a table of `treegen import fla` or `triton`"
+        raise InputError(table.folder, what)
+    if lost := [*origin.get("same_in_every_scenario", {})]:
+        raise InputError(table.folder, f"has no column for {lost[0]}, which is part of fla's keys")
+    choose = loaded(tuned.module)["choose"]
+    rows = table.features[problem.table_rows].tolist()
+    found: list[tuple[list[Any], Any]] = []
+    for values, row in zip(problem.features.tolist(), rows, strict=True):
+        shape = {n: v for n, v in zip(problem.names, values, strict=True) if n in kernel.features}
+        key = [_key_value(table, n, value) for n, value in zip(table.feature_names, row, strict=True)]
+        found.append((key, choose(**{**dict.fromkeys(kernel.features, 0), **shape})))
+    counts = Counter((_group(key), config) for key, config in found)
+    found.sort(key=lambda pair: -counts[_group(pair[0]), pair[1]])
+    most = Counter(config for _, config in found).most_common(1)[0][0]
+    configs = {config: _fla_entry(parameters_of(config, kernel)) for _, config in found}
+    content: dict[str, Any] = {
+        "kernel_name": origin["function"],
+        "triton_version": triton_of(table),
+        "default_config": configs[most],
+        "autotune_entries": {_hash(key): {"autotune_key": key, "config": configs[c]} for key, c in found},
+    }
+    text, keys = json.dumps(content, indent=2) + "\n", len(content["autotune_entries"])
+    return {f"{origin['function']}.json": Exported(text, f"{keys} keys")}
+
+
+def _key_value(table: Table, name: str, value: int) -> Any:
+    """A value of a key as Triton has it, of which an import took off `torch.`."""
+    word = table.words.get(name, {}).get(value)
+    if word is None:
+        return bool(value) if name in table.provenance["origin"].get("booleans", ()) else value
+    of_type = name.endswith("_dtype") or name.startswith("argument_dtype_")
+    return None if word == "none" else f"torch.{word}" if of_type else word
+
+
+def _group(key: list[Any]) -> str:
+    return json.dumps([0 if type(value) in (int, float) else value for value in key])
+
+
+def _hash(key: list[Any]) -> str:
+    return hashlib.md5(json.dumps(key, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
+
+
+def _fla_entry(parameters: dict[str, Any]) -> dict[str, Any]:
+    own = {name: value for name, value in parameters.items() if name in TRITONS_OWN}
+    return {"kwargs": {n: v for n, v in parameters.items() if n not in own}, **_FLA_DEFAULTS, **own}

@@ -11,16 +11,21 @@ from treegen.core.errors import InputError
 from treegen.core.spec import FALLBACK_DEVICE, KernelSpec, Spec
 from treegen.emit.package import kernel_package
 from treegen.emit.templating import rendered
+from treegen.export.tuned_files import Exported
 from treegen.write.modules import read_modules
 
 _DTYPE = "_dtype"  # the feature `a_ptr_dtype` is the data type of the argument `a_ptr`, as in `@tuned`
 
 
-def plain_file(spec: Spec, kernel: KernelSpec, words: Sequence[str], device: str | None) -> str:
-    """The text of the file: the printed modules and package as they are, and a rule for Triton.
+def plain_file(
+    spec: Spec, kernel: KernelSpec, words: Sequence[str], device: str | None, *, of_hub: bool
+) -> dict[str, Exported]:
+    """The file by its name: the printed modules and package as they are, and a rule for Triton.
 
     words: `FEATURE=ARGUMENT` where a feature is not an argument of the kernel by the same name.
     device: the only one whose module is taken, whatever GPU launches.
+    of_hub: in the layout of a kernel of the Hugging Face hub, from which kernel-builder builds; see
+    docs/source/builder/writing-kernels.md in https://github.com/huggingface/kernels
 
     Raises InputError: the kernel has no module, or variants; or a word names no feature or no argument.
     """
@@ -40,7 +45,7 @@ def plain_file(spec: Spec, kernel: KernelSpec, words: Sequence[str], device: str
         arguments[name] = argument
     parts = [(name, *argument.partition(".")[:2]) for name, argument in arguments.items()]
     package = kernel_package(kernel, spec.devices)
-    return rendered(
+    text = rendered(
         "prune.py.j2",
         kernel=kernel,
         config=_body(package["config.py"]),
@@ -52,13 +57,11 @@ def plain_file(spec: Spec, kernel: KernelSpec, words: Sequence[str], device: str
         worded=any(name in kernel.values for name in kernel.parameters),
         named=any(name in kernel.values for name in kernel.features),
     )
+    texts = _hub_files(kernel, text) if of_hub else {f"{kernel.name}_configs.py": text}
+    return {name: Exported(text, f"{text.count(chr(10))} lines") for name, text in texts.items()}
 
 
-def hub_files(kernel: KernelSpec, text: str) -> dict[str, str]:
-    """The file in the layout of a kernel of the Hugging Face hub, from which kernel-builder builds.
-
-    https://github.com/huggingface/kernels, docs/source/builder/writing-kernels.md
-    """
+def _hub_files(kernel: KernelSpec, text: str) -> dict[str, str]:
     name, package = kernel.name.replace("_", "-"), f"torch-ext/{kernel.name}"
     general = f'[general]\nname = "{name}"\nversion = 1\nbackends = ["cuda", "rocm", "xpu"]\n'
     general += "\n[torch-noarch]\n"

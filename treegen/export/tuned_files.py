@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from treegen.core.errors import InputError
 from treegen.importers.tables import version_suffix
 from treegen.importers.tuned_json import DOWN, KERNELS, UNQUANTISED
-from tuning_table import __version__
 
 BOUNDS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)  # those that aiter looks for
 _GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)  # vLLM's benchmark
@@ -29,6 +28,13 @@ _PARTS = ("dtype", "backend", "block_shape", "per_channel_quant", "cache_dtype")
 Entry = dict[str, Any]  # what a kernel is launched with
 
 
+class Exported(NamedTuple):
+    """A file of another project."""
+
+    text: str
+    summary: str  # what it holds, for the terminal
+
+
 class Facts(NamedTuple):
     """What names a file and tells where its entries come from."""
 
@@ -37,14 +43,10 @@ class Facts(NamedTuple):
     device: str  # its key in the spec
     arch: str
     triton: str  # the version that the table was measured with; empty if unknown
+    provenance: str  # in words
     values: Mapping[str, str]  # of the features that do not run along the file, and other parts of its name
     unknown: Collection[str] = ()  # parts that the table has, but not for this shape
     origin: Mapping[str, Any] = {}  # where an imported table comes from
-
-    @property
-    def provenance(self) -> str:
-        version = f", measured with Triton {self.triton}" if self.triton else ""
-        return f"treegen {__version__}: {self.kernel} on {self.device_name}{version}"
 
 
 class Format(NamedTuple):

@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from treegen.core.errors import InputError
+from treegen.core.expr import names
+from treegen.core.launches import Ints, as_columns, first_of
 from treegen.core.problem import FORBIDDEN, UNIT, Problem, with_untimed_penalty
 from treegen.core.table import Cells, Table
 
+_COARSE = 1000  # cost steps: squares of differences in these units sum exactly in float64
+_GREATEST = 1 << 19  # of such a difference, so that no single scenario decides
 _NORMAL_MEDIAN = 0.6745  # median absolute deviation of a normal variable, in standard deviations
 
-Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 def table_noise(table: Table) -> int:
@@ -60,6 +68,24 @@ def groups_of(problem: Problem, by: Sequence[str] | None = None) -> Ints:
     return copies(np.stack([problem.column(name) for name in names], axis=1))
 
 
+class Scenarios:
+    """The scenarios of a problem, by regime and by class of models."""
+
+    def __init__(self, problem: Problem) -> None:
+        """Raises InputError for a condition on a feature that the table does not hold."""
+        self.problem, kernel, count = problem, problem.kernel, len(problem.cost)
+        asked = {name for when in kernel.conditions for name in names(when)}
+        if missing := sorted(asked - {*problem.names, *problem.device.limits}):
+            what = f"does not hold {missing[0]}, about which regimes or classes of the kernel ask"
+            raise InputError(problem.table.folder, what)
+        self.columns = as_columns({n: problem.column(n) for n in problem.names})
+        known: dict[str, Any] = {**self.columns, **problem.device.limits}
+        regime = first_of(kernel.regimes, known, count)
+        self.regimes = [np.flatnonzero(regime == place) for place in range(len(kernel.regimes))]
+        self.group = first_of(kernel.classes, known, count)  # [scenarios] the number of the class
+        self.column = {config: place for place, config in enumerate(problem.configs)}
+
+
 FAILED = 1 << 36
 """Loss of a config that failed or breaks a constraint, whatever the scenario's weight: as much as a choice
 twice as slow as the best in 2^16 scenarios of mean weight. Every other loss is less. So sums over up to 2^17
@@ -79,3 +105,47 @@ def losses(problem: Problem) -> npt.NDArray[np.int64]:
     loss = with_untimed_penalty(problem.cost).astype(np.float64) * share[:, None]
     loss = np.minimum(np.rint(loss), FAILED - 1)
     return np.where(problem.cost >= FORBIDDEN, FAILED, loss).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The one test by which rows, cells and bounds pay.
+
+    It is one of paired differences, loss before minus loss after, each of another scenario.
+
+    The sum must exceed `least` for each scenario, what the noise of the repeats makes of the best of many
+    configs, and what differences between scenarios explain by a paired one-sided t-test. The test requires z
+    standard deviations of a normal variable. Let d be the differences of n scenarios, and r^2 = sum(d)^2 /
+    (n sum(d^2)). Then Student's t corresponds to the normal variable
+
+        (8n - 7) / (8n - 5) sqrt((n - 1) log(1 / (1 - r^2)))
+
+    to a good approximation (Wallace, Annals of Mathematical Statistics 30, 1959). For large n it is
+    sum(d) / sqrt(sum(d^2)). The test adds one scenario without a difference, as otherwise two that agree by
+    chance would prove anything. A difference of a failed config needs no more evidence.
+    """
+
+    z: float
+    least: int = 0  # what a scenario must save on average, in cost steps
+    noise: float = 0.0  # standard deviations of the repeats' noise that the sum must exceed, in cost steps
+
+    def pays(self, difference: Floats) -> npt.NDArray[np.bool_]:
+        """Whether differences [scenarios, ...] are evident, summed over the scenarios."""
+        units = np.clip(np.trunc(difference / _COARSE), -_GREATEST, _GREATEST)
+        parts = (difference, units, units**2, (difference != 0).astype(np.float64))
+        saved, total, squares, count = (part.sum(axis=0) for part in parts)
+        enough = saved > self.least * count + self.noise * np.sqrt(count)
+        if self.z:
+            least_r2 = _least_r2(self.z, len(difference))[count.astype(int)]
+            enough &= (total > 0) & (total**2 >= (count + 1) * squares * least_r2)
+        return np.asarray(enough | (saved >= FAILED // 2))
+
+
+@cache
+def _least_r2(z: float, most: int) -> Floats:
+    """[0 to `most` scenarios] the least r^2 that is significant; rounded, so that all machines agree."""
+    least = [1.0]
+    for count in range(2, most + 2):
+        factor = (8 * count - 7) / (8 * count - 5)
+        least.append(round(-math.expm1(-((z / factor) ** 2) / (count - 1)), 9))
+    return np.array(least)

@@ -12,10 +12,9 @@ import numpy as np
 from treegen.core.heuristic import Heuristic, RegimeRows
 from treegen.core.launches import ABSENT, Ints, columns_in, launches, leaves
 from treegen.core.problem import UNIT, UNTIMED_PENALTY, Problem
-from treegen.fit.costs import FAILED, losses, table_noise
+from treegen.fit.costs import FAILED, Scenarios, losses, table_noise
 from treegen.fit.regime import WORTH, Z_CHANGE, RegimeSearch, change_evidence
 from treegen.fit.runners_up import BROKEN, RunnersUp
-from treegen.fit.scenarios import Scenarios
 
 _SHORTLIST = 40  # configs that the search of a regime tries
 

@@ -12,9 +12,7 @@ from treegen.core.launches import Ints
 from treegen.core.problem import UNIT
 from treegen.core.spec import Regime
 from treegen.core.table import Cells
-from treegen.fit.costs import copies, groups_of
-from treegen.fit.evidence import Evidence
-from treegen.fit.scenarios import Scenarios
+from treegen.fit.costs import Evidence, Scenarios, copies, groups_of
 from treegen.fit.search import NONE, Leaf, Node, RowTree, Training, changed_search, local_search
 from treegen.fit.splits import CandidateSplit, candidate_splits, lookup_bounds, low_sides
 
@@ -105,15 +103,14 @@ class RegimeSearch:
     def _ruled(self, scenarios: Ints) -> dict[int, dict[int, int]]:
         """By place of a feature, where the files of a table of winners go over to the next entry."""
         table = self._problem.table
-        translation = self._problem.kernel.translations.get(table.kernel)
+        rename = self._problem.kernel.renamed(table.kernel)
         if table.cells is not Cells.WINNERS:
             return {}
-        row_of = {scenario: row for row, scenario in enumerate(table.scenarios)}
-        raw = table.features[[row_of[self._problem.scenarios[place]] for place in scenarios]]
+        raw = table.features[self._problem.table_rows][scenarios]
         bounds = {}
         for column, rule in table.provenance.get("lookup", {}).items():
             place = table.feature_names.index(column)
-            name = translation.rename.get(column, column) if translation else column
+            name = rename.get(column, column)
             if name in self._features:
                 others = np.delete(raw, place, axis=1)
                 bounds[self._features.index(name)] = lookup_bounds(raw[:, place], others, rule)

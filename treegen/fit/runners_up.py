@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +12,7 @@ from treegen.core.heuristic import Row
 from treegen.core.launches import Columns, Ints, as_columns, first_of, fitting, with_derived
 from treegen.core.problem import UNIT, Problem
 from treegen.core.spec import Config
-from treegen.fit.evidence import Evidence
-from treegen.fit.scenarios import Scenarios
+from treegen.fit.costs import Evidence, Scenarios
 
 BROKEN = round(0.4 * UNIT)
 """The loss that counts where a config may not be launched: about what its runner-up loses."""
@@ -34,9 +33,8 @@ class RunnersUp:
         self._configs = [c for c in configs if c != fallback and c in grouped.column]
         kernel = problem.kernel
         steps = {*kernel.features, *kernel.derived} - set(kernel.fixed)
-        self._sometimes = {
-            c: any(rule.binds(c) and rule.names & steps for rule in kernel.constraints) for c in configs
-        }
+        of_steps = [rule for rule in kernel.constraints if rule.names & steps]
+        self._sometimes = {c for c in configs if any(rule.binds(c) for rule in of_steps)}
         self._names = [entry.name for entry in kernel.classes]
         models = _models(problem)
         count = len(next(iter(models.values()), "1"))
@@ -44,17 +42,16 @@ class RunnersUp:
         usable = np.array([fitting(kernel, config, known, count) for config in configs]).T
         kinds = first_of(kernel.classes, known, count)
         # The class of a model and what fits it.
-        self._models = dict.fromkeys(
-            (self._names[kind], frozenset(itertools.compress(configs, fits)))
-            for kind, fits in zip(kinds, usable, strict=True)
-        )
+        named = [self._names[kind] for kind in kinds]
+        usable_by = (frozenset(itertools.compress(configs, fits)) for fits in usable)
+        self._models = list(dict.fromkeys(zip(named, usable_by, strict=True)))
 
     def of(self, row: Row, rows: Ints, loss: Ints) -> tuple[Config, ...]:
         """The configs to try after a row's own: an earlier row's, unless others are evidently better.
 
         rows: the row's scenarios. loss: [scenarios, configs].
         """
-        earlier, best = row.then, self._best(row.config, row.others, rows, loss)
+        earlier, best = row.then, self._best(row, rows, loss)
         if earlier == best or not earlier or not best or not set(earlier) <= set(self._grouped.column):
             return best
         if self._served(replace(row, then=best)) - self._served(row):
@@ -64,31 +61,25 @@ class RunnersUp:
 
     def _served(self, row: Row) -> set[int]:
         """The models for which some config of the row may always be launched."""
-        always = [(name, {c for c in usable if not self._sometimes[c]}) for name, usable in self._models]
-        return {i for i, (name, usable) in enumerate(always) if usable & set(row.candidates(name))}
+        always = {name: set(row.candidates(name)) - self._sometimes for name in self._names}
+        return {place for place, (name, usable) in enumerate(self._models) if always[name] & usable}
 
     def _launched(self, row: Row, rows: Ints, loss: Ints) -> Ints:
         """[rows] the loss of what the row launches."""
-        result = np.full(len(rows), BROKEN)
-        for place, scenario in enumerate(rows):
-            name = self._names[self._grouped.group[scenario]]
-            for config in row.candidates(name):
-                if self._grouped.problem.allowed[scenario, self._grouped.column[config]]:
-                    result[place] = loss[scenario, self._grouped.column[config]]
-                    break
-        return result
+        losses, column, allowed = [], self._grouped.column, self._grouped.problem.allowed
+        for scenario in rows:
+            tried = (column[c] for c in row.candidates(self._names[self._grouped.group[scenario]]))
+            losses.append(next((loss[scenario, c] for c in tried if allowed[scenario, c]), BROKEN))
+        return np.array(losses, dtype=np.int64)
 
-    def _best(self, main: Config, others: Mapping[str, Config], rows: Ints, loss: Ints) -> tuple[Config, ...]:
+    def _best(self, row: Row, rows: Ints, loss: Ints) -> tuple[Config, ...]:
         """Those of least loss first; only what some model needs."""
-        wanting: list[tuple[str, frozenset[Config]]] = []
-        for name, usable in self._models:
-            own = [others[name], main] if name in others else [main]
-            if not any(c in usable and not self._sometimes[c] for c in own):
-                wanting.append((name, usable))
+        main, served = row.config, self._served(replace(row, then=()))
+        wanting = [model for place, model in enumerate(self._models) if place not in served]
         runners_up: list[Config] = []
         allowed, column = self._grouped.problem.allowed, self._grouped.column
         left = rows  # scenarios of the row in which none of its configs may be launched
-        for own_config in (main, *others.values()):
+        for own_config in (main, *row.others.values()):
             if own_config in column:  # a kept row may hold a config that the table no longer has
                 left = left[~allowed[left, column[own_config]]]
         while wanting and len(runners_up) < _MOST:
@@ -104,7 +95,7 @@ class RunnersUp:
             runners_up.append(config)
             self._used.add(config)
             left = left[~allowed[left, column[config]]]
-            if not self._sometimes[config]:
+            if config not in self._sometimes:
                 wanting = [(name, usable) for name, usable in wanting if config not in usable]
         return tuple(runners_up)
 

@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from treegen.fit.evidence import Evidence
+from treegen.core.launches import Ints
+from treegen.fit.costs import Evidence, Floats
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 NodePath = tuple[int, ...]
 
 
@@ -272,21 +271,23 @@ def alternate(training: Training, tree: RowTree) -> RowTree:
         tree = other
 
 
-def _reoptimised(training: Training, tree: RowTree, rows: Ints) -> RowTree:
-    key = "tree", tree, training.key(rows)
+def _reoptimised(training: Training, tree: RowTree, rows: Ints, *, splits: bool = True) -> RowTree:
+    """The tree with each leaf's cells chosen anew and, unless told otherwise, each split."""
+    key = "tree", tree, training.key(rows), splits
     if key not in training.memo:
-        training.memo[key] = _once(training, tree, rows)
+        training.memo[key] = _once(training, tree, rows, splits)
     found: RowTree = training.memo[key]
     return found
 
 
-def _once(training: Training, tree: RowTree, rows: Ints) -> RowTree:
+def _once(training: Training, tree: RowTree, rows: Ints, splits: bool) -> RowTree:
     if isinstance(tree, Leaf):
         return training.best_cells(rows, tree)
-    split = _other_split(training, tree, rows) if len(rows) else tree.split
-    low, high = training.divide(split, rows)
-    sides = _reoptimised(training, tree.low, low), _reoptimised(training, tree.high, high)
-    return Node(split, *sides, tree.before)
+    split = _other_split(training, tree, rows) if splits and len(rows) else tree.split
+    rows_low, rows_high = training.divide(split, rows)
+    low = _reoptimised(training, tree.low, rows_low, splits=splits)
+    high = _reoptimised(training, tree.high, rows_high, splits=splits)
+    return Node(split, low, high, tree.before)
 
 
 def _other_split(training: Training, tree: Node, rows: Ints) -> int:
@@ -342,15 +343,8 @@ def changed_search(training: Training, tree: RowTree) -> RowTree:
     """An earlier tree within the limits, with each change that pays: cells, then bounds, then more rows."""
     while count_leaves(tree) > training.max_leaves:
         tree = _one_side_fewer(training, tree)[0]
-    return grow(training, alternate(training, _cells_anew(training, tree, training.everywhere)))
-
-
-def _cells_anew(training: Training, tree: RowTree, rows: Ints) -> RowTree:
-    if isinstance(tree, Leaf):
-        return _once(training, tree, rows)
-    low, high = training.divide(tree.split, rows)
-    sides = _cells_anew(training, tree.low, low), _cells_anew(training, tree.high, high)
-    return tree._replace(low=sides[0], high=sides[1])
+    tree = _reoptimised(training, tree, training.everywhere, splits=False)
+    return grow(training, alternate(training, tree))
 
 
 def _one_side_fewer(training: Training, tree: RowTree) -> list[RowTree]:

@@ -34,15 +34,11 @@ def round_between(below: int, above: int) -> int:
 
 def _roundest(first: int, last: int) -> list[int]:
     """The integers in [first, last] (first >= 1) with the smallest odd factor."""
-    power = 1 << last.bit_length()
-    while last // power * power < first:
-        power //= 2
-    # `power` is the largest power of two with a multiple in the range; all its multiples there are odd ones.
-    odd = -(-first // power)
-    multiples = [odd * power]
-    while multiples[-1] % 2 == 0 and multiples[-1] // 2 >= first:
-        multiples.append(multiples[-1] // 2)
-    return multiples
+    powers = range(last.bit_length(), -1, -1)
+    # The largest power of two with a multiple in the range; all its multiples there are odd ones.
+    power = next(power for power in powers if last >> power << power >= first)
+    odd = -(-first >> power)
+    return [odd << k for k in range(power, -1, -1) if odd << k >= first]
 
 
 _FEW = 16  # values of a feature that may be split between all of them

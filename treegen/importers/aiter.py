@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from treegen.core.errors import InputError, shown
 from treegen.core.files import problem_with_name
@@ -21,9 +21,9 @@ from treegen.importers.sources import (
     Measurement,
     Measurements,
     config_of,
-    microseconds,
     read_csv,
     read_json,
+    time_of,
     value_of,
 )
 from tuning_table.names import kernel_name
@@ -43,12 +43,6 @@ _PARAMETERS |= {"num_buffer_stage2", "split_k1", "split_k2", "grouped_persistent
 _PARAMETERS |= {"cluster_n", "wave_specialized_tdm", "tdm_as_in_prologue", "waves_per_tensor_tdm"}
 _PARAMETERS |= {"next_stage_prefetch"}
 _JSON = re.compile(r"(?:(gfx\w+)-)?([A-Z][\w-]*GEMM[\w-]*?|GEMM[\w-]*?)((?:-[A-Z][0-9]*=[1-9][0-9]{0,17})+)")
-
-
-class _Gpu(NamedTuple):
-    name: str
-    key: str | None
-    hardware: tuple[tuple[str, str | int], ...] = ()  # arch, multiprocessors
 
 
 # By architecture and compute units, as aiter's jit/utils/chip_info.py tells them apart.
@@ -77,7 +71,7 @@ def read(path: Path, options: ImportOptions) -> Iterator[Measurements]:
 
 
 def _read_csv(path: Path, options: ImportOptions) -> Iterator[Measurements]:
-    rows: dict[_Gpu, list[Measurement]] = {}
+    rows: dict[tuple[str, str], list[Measurement]] = {}  # by architecture and compute units
     lines = read_csv(path, ragged=True)
     features, parameters = _SHAPE | {*options.features}, _PARAMETERS | {*options.parameters}
     no_matter = {*_DEVICE, *_RESULTS, *options.leave_out}
@@ -89,11 +83,7 @@ def _read_csv(path: Path, options: ImportOptions) -> Iterator[Measurements]:
     if {"kernelId", "solidx"} & set(named):  # the name says the same
         named = [name for name in named if name != "kernelName"]
     for line, row in enumerate(lines, 2):
-        try:
-            time = microseconds(path, float(row.get("us", NO_TIME)), "us", line)
-        except ValueError:
-            what = f"us is {shown(row['us'])}, no number of microseconds"
-            raise InputError(path, what, line=line) from None
+        time = time_of(path, row["us"], "us", line) if "us" in row else NO_TIME
         if not 0 < time < math.inf:
             continue  # no kernel worked
         cells = {name: text for name, text in row.items() if name in features - no_matter}
@@ -102,7 +92,7 @@ def _read_csv(path: Path, options: ImportOptions) -> Iterator[Measurements]:
         if any(isinstance(value, float) for value in config.values()):
             left_out.append(line)  # a cell is missing, so that those behind it stand in wrong columns
             continue
-        gpu = _gpu(path, row.get("gfx", ""), row.get("cu_num", ""), options)
+        gpu = row.get("gfx", ""), row.get("cu_num", "")
         rows.setdefault(gpu, []).append(Measurement(shape, config, time))
     if not rows:
         raise InputError(path, "holds no kernel with a time")
@@ -110,33 +100,26 @@ def _read_csv(path: Path, options: ImportOptions) -> Iterator[Measurements]:
     kernel = options.kernel or kernel_name(re.sub(r"\W", "_", stem))[:64]
     timing = {"timing": "aiter's tuner, microseconds"} if "us" in lines[0] else {}
     left = (f"{path}: lines {', '.join(map(str, left_out))}, which lack a cell",) if left_out else ()
-    for gpu, found in rows.items():
-        yield _measured(path, kernel, gpu, found, {"tool": TOOL}, left_out=left, **timing)
+    for (arch, units), found in rows.items():
+        facts = {**_gpu(path, arch, units, options), **timing}
+        yield Measurements(path, kernel, rows=tuple(found), origin={"tool": TOOL}, left_out=left, **facts)
 
 
-def _measured(
-    path: Path, kernel: str, gpu: _Gpu, rows: list[Measurement], origin: dict[str, str], **facts: Any
-) -> Measurements:
-    hardware = dict(gpu.hardware)
-    return Measurements(
-        path, kernel, gpu.name, tuple(rows), origin, device_key=gpu.key, hardware=hardware, **facts
-    )
-
-
-def _gpu(path: Path, arch: str, units: str, options: ImportOptions) -> _Gpu:
-    """The GPU of a row: those of one architecture differ in their compute units."""
+def _gpu(path: Path, arch: str, units: str, options: ImportOptions) -> dict[str, Any]:
+    """The fields of `Measurements` about a GPU: those of one architecture differ in their compute units."""
     count = int(units) if re.fullmatch("[1-9][0-9]{0,4}", units) else 0
     arch = arch or next((known for known, many in _NAMES if many == count), "")
     if not arch and options.device is None:
         raise InputError(path, "does not say of what architecture its GPU is; give --device NAME")
     if not arch:
-        return _Gpu(str(options.device), None)
+        return {"device": options.device}
     known = f"AMD {arch}{f' with {units} compute units' if units else ''}"
     name = _NAMES.get((arch, count), known)
     key = f"amd_{arch.lower()}{f'_{units}cu' if units else ''}"
     if problem_with_name(key) is not None:
         raise InputError(path, f"has the GPU {shown(name)}, which gives no name of a folder")
-    return _Gpu(name, key, (("arch", arch), *((("multiprocessors", count),) if count else ())))
+    hardware = {"arch": arch, **({"multiprocessors": count} if count else {})}
+    return {"device": name, "device_key": key, "hardware": hardware}
 
 
 def _read_json(path: Path) -> Measurements:
@@ -163,13 +146,14 @@ def _read_json(path: Path) -> Measurements:
     above = [(last + 1, "any"), *((bound, f"M_GEQ_{bound}") for bound in sorted(bounds["GEQ"]))]
     ends = [start - 1 for start, _ in above[1:]] + [2 * max(start for start, _ in above)]
     keys |= {end: key for end, (_, key) in zip(ends, above, strict=True) if end > last}
-    rows = []
-    for bound, key in keys.items():
-        if key in content:
-            rows.append(Measurement({"M": bound, **sizes}, config_of(path, key, content[key]), NO_TIME))
+    rows = tuple(
+        Measurement({"M": bound, **sizes}, config_of(path, key, content[key]), NO_TIME)
+        for bound, key in keys.items()
+        if key in content
+    )
     if not rows:
         raise InputError(path, "holds no config for M_LEQ_<bound> or any")
     name = next((name for (known, _), name in _NAMES.items() if known == arch), f"AMD {arch}")
-    gpu = _Gpu(name, f"amd_{arch}", (("arch", arch),))
+    gpu: dict[str, Any] = {"device_key": f"amd_{arch}", "hardware": {"arch": arch}}
     origin = {"tool": TOOL, "config_name": found[2], **({} if found[1] else {"layout": "nested"})}
-    return _measured(path, kernel, gpu, rows, origin, lookup={"M": "at_most"})
+    return Measurements(path, kernel, name, rows, origin, lookup={"M": "at_most"}, **gpu)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from treegen.core.errors import Mistakes
-from treegen.importers import aiter, caches, dejavu, long_csv, triton_cache, tuned_json
+from treegen.importers import aiter, caches, long_csv, tuned_json
 from treegen.importers.sources import ImportOptions, Measurements, files_of
 from treegen.importers.tables import merged
 
@@ -21,11 +22,11 @@ class Format(NamedTuple):
 
 
 FORMATS: Mapping[str, Format] = {
-    "triton": Format(triton_cache.TOOL, "*.autotune.json", triton_cache.read, triton_cache.selected),
+    "triton": Format(caches.TRITON, "*.autotune.json", caches.read_triton, caches.of_kernel),
     "csv": Format("the CSV import", "*.csv", long_csv.read),
-    "dejavu": Format(dejavu.TOOL, "cache.json", dejavu.read, merges=False),
-    "vllm": Format("vLLM", "*=*.json", tuned_json.reader_of("vLLM")),
-    "sglang": Format("SGLang", "*=*.json", tuned_json.reader_of("SGLang")),
+    "dejavu": Format(caches.DEJAVU, "cache.json", caches.read_dejavu, merges=False),
+    "vllm": Format("vLLM", "*=*.json", partial(tuned_json.read, "vLLM")),
+    "sglang": Format("SGLang", "*=*.json", partial(tuned_json.read, "SGLang")),
     "aiter": Format(aiter.TOOL, "*.*", aiter.read, aiter.tuned),
     "fla": Format("fla", "*.json", caches.read_fla),
     "kernel-tuner": Format("Kernel Tuner", "*.json", caches.read_kernel_tuner),

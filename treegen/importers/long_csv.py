@@ -6,7 +6,6 @@ failure. Parameters that are texts, such as the names of algorithms, make the va
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,8 +17,8 @@ from treegen.importers.sources import (
     ImportOptions,
     Measurement,
     Measurements,
-    microseconds,
     read_csv,
+    time_of,
     value_of,
 )
 from tuning_table.names import is_variant
@@ -86,11 +85,6 @@ def _value(source: Path, line: int, row: Mapping[str, str], name: str) -> int | 
 
 
 def _time(source: Path, line: int, text: str, unit: str) -> float:
-    try:
-        time = float(text)
-    except ValueError:
-        time = math.nan
-    if not time > 0:
-        what = f"the time {shown(text)} is no number above 0; a failure is inf"
-        raise InputError(source, what, line=line)
-    return microseconds(source, time, unit, line)
+    if (time := time_of(source, text, unit, line)) <= 0:
+        raise InputError(source, f"the time {shown(text)} is not above 0; a failure is inf", line=line)
+    return time

@@ -79,6 +79,8 @@ class ImportOptions:
 
 
 _INTEGERS = re.compile(r"(BLOCK|GROUP|SPLIT|NUM|num|tile)_\w+|kpack|waves_per_eu|matrix_instr_nonkdim")
+_NAMED: dict[str, Value] = {"True": True, "true": True, "False": False, "false": False}
+_NAMED |= {"None": None, "null": None}
 _DEEPEST = 16  # lists and mappings in each other
 _LONGEST = 1e15  # in any unit
 
@@ -100,13 +102,15 @@ def read_json(path: Path, tool: str, *, infinite: bool = False, text: str | None
 
     infinite: whether `Infinity` is a number, as Python's own `json` writes it. text: in place of the file's.
     """
+
+    def number(text: str) -> float:
+        if not math.isfinite(value := float(text)) and not (infinite and text == "Infinity"):
+            raise ValueError(f"{shown(text)} is not a number")
+        return value
+
+    text, pairs = read_text(path) if text is None else text, _without_repetition
     try:
-        content = json.loads(
-            read_text(path) if text is None else text,
-            object_pairs_hook=_without_repetition,
-            parse_constant=_infinity if infinite else _no_number,
-            parse_float=_finite,
-        )
+        content = json.loads(text, object_pairs_hook=pairs, parse_constant=number, parse_float=number)
         if isinstance(content, dict):
             check_nesting(content)
             return content
@@ -143,16 +147,9 @@ def read_csv(path: Path, needed: tuple[str, ...] = (), *, ragged: bool = False) 
 
 def value_of(text: str) -> Value:
     """The value of a text: an integer, a boolean, None, a fraction, or the text itself."""
-    if text in ("True", "False", "true", "false"):
-        return text in ("True", "true")
-    if text in ("None", "null"):
-        return None
-    digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdecimal():
-        return int(text) if len(digits) <= 18 else text
-    if digits.isascii() and digits.replace(".", "", 1).isdecimal() and digits[0] != ".":
-        return float(text)
-    return text
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"-?[0-9]+\.[0-9]*", text) else _NAMED.get(text, text)
 
 
 def flattened(values: Mapping[str, Any]) -> dict[str, Value]:
@@ -194,21 +191,18 @@ def microseconds(path: Path, time: float, unit: str, line: int | None = None) ->
     return float(time) * UNITS_TO_US[unit]
 
 
+def time_of(path: Path, text: str, unit: str, line: int) -> float:
+    """The time that a cell of a CSV file holds, in microseconds. Raises InputError."""
+    try:
+        time = float(text)
+    except ValueError:
+        raise InputError(path, f"has the time {shown(text)}, which is no number", line=line) from None
+    return microseconds(path, time, unit, line)
+
+
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         twice = next(key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1)
         raise ValueError(f"key {shown(twice)} appears twice")
     return mapping
-
-
-def _finite(text: str) -> float:
-    return number if math.isfinite(number := float(text)) else _no_number(shown(text))
-
-
-def _infinity(name: str) -> float:
-    return math.inf if name == "Infinity" else _no_number(name)
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is not a number")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import EllipsisType
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from treegen.core.errors import InputError, reason, shown
 from treegen.core.files import device_key, problem_with_name, try_path
-from treegen.core.table import Cells
+from treegen.core.table import Cells, Table
 from treegen.importers.sources import ImportOptions, Measurement, Measurements, Value
 from treegen.read.problem import read_table
 from treegen.write.files import check_replaceable, write_files
@@ -38,9 +38,9 @@ class _Columns:
 
 
 def table_of(found: Measurements, format_name: str, credit: Mapping[str, str]) -> ImportedTable:
-    """The table of some measurements; `credit` goes into its origin. `write_tables` checks it.
+    """The table of some measurements; `credit` goes into its origin.
 
-    Raises InputError for values that no integers can stand for.
+    Raises InputError for values that no integers can stand for, and for a table that a reader would refuse.
     """
     shapes = _features(found)
     if not shapes.integers:
@@ -62,26 +62,24 @@ def table_of(found: Measurements, format_name: str, credit: Mapping[str, str]) -
         raise InputError(found.source, "no config has a time in any shape")
     words = {**shapes.words, **configs.words}
     lookup = {name: rule for name, rule in found.lookup.items() if name in shapes.integers}
-    key = found.device_key or device_key(found.device)
+    short = device_key(found.device)
+    key = found.device_key or short
+    origin = {
+        **credit,
+        **found.origin,
+        **({"triton": found.triton} if found.triton else {}),
+        **({"files": found.files} if found.files > 1 else {}),
+        "same_in_every_scenario": dict(shapes.fixed),
+        **({"none_is_0": shapes.none} if shapes.none else {}),
+        **({"booleans": shapes.booleans} if shapes.booleans else {}),
+    }
     run = {
         "format": FORMAT,
         "kernel": found.kernel,
-        "device": {
-            "name": found.device,
-            **({} if key == device_key(found.device) else {"key": key}),
-            **found.hardware,
-        },
+        "device": {"name": found.device, **({} if key == short else {"key": key}), **found.hardware},
         "cells": found.cells.value,
         "timing": found.timing,
-        "origin": {
-            **credit,
-            **found.origin,
-            **({"triton": found.triton} if found.triton else {}),
-            **({"files": found.files} if found.files > 1 else {}),
-            "same_in_every_scenario": dict(shapes.fixed),
-            **({"none_is_0": shapes.none} if shapes.none else {}),
-            **({"booleans": shapes.booleans} if shapes.booleans else {}),
-        },
+        "origin": origin,
         "features": list(shapes.integers),
         **({"values": {name: listed(known) for name, known in words.items()}} if words else {}),
         **({"lookup": lookup} if lookup else {}),
@@ -89,8 +87,7 @@ def table_of(found: Measurements, format_name: str, credit: Mapping[str, str]) -
     }
     notes = f"{_MARK}{format_name}`, not measured by this project.\n{found.notes}"
     files = table_texts(run, scenarios, times, notes)
-    counts = len(scenarios), len(entries)
-    return ImportedTable(found.kernel, key, found.source, *counts, found.cells, words, files, found.left_out)
+    return ImportedTable(found.source, key, files, found.left_out, _checked(found, files))
 
 
 def _parameters(found: Measurements) -> _Columns:
@@ -173,28 +170,25 @@ def _configs(found: Measurements, configs: _Columns) -> tuple[list[str], dict[st
     """
     varying = [name for name, values in configs.integers.items() if len(set(values)) > 1]
     several = len({row.variant for row in found.rows}) > 1
-    varied = list(zip(*(configs.integers[name] for name in varying), strict=True)) or [()] * len(found.rows)
-    keys = [
-        (row.variant if several else None, *values) for row, values in zip(found.rows, varied, strict=True)
+    keys: list[tuple[Any, ...]] = [
+        ((row.variant or "") if several else "", *(configs.integers[name][place] for name in varying))
+        for place, row in enumerate(found.rows)
     ]
-    in_order = sorted(set(keys), key=lambda key: (str(key[0]), key[1:]))
-    names = {key: _id(key, varying) for key in in_order}
+    in_order = sorted(set(keys))
+    names = {}
+    for variant, *values in in_order:
+        parts = [f"{name}={value}" for name, value in zip(varying, values, strict=True)]
+        names[variant, *values] = "-".join([*([variant] if variant else []), *parts]) or "the-only"
     if not all(is_id(name) for name in names.values()):
         names = {key: f"c{place:04}" for place, key in enumerate(in_order, 1)}
-    first = {key: row for row, key in reversed(list(enumerate(keys)))}
     entries: dict[str, dict[str, int | str]] = {}
     for key in in_order:
-        parameters = {name: values[first[key]] for name, values in configs.integers.items()}
-        variant = found.rows[first[key]].variant
+        first = keys.index(key)
+        variant = found.rows[first].variant
+        parameters = {name: values[first] for name, values in configs.integers.items()}
         of_variant = {} if variant is None else {"variant": variant}
         entries[names[key]] = {"id": names[key], **of_variant, **parameters}
     return [names[key] for key in keys], entries
-
-
-def _id(key: Sequence[int | str | None], varying: Iterable[str]) -> str:
-    variant, *values = key
-    parts = [f"{name}={value}" for name, value in zip(varying, values, strict=True)]
-    return "-".join([*([] if variant is None else [str(variant)]), *parts]) or "the-only"
 
 
 def _rows(found: Measurements, scenario: str, repeats: Sequence[Sequence[float]]) -> Iterable[list[object]]:
@@ -301,15 +295,11 @@ def version_suffix(triton: str) -> str:
 class ImportedTable:
     """A table that is ready to be written to tuning_data/<kernel>/<device>/."""
 
-    kernel: str
-    device: str
     source: Path
-    scenarios: int  # how many
-    configs: int  # how many
-    cells: Cells
-    words: Mapping[str, Mapping[int, str]]  # what integers of features and parameters stand for
+    device: str  # its key
     files: Mapping[str, str]  # texts by file name
-    left_out: Sequence[str] = ()  # what is damaged in the source, in words
+    left_out: Sequence[str]  # what is damaged in the source, in words
+    table: Table  # as a build will read it
 
 
 def write_tables(
@@ -319,12 +309,11 @@ def write_tables(
 
     Raises:
         InputError: two tables have one folder; or a folder holds another table, and `replace` is false or no
-            import wrote it; or a table is not valid. Nothing is written then.
+            import wrote it. Nothing is written then.
     """
     folders: dict[Path, ImportedTable] = {}
     for table in tables:
-        _check_readable(table)
-        folder = tuning_data / table.kernel / table.device
+        folder = tuning_data / table.table.kernel / table.device
         if folder in folders:
             what = f"gives {folder}, as {folders[folder].source} does; import them one at a time"
             raise InputError(table.source, what)
@@ -333,9 +322,8 @@ def write_tables(
                 raise InputError(folder, "already holds another table; pass --replace to overwrite it")
             _check_imported(folder)
         folders[folder] = table
-    paths = [(f"{table.kernel}/{table.device}", table.files) for table in folders.values()]
-    texts = {f"{folder}/{name}": text for folder, files in paths for name, text in files.items()}
-    write_files(tuning_data, texts)
+    places = [(f"{table.table.kernel}/{table.device}", table.files) for table in tables]
+    write_files(tuning_data, {f"{to}/{name}": text for to, files in places for name, text in files.items()})
     return list(folders.items())
 
 
@@ -346,19 +334,19 @@ def _check_imported(folder: Path) -> None:
     check_replaceable(folder / RUN, "treegen import", _MARK.encode())
 
 
-def _check_readable(table: ImportedTable) -> None:
-    """Refuse a table that fails the checks that every table must pass."""
-    if (problem := problem_with_name(table.kernel)) is not None:
-        raise InputError(table.source, f"the kernel's name {shown(table.kernel)} {problem}")
+def _checked(found: Measurements, files: Mapping[str, str]) -> Table:
+    """The table, if it passes the checks that every table must pass."""
+    if (problem := problem_with_name(found.kernel)) is not None:
+        raise InputError(found.source, f"the kernel's name {shown(found.kernel)} {problem}")
     try:
         with tempfile.TemporaryDirectory() as name:
-            for file, text in table.files.items():
+            for file, text in files.items():
                 (Path(name) / file).write_bytes(text.encode())
             try:
-                read_table(Path(name))
+                return read_table(Path(name))
             except InputError as error:
                 what = str(error).removeprefix(f"{name}/")
-                raise InputError(table.source, f"gives a table that treegen refuses: {what}") from None
+                raise InputError(found.source, f"gives a table that treegen refuses: {what}") from None
     except OSError as error:
         raise InputError("temporary files", f"cannot be written: {reason(error)}") from None
 

@@ -8,7 +8,7 @@ neither of the winners nor of others, and does not say which configs were tried.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from treegen.core.errors import InputError, shown
@@ -34,12 +34,8 @@ UNQUANTISED = "unquantised"
 _NOTES = "Only winners: the source has no times, and does not say which configs were tried."
 
 
-def reader_of(tool: str) -> Callable[[Path, ImportOptions], Iterator[Measurements]]:
-    """The reader of a file of one of the two projects, which are alike."""
-    return lambda path, options: _read(path, tool)
-
-
-def _read(path: Path, tool: str) -> Iterator[Measurements]:
+def read(tool: str, path: Path, options: ImportOptions) -> Iterator[Measurements]:
+    """The winners in a file of one of the two projects. Raises InputError."""
     stem = path.stem.removesuffix(DOWN)
     parts = dict(_PART.findall(stem))
     sizes = next((sizes for sizes in KERNELS if set(sizes) <= set(parts)), None)

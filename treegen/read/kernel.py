@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import fields
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,6 +60,8 @@ class KernelReader:
             with mistakes.collect():
                 is_word = not hasattr(type(self), field.name)  # `hook` is what the spec says
                 parts[field.name] = self._words[field.name] if is_word else getattr(self, field.name)
+        with mistakes.collect():
+            self._refuse_printed()
         mistakes.refuse()
         return KernelSpec(**parts)
 
@@ -82,40 +85,42 @@ class KernelReader:
         return {limit: False for limit in self._any_limit if all(limit in limits for limits in stated)}
 
     @cached_property
-    def _formulas(self) -> tuple[dict[str, expr.Expression | None], Mistakes]:
-        """The derived features, None for each that cannot be read, and what is wrong with them."""
+    def _formulas(self) -> tuple[dict[str, expr.Expression], dict[str, bool], Mistakes]:
+        """The derived features that can be read, all features, and what is wrong with the others.
+
+        With each feature stands whether it may be joined by and, or, not; one that cannot be read may.
+        """
         section, mistakes = self._words["derived"], Mistakes()
         with mistakes.collect():
             check_names(section, section, {*self.features, *self._any_limit}, capitals=True)
-        formulas: dict[str, expr.Expression | None] = {}
+        formulas: dict[str, expr.Expression] = {}
         degrees: dict[str, int] = {}
         known = dict.fromkeys(self.features, False)
         for name in section:
-            formulas[name] = None
+            may_be_condition = True
             with mistakes.collect():
                 formula = _parsed(expr.parse, section, name, known | self._limits)
                 degrees[name] = expr.degree(formula, degrees)
                 if degrees[name] > expr.MAX_DEGREE:  # numbers would grow so long that `choose` takes years
                     what = f"multiplies {degrees[name]} numbers; {expr.MAX_DEGREE} are the most"
                     raise section.error(name, what)
-                formulas[name] = formula
-            known[name] = _may_be_condition(formulas[name])
-        return formulas, mistakes
+                formulas[name], may_be_condition = formula, expr.is_condition(formula)
+            known[name] = may_be_condition
+        return formulas, known, mistakes
 
     @cached_property
     def derived(self) -> dict[str, expr.Expression]:
-        formulas, mistakes = self._formulas
+        formulas, known, mistakes = self._formulas
         mistakes.refuse()
-        if (count := len(self.features) + len(formulas)) > _MOST_FEATURES:
-            what = f"has {count} features with derived ones; {_MOST_FEATURES} are the most"
+        if len(known) > _MOST_FEATURES:
+            what = f"has {len(known)} features with derived ones; {_MOST_FEATURES} are the most"
             raise self._words.error(None, what)
-        return {name: formula for name, formula in formulas.items() if formula is not None}
+        return formulas
 
-    @cached_property
+    @property
     def _known(self) -> dict[str, bool]:
         """All features, with whether each is a condition."""
-        conditions = {name: _may_be_condition(formula) for name, formula in self._formulas[0].items()}
-        return dict.fromkeys(self.features, False) | conditions
+        return self._formulas[1]
 
     @cached_property
     def constants(self) -> tuple[str, ...]:
@@ -141,15 +146,14 @@ class KernelReader:
 
     @cached_property
     def variants(self) -> tuple[str, ...]:
-        config = self._words["config"]
-        variants: tuple[str, ...] = config["variants"] or (self._name,)
-        if not config["parameters"] and len(variants) == 1:
-            raise config.error(None, "needs a parameter or at least two variants, to have a choice")
-        return variants
+        return self._words["config"]["variants"] or (self._name,)
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        entries = self._words["config"]["parameters"]
+        config = self._words["config"]
+        entries = config["parameters"]
+        if not entries and len(self.variants) == 1:
+            raise config.error(None, "needs a parameter or at least two variants, to have a choice")
         check_names(entries, entries, {*self._known, *self._any_limit}, capitals=True)
         parameters: dict[str, Parameter] = {}
         mistakes = Mistakes()
@@ -162,19 +166,24 @@ class KernelReader:
                     raise entries.error(name, what)
                 parameters[name] = parameter
         mistakes.refuse()
-        _refuse_ambiguous_constants(self._words["config"], self.variants, parameters)
-        self._refuse_printed([*self._known, *self._any_limit, *parameters], parameters, _PRINTED_BY_STEP)
         return parameters
 
-    def _refuse_printed(
-        self, names: Collection[str], parameters: Mapping[str, Parameter], printed: Collection[str]
-    ) -> None:
-        """Refuse names that the printed module uses itself, as for configs' constants."""
-        letters = "|".join(parameter.letters for parameter in parameters.values())
-        values = f"(_({letters})[0-9]+)*" if parameters else ""
+    def _refuse_printed(self) -> None:
+        """Refuse names that the printed module uses itself, and those that configs' constants would share."""
+        letters = "|".join(parameter.letters for parameter in self.parameters.values())
+        values = f"(_({letters})[0-9]+)*" if letters else ""
+        # Constants leave out defaults, so those of a variant `split_m64` and of `split` could be the same.
+        if any(parameter.default is not None for parameter in self.parameters.values()):
+            for variant, short in permutations(self.variants, 2):
+                if re.fullmatch(short + values, variant, flags=re.IGNORECASE):
+                    what = f"{shown(variant)} reads like {short} with a parameter, so constants would clash"
+                    raise self._words["config"].error("variants", what)
         constant = re.compile(f"({'|'.join(map(str.upper, self.variants))}){values}")
-        for name in names:
-            if name in printed and name not in parameters:
+        of_regimes = [name for regime in self.regimes for name in (regime.name, regime.name.upper())]
+        of_model = {*self._fixed, *of_regimes}
+        for name in (*self._known, *self._any_limit, *self.parameters, *of_regimes):
+            printed = _PRINTED_BY_STEP | (_PRINTED_BY_MODEL if name in of_model else set())
+            if name in printed and name not in self.parameters:
                 what = f"the name {shown(name)} is one that the printed module uses itself"
                 raise self._words.error(None, what)
             if constant.fullmatch(name):
@@ -264,17 +273,14 @@ class KernelReader:
             if not {regime.name, regime.name.upper(), f"{regime.name}_row"}.isdisjoint(self._known):
                 what = f"the regime {shown(regime.name)} and a feature would share a name"
                 raise self._words.error("regimes" if entries else None, what)
-        printed = [*self._fixed, *(name for r in regimes for name in (r.name, r.name.upper()))]
-        self._refuse_printed(printed, self.parameters, _PRINTED_BY_STEP | _PRINTED_BY_MODEL)
         return tuple(regimes)
 
     @property
     def classes(self) -> tuple[ModelClass, ...]:
         entries = self._words["classes"]
         check_names(entries, entries)
-        last = next(reversed([*entries]), None)
-        found = [ModelClass(n, self._when(entries, n, self._fixed, last=n == last)) for n in entries]
-        return tuple(found) or (ModelClass("all", None),)
+        whens = {n: self._when(entries, n, self._fixed, last=n == [*entries][-1]) for n in entries}
+        return tuple(ModelClass(n, when) for n, when in whens.items()) or (ModelClass("all", None),)
 
     def _when(self, section: Section, key: str, known: Mapping[str, bool], *, last: bool) -> expr.Call | None:
         """A condition; None for `otherwise`, which the last entry of a section, and no other, must be."""
@@ -371,11 +377,6 @@ def _where(entries: Section, key: Any, word: str) -> tuple[Section, Any]:
     return (entry, word) if isinstance(entry, Section) else (entries, key)
 
 
-def _may_be_condition(formula: expr.Expression | None) -> bool:
-    """Whether a derived feature may be joined by and, or, not; one that cannot be read may."""
-    return formula is None or expr.is_condition(formula)
-
-
 def _parsed(
     parse: Callable[[str, Mapping[str, bool]], Parsed], section: Section, key: Any, known: Mapping[str, bool]
 ) -> Parsed:
@@ -384,22 +385,6 @@ def _parsed(
         return parse(section[key], known)
     except expr.ExpressionError as error:
         raise section.error(key, str(error)) from None
-
-
-def _refuse_ambiguous_constants(
-    config: Section, variants: Collection[str], parameters: Mapping[str, Parameter]
-) -> None:
-    """Refuse a variant `split_m64` beside `split`: names leave out defaults, so they could share one."""
-    if all(parameter.default is None for parameter in parameters.values()):
-        return
-    letters = "|".join(parameter.letters for parameter in parameters.values())
-    for variant in variants:
-        short = variant
-        while (shorter := re.sub(f"_({letters})[0-9]+$", "", short, flags=re.IGNORECASE)) != short:
-            short = shorter
-            if short in variants:
-                what = f"{shown(variant)} reads like {short} with a parameter: their constants would clash"
-                raise config.error("variants", what)
 
 
 def folder_below(section: Section, key: str, folder: Path) -> Path:
@@ -432,9 +417,9 @@ def check_names(
     mistakes = Mistakes()
     for name in names:
         problem = problem_with_package_name(name, capitals=capitals)
+        if problem is None and name in taken:
+            problem = "is the name of something else already"
         with mistakes.collect():
             if problem is not None:
                 raise section.error(key or name, f"{shown(name)} {problem}")
-            if name in taken:
-                raise section.error(key or name, f"the name {shown(name)} is already taken")
     mistakes.refuse()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,12 +67,13 @@ def build_problem(kernel: KernelSpec, device: DeviceSpec, table: Table) -> Probl
     """
     translation = _translation(kernel, table)
     values = _feature_values(kernel, device, _columns(kernel, table, translation), table.folder)
-    _check_invariants(kernel, device, table, values)
+    known = {**device.limits, **as_columns(values)}
+    _check_invariants(kernel, table, known)
     configs = _configs(kernel, table, translation)
     split_on = tuple(name for name in kernel.split_on if name in values)
     if kernel.split_on and not split_on:
         raise InputError(table.folder, f"has no column of `split_on` of {kernel.name}")
-    weight = _weights(kernel, device, table, values)
+    weight = _weights(kernel, table, known)
     allowed = _allowed(kernel, device, configs, values)
     times = median_times(table)
     compared = _compared(table, times)
@@ -141,7 +143,7 @@ def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
     if translation is None and table.kernel != kernel.name:
         what = f"the kernel {shown(table.kernel)}, which the spec does not translate for {kernel.name}"
         raise InputError(table.folder, f"measured {what}")
-    rename = translation.rename if translation else {}
+    rename = kernel.renamed(table.kernel)
     given = [*table.feature_names, *table.configs[0].parameters]
     if absent := [name for name in rename if name not in given]:
         what = f"{shown(absent[0])}, which the spec translates; it has {', '.join(sorted(given))}"
@@ -153,15 +155,14 @@ def _translation(kernel: KernelSpec, table: Table) -> Translation | None:
 
 
 def _columns(kernel: KernelSpec, table: Table, translation: Translation | None) -> Columns:
-    rename = translation.rename if translation else {}
+    rename = kernel.renamed(table.kernel)
     columns = {}
     for place, column in enumerate(table.feature_names):
         name = rename.get(column, column)
         columns[name] = table.features[:, place]
         if name in kernel.features or name in kernel.derived:  # words of other columns need no integers
-            to_spec = _spec_integers(kernel, table, column, name)
-            if to_spec is not None:
-                columns[name] = np.array([to_spec(v) for v in columns[name].tolist()], np.int64)
+            values = _spec_integers(kernel, table, column, name, columns[name].tolist())
+            columns[name] = np.array(values, np.int64)
     if translation is None:
         _refuse_other_names(kernel, table.folder, list(columns))
     for name, value in (translation.constants if translation else {}).items():
@@ -181,47 +182,44 @@ def _refuse_other_names(kernel: KernelSpec, folder: Path, columns: Sequence[str]
         raise InputError(folder, what)
 
 
-def _spec_integers(kernel: KernelSpec, table: Table, column: str, name: str) -> Callable[[int], int] | None:
-    """From a table's integers to the spec's, where they stand for words; None where they do not.
+def _spec_integers(
+    kernel: KernelSpec, table: Table, column: str, name: str, values: Sequence[int]
+) -> Sequence[int]:
+    """A table's integers as the spec's, where they stand for words.
 
     A parameter's integer without a word stands for itself.
 
     column: a feature or parameter, as the table calls it. name: as the spec calls it.
     """
-    words = table.words.get(column)
-    if words is None and name in kernel.parameters and "absent" in kernel.values.get(name, {}).values():
-        words = {}  # so that no value of the table is taken for an absent one
-    if words is None:
-        return None
-    by_word = {word: number for number, word in kernel.values.get(name, {}).items()}
+    own = kernel.values.get(name, {})
+    by_word = {word: number for number, word in own.items()}
+    words = table.words.get(column, {})
+    # Where the spec has a word for an absent parameter, no value of the table may be taken for it.
+    if not words and not (name in kernel.parameters and "absent" in by_word):
+        return values
     for word in words.values():
         if word not in by_word:
             hint = f"; known: {', '.join(by_word)}" if by_word else f" {name}: [{', '.join(words.values())}]"
             what = f"column {column} has the word {shown(word)}, which `values` of {kernel.name} must name"
             raise InputError(table.folder, f"{what}{hint}")
-
-    def translated(number: int) -> int:
-        if number in words:
-            return by_word[words[number]]
-        if name not in kernel.parameters or number in kernel.values[name]:
+    for number in values:
+        if number not in words and (name not in kernel.parameters or number in own):
             what = f"column {column} has the value {shown(number)}, but names {len(words)} words"
             raise InputError(table.folder, what)
-        return number
-
-    return translated
+    return [by_word[words[number]] if number in words else number for number in values]
 
 
 def _configs(kernel: KernelSpec, table: Table, translation: Translation | None) -> tuple[Config, ...]:
-    rename = translation.rename if translation else {}
+    rename = kernel.renamed(table.kernel)
     defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not None}
-    own = {name: rename.get(name, name) for name in table.configs[0].parameters}
-    numbers = {n: _spec_integers(kernel, table, n, own[n]) for n in own if own[n] in kernel.parameters}
+    columns: dict[str, Sequence[int]] = {}
+    for column in table.configs[0].parameters:
+        if (name := rename.get(column, column)) in kernel.parameters:
+            values = [entry.parameters[column] for entry in table.configs]
+            columns[name] = _spec_integers(kernel, table, column, name, values)
     configs: dict[Config, str] = {}
-    for entry in table.configs:
-        parameters = dict(defaults)
-        for name, value in entry.parameters.items():
-            to_spec = numbers.get(name)
-            parameters[own[name]] = value if to_spec is None else to_spec(value)
+    for place, entry in enumerate(table.configs):
+        parameters = defaults | {name: values[place] for name, values in columns.items()}
         if missing := [name for name in kernel.parameters if name not in parameters]:
             what = f"config {entry.id} lacks the parameter {missing[0]} of {kernel.name}"
             raise InputError(table.folder, what)
@@ -258,9 +256,11 @@ def _feature_values(kernel: KernelSpec, device: DeviceSpec, columns: Columns, fo
     return values
 
 
-def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> None:
-    """Refuse a table with a shape that breaks an invariant: the table or the spec is wrong."""
-    known = {**device.limits, **as_columns(values)}
+def _check_invariants(kernel: KernelSpec, table: Table, known: Mapping[str, Any]) -> None:
+    """Refuse a table with a shape that breaks an invariant: the table or the spec is wrong.
+
+    known: the limits of the device, and the columns of features.
+    """
     for rule in kernel.invariants:
         if rule.names <= known.keys():
             held = np.asarray(expr.evaluate_columns(rule.test, known), dtype=np.bool_)
@@ -270,9 +270,8 @@ def _check_invariants(kernel: KernelSpec, device: DeviceSpec, table: Table, valu
                 raise InputError(table.folder, f"{what} of {kernel.name} (line {rule.line} of the spec)")
 
 
-def _weights(kernel: KernelSpec, device: DeviceSpec, table: Table, values: Columns) -> npt.NDArray[np.int64]:
-    """[scenarios] how much each counts."""
-    known = {**device.limits, **as_columns(values)}
+def _weights(kernel: KernelSpec, table: Table, known: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    """[scenarios] how much each counts. known: as of `_check_invariants`."""
     if missing := sorted(expr.names(kernel.weight) - known.keys()):
         what = f"does not hold {missing[0]}, which weighs the scenarios of {kernel.name}"
         raise InputError(table.folder, what)
@@ -311,16 +310,15 @@ def _costs(
     table: Table, times: npt.NDArray[np.float64], allowed: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """[scenarios, configs] costs, and [scenarios] whether the table knows the best config that is allowed."""
-    finite = np.isfinite(times)
+    finite, winners = np.isfinite(times), table.cells is Cells.WINNERS
+    usable = finite & allowed
+    best = np.min(np.where(finite if winners else usable, times, np.inf), axis=1, keepdims=True)
     cost = np.full(times.shape, FORBIDDEN, dtype=np.int64)
-    if table.cells is Cells.WINNERS:
-        least = np.min(np.where(finite, times, np.inf), axis=1, keepdims=True, initial=np.inf)
-        winner = finite & (times == least)
+    if winners:
+        winner = finite & (times == best)
         launchable = allowed & ~np.isinf(times)
         cost[launchable] = np.where(winner, 0, UNIT)[launchable]
         return cost, np.asarray((winner & allowed).any(axis=1))
-    usable = finite & allowed
-    best = np.min(np.where(usable, times, np.inf), axis=1, keepdims=True, initial=np.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
         slowdown = np.log(times / best)
     cost[allowed & np.isnan(times)] = UNTIMED

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from statistics import geometric_mean
@@ -99,7 +98,6 @@ def kernel_section(kernel: str, tables: Mapping[str, GpuTable], spec: Path) -> l
     columns = _columns(recorded)
     parameters = list(dict.fromkeys(n for table in recorded for n in table.header.configs[0].parameters))
     words = _words([table.header for table in recorded], [*columns, *parameters])
-    recorded = [_numbered_as(table, words) for table in recorded]
     headers = [table.header for table in recorded]
     left_out = needless(columns)
     left_out = {} if len(left_out) == len(columns) else left_out
@@ -141,12 +139,12 @@ def kernel_section(kernel: str, tables: Mapping[str, GpuTable], spec: Path) -> l
         lines.append(f"    constraints: [{json.dumps(constraint)}]  # {why}")
     steadiest = _steadiest(recorded)
     source = "This is the fastest of those that never failed." if steadiest else "Nothing was timed yet."
-    fallback = steadiest or headers[0].configs[0]
+    fallback = _mapping(*(steadiest or (headers[0], headers[0].configs[0])), words)
     return [
         *lines,
         "    # The config for unknown devices, and where no config of a row may be launched. The kernel",
         f"    # must accept it for every shape on every GPU. {source}",
-        f"    fallback: {_mapping(fallback, with_variant=bool(variants))}",
+        f"    fallback: {fallback}",
         "    tables:",
         *(f"      {table_entry(key, measured, spec)}" for key, measured in tables.items()),
     ]
@@ -194,21 +192,6 @@ def _words(headers: Sequence[TableHeader], names: Iterable[str]) -> dict[str, di
         if words:
             numbers[name] = numbered(words, plain)
     return numbers
-
-
-def _numbered_as(table: RecordedTable, words: Mapping[str, Mapping[int, str]]) -> RecordedTable:
-    """The table with configs whose words have the integers of `words`."""
-    numbers = {name: {word: number for number, word in own.items()} for name, own in words.items()}
-
-    def number(name: str, value: int) -> int:
-        word = table.header.words.get(name, {}).get(value)
-        return value if word is None else numbers[name][word]
-
-    configs = []
-    for config in table.header.configs:
-        parameters = {name: number(name, value) for name, value in config.parameters.items()}
-        configs.append(replace(config, parameters=parameters))
-    return replace(table, header=replace(table.header, configs=tuple(configs)))
 
 
 def table_entry(key: str, measured: GpuTable, spec: Path) -> str:
@@ -267,12 +250,12 @@ def _tile(feature: str, tables: Sequence[RecordedTable]) -> int:
     return sizes[(len(sizes) - 1) // 2] if sizes else 0
 
 
-def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
-    """The config with the least geometric mean slowdown of those that never failed; None without a time.
+def _steadiest(tables: Sequence[RecordedTable]) -> tuple[TableHeader, TableConfig] | None:
+    """The config with the least geometric mean slowdown of those that never failed, and its table's header.
 
-    Configs that are timed in less than half as many scenarios as another do not count.
+    Configs that are timed in less than half as many scenarios as another do not count. None without a time.
     """
-    configs: dict[str, TableConfig] = {}
+    configs: dict[str, tuple[TableHeader, TableConfig]] = {}
     slowdowns: dict[str, list[float]] = {}
     failed: set[str] = set()
     for table in tables:
@@ -282,7 +265,7 @@ def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
         timed = np.isfinite(times)
         slowdown = times / np.min(times, axis=1, where=timed, initial=np.inf, keepdims=True)
         for place, config in enumerate(table.header.configs):
-            configs[config.id] = config
+            configs[config.id] = table.header, config
             slowdowns.setdefault(config.id, []).extend(slowdown[timed[:, place], place].tolist())
             if np.isinf(times[:, place]).any():
                 failed.add(config.id)
@@ -293,6 +276,11 @@ def _steadiest(tables: Sequence[RecordedTable]) -> TableConfig | None:
     return configs[min(counted, key=counted.__getitem__)] if counted else None
 
 
-def _mapping(config: TableConfig, *, with_variant: bool) -> str:
-    variant = [f"variant: {quoted(config.variant or '')}"] if with_variant else []
-    return "{" + ", ".join([*variant, *(f"{quoted(n)}: {v}" for n, v in config.parameters.items())]) + "}"
+def _mapping(header: TableHeader, config: TableConfig, words: Mapping[str, Mapping[int, str]]) -> str:
+    """A config of a table with that header, with the integers that stand for words in the spec."""
+    texts = [] if config.variant is None else [f"variant: {quoted(config.variant)}"]
+    for name, value in config.parameters.items():
+        word = header.words.get(name, {}).get(value)
+        number = next((n for n, own in words.get(name, {}).items() if own == word), value)
+        texts.append(f"{quoted(name)}: {number}")
+    return "{" + ", ".join(texts) + "}"

@@ -13,7 +13,7 @@ from typing import Any
 from treegen.core import expr
 from treegen.core.errors import InputError, InputErrors, shown
 from treegen.core.files import digest, read_text, try_path
-from treegen.core.heuristic import Heuristic, questions
+from treegen.core.heuristic import Heuristic, is_of, questions
 from treegen.core.problem import Problem
 from treegen.core.spec import FALLBACK_DEVICE, NO_DEVICE, DeviceSpec, KernelSpec, Spec
 from treegen.emit.module import device_module
@@ -87,7 +87,9 @@ def _read_module(spec: Spec, output: Path, key: ModuleKey, read: Callable[[], Lo
     if older and not found.regimes:  # the lock has no digest of this module, whose one config says it all
         printed = re.findall(r"^(\w+) = Config\(", text, re.MULTILINE)
         is_built = printed == [kernel.constant_name(kernel.fallback)]
-    if not (older and is_built) and device_module(kernel, device.key, device.limits, found) != plain(text):
+    own = is_of(found, kernel)
+    as_printed = own and device_module(kernel, device.key, device.limits, found) == plain(text)
+    if not as_printed and not (own and older and is_built):
         what = "is not what treegen prints for its stored rows; `treegen build` rewrites it"
         if is_built:
             what = "was built from another spec or other rows, or by another treegen: run `treegen build`"
@@ -113,8 +115,7 @@ def loaded(module: Module) -> dict[str, Any]:
 def numbers(module: Module) -> set[int]:
     """Every number of a module's conditions, derived features, trees, configs and limits."""
     kernel, regimes = module.kernel, module.heuristic.regimes
-    whens = [regime.when for regime in kernel.regimes] + [entry.when for entry in kernel.classes]
-    tests = [*filter(None, whens), *(rule.test for rule in kernel.constraints)]
+    tests = [*kernel.conditions, *(rule.test for rule in kernel.constraints)]
     texts = [expr.to_text(one) for one in (*tests, *kernel.derived.values())]
     found = {int(number) for text in texts for number in re.findall(r"-?\d+(?:_\d+)*", text)}
     values = {value for config in module.heuristic.configs for _, value in config.parameters}
@@ -158,4 +159,5 @@ def read_tables(spec: Spec, kernel: str | None, device: str | None) -> list[Prob
         of_kernel = f"kernel {kernel}" if kernel else "any kernel"
         of_device = f" for the device {shown(device)}" if device and every else ""
         raise InputError(spec.path, f"names no table of {of_kernel}{of_device}{there_are}")
-    return [spec_problem(of, spec.devices[key], read_table(of.tables[key])) for of, key in chosen]
+    table_in = cache(read_table)  # several kernels may have one table
+    return [spec_problem(of, spec.devices[key], table_in(of.tables[key])) for of, key in chosen]

@@ -16,8 +16,6 @@ from treegen.core.files import IN_KERNEL, try_path
 from treegen.emit.templating import MARK
 from treegen.write.files import content_of, write_files
 
-_CONFIG = "config.py"
-
 
 def publish(folder: Path, files: Mapping[str, str]) -> tuple[int, int]:
     """Make a folder hold a build's files; returns how many changed, and how many stale modules are removed.
@@ -55,7 +53,7 @@ def stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Modules in `folder` that treegen wrote for a table that left the spec."""
     paths = sorted(folder.glob("*.py"))
     # Only a folder with a generated config.py is a kernel's package of this project.
-    packages = [path.parent for path in sorted(folder.glob(f"*/{_CONFIG}")) if _marked(path)]
+    packages = [path.parent for path in sorted(folder.glob("*/config.py")) if _marked(path)]
     for place in (place for package in packages for place in (package, package / IN_KERNEL)):
         if not place.is_symlink() and not place.parent.is_symlink():
             paths += sorted(place.glob("*.py"))

@@ -15,8 +15,7 @@ from treegen_builders import NARROW, WIDE, Cell, Row, problem, write_table
 from treegen_strategies import examples
 
 from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem
-from treegen.fit.costs import FAILED, losses, table_noise
-from treegen.fit.evidence import Evidence
+from treegen.fit.costs import FAILED, Evidence, losses, table_noise
 from treegen.fit.regime import Z_SMALL
 from treegen.read.problem import read_table
 

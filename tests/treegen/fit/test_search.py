@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import examples
 
-from treegen.fit.evidence import Evidence
+from treegen.fit.costs import Evidence
 from treegen.fit.search import Leaf, RowTree, Training, count_leaves, grow, local_search
 from treegen.fit.splits import candidate_splits, low_sides, round_between
 

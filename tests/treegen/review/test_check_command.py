@@ -154,3 +154,10 @@ def test_a_spec_that_would_print_other_modules(project: Path, check: Check) -> N
     feature = "area" if "if area" in (project / MODULE).read_text() else "rows"
     write_project(project, spec(split_on=["columns"]))
     assert any(feature in line for line in section(check(FOUND, "--skip", "fresh"), "modules")[1:])
+
+
+def test_a_spec_that_names_features_or_regimes_otherwise(project: Path, check: Check) -> None:
+    regimes = {"few": "rows <= 8", "many": "otherwise"}
+    for kernel in (spec(derived={"surface": "rows * columns"}), spec(regimes=regimes)):
+        write_project(project, kernel)
+        assert named(check(FOUND, "--skip", "fresh"), "modules") == [MODULE]

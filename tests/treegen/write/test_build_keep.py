@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from treegen_builders import DEVICE, Cell, Row, build, contents, imported, spec, write_spec, write_table
 from treegen_strategies import examples
 
-import treegen.build
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
 
@@ -29,7 +28,7 @@ MODULE, LOCK = f"generated/scale/{DEVICE}.py", "generated/treegen.lock"
 @pytest.fixture(autouse=True)
 def _without_held_out_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit no folds: they give figures to print, and change no row."""
-    monkeypatch.setattr(treegen.build, "folds_of", lambda problem: ())
+    monkeypatch.setattr("treegen.crossval.folds.folds_of", lambda problem: ())
 
 
 def _times(shape: Row) -> list[float]:

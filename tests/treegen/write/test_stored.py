@@ -13,7 +13,7 @@ from treegen_strategies import examples, heuristics, kernels, random_kernel
 
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
 from treegen.core.spec import Config, Parameter
-from treegen.write.stored import heuristic_of, stored
+from treegen.write.lock import heuristic_of, stored
 
 
 @examples(150, shrink=False)
