@@ -229,7 +229,7 @@ def grow(training: Training, tree: RowTree) -> RowTree:
         if not isinstance(node, Node) or saved <= training.leaf_price:
             return _isolated(training, tree, leaves) if training.isolates else tree
         tree = replaced(tree, path, node)
-        sides = training.divide(node.split, leaves[path][1])
+        sides = training.divide(node.split, leaves.pop(path)[1])
         for step, side, rows in ((1, node.low, sides[0]), (2, node.high, sides[1])):
             assert isinstance(side, Leaf)
             leaves[*path, step] = side, rows

@@ -94,6 +94,24 @@ def test_it_mostly_finds_the_best_tree_where_greedy_growth_does_not() -> None:
     assert found > max(30, greedy)
 
 
+def test_two_splits_at_once_only_add_to_what_single_splits_gain() -> None:
+    rng, differ = random.Random(0), 0
+    for _ in range(400):
+        count = rng.randint(6, 14)
+        orders = range(count), rng.sample(range(count), count)
+        sides = np.array(
+            [[place < bound for place in order] for order in orders for bound in range(1, count)]
+        )
+        loss = np.array([[float(rng.randint(0, 1) * STEP) for _ in range(3)] for _ in range(count)])
+        zeros = np.zeros(count, dtype=np.int64)
+        case = Training(sides, loss, zeros, 1, 4, 8, STEP, np.arange(count), 1, ANY, ANY, ANY)
+        single, tree = _greedy(case), _greedy(replace(case, isolates=True))
+        assert _depth(tree) <= case.max_depth and count_leaves(tree) <= case.max_leaves
+        assert case.total(tree) <= case.total(single)
+        differ += tree != single
+    assert differ
+
+
 @examples(100)
 @given(training_sets(), st.randoms(use_true_random=False))
 def test_the_order_of_scenarios_changes_nothing(case: Training, rng: random.Random) -> None:
