@@ -5,6 +5,7 @@ scikit-learn takes over a second to import, so whoever only reviews a module doe
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +70,9 @@ def classifier(known: Problem, leaves: int, seed: int = _SEED) -> Rule:
     from sklearn.tree import DecisionTreeClassifier
 
     model = DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=seed)
-    model.fit(features_of(known, known), known.cost.argmin(axis=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns if most scenarios have winners of their own
+        model.fit(features_of(known, known), known.cost.argmin(axis=1))
     leaves = int(model.get_n_leaves())
     return Rule(known.configs, lambda unseen: model.predict(features_of(unseen, known)), leaves)
 

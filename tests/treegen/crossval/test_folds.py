@@ -1,6 +1,8 @@
 """Which scenarios and groups are held out, the figures of rows, and what other methods learn."""
 
 import math
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -121,3 +123,10 @@ def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path: Path) -> None
         rule = classifier(made, leaves)
         assert rule.leaves == leaves and len(set(rule.columns(made))) == leaves
         assert leaves > 1 or set(rule.columns(made)) == {made.cost.sum(axis=0).argmin()}
+
+
+def test_scenarios_with_winners_of_their_own_give_no_warning(tmp_path: Path) -> None:
+    made = problem(tmp_path, shapes=[(i + 1, 5, 2) for i in range(24)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classifier(replace(made, cost=UNIT * (1 - np.eye(24, dtype=np.int64))), 3)
