@@ -112,7 +112,8 @@ def random_kernel(rng: random.Random) -> KernelSpec:
     for name in ("one", "two", "three")[: rng.randint(0, 3)]:
         known = [*rng.choice([FEATURES, constants]), *LIMITS]
         known += [before for before in derived if known[0] == "rows"]
-        derived[name] = rng.choice([_expression, _condition])(rng, known)
+        condition = rng.random() < 0.5
+        derived[name] = _condition(rng, known) if condition else _expression(rng, known, truths=True)
     fixed = fixed_features(FEATURES, constants, derived)
     steps = [name for name in (*FEATURES, *derived) if name not in fixed]
     known = [*steps, *fixed, "block", "block", "warps", *LIMITS]

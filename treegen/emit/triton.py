@@ -78,10 +78,12 @@ def _statements(tree: StepTree, first: int) -> Iterator[str]:
 
 
 def _text(expression: expr.Expression, derived: Derived) -> str:
-    """Triton source of an expression of int64 names; raw features are 0 or more."""
+    """Triton source of an expression of int64 names and conditions; raw features are 0 or more."""
 
     def own_form(call: expr.Call, outer: int, text: expr.Printer) -> str | None:
         match call:
+            case expr.Call("cast", (condition,)):
+                return f"tl.cast({text(condition, 0)}, tl.int64)"
             case expr.Call("//", (dividend, divisor)) if not _nonnegative(dividend, derived):
                 return f"_floor_division({text(dividend, 0)}, {text(divisor, 0)})"
             case expr.Call("%", (dividend, divisor)) if not _nonnegative(dividend, derived):
@@ -94,14 +96,29 @@ def _text(expression: expr.Expression, derived: Derived) -> str:
                 ordered = sorted(arguments, key=lambda argument: isinstance(argument, expr.Number))
                 texts = [text(argument, 0) for argument in ordered]
                 return functools.reduce(lambda one, other: f"tl.{function}imum({one}, {other})", texts)
-        if expr.is_condition(call) and outer > expr.PRECEDENCE["not"]:
-            raise Unprintable(f"{expr.to_text(call)} counts as a number, which Triton's functions cannot do")
         return None
 
     numbers = [part.value for part in expr.parts_of(expression) if isinstance(part, expr.Number)]
     if not all(_LEAST <= value <= _GREATEST for value in numbers):
         raise Unprintable(f"{expr.to_text(expression)} holds a number beyond 64 bits")
-    return expr.printed(expression, own_form)
+    return expr.printed(_with_casts(expression, derived), own_form)
+
+
+def _with_casts(expression: expr.Expression, derived: Derived) -> expr.Expression:
+    """The expression with conditions cast where they count as numbers: Triton refuses to divide one bit."""
+    if not isinstance(expression, expr.Call):
+        return expression
+    parts = [_with_casts(part, derived) for part in expression.arguments]
+    if expression.function not in ("and", "or", "not"):
+        parts = [expr.Call("cast", (part,)) if _is_condition(part, derived) else part for part in parts]
+    return expr.Call(expression.function, tuple(parts))
+
+
+def _is_condition(expression: expr.Expression, derived: Derived) -> bool:
+    while isinstance(expression, expr.Name) and expression.name in derived:
+        expression = derived[expression.name]
+    function = expression.function if isinstance(expression, expr.Call) else "+"
+    return expr.PRECEDENCE.get(function, 9) < expr.PRECEDENCE["+"]  # also where a number is joined
 
 
 def _nonnegative(expression: expr.Expression, derived: Derived) -> bool:
@@ -115,7 +132,7 @@ def _nonnegative(expression: expr.Expression, derived: Derived) -> bool:
             return any(_nonnegative(argument, derived) for argument in arguments)
         case expr.Call("-", _):
             return False
-        case expr.Call("%" | "next_power_of_2", _):
+        case expr.Call("%" | "next_power_of_2" | "cast", _):
             return True
         case expr.Call(_, arguments):
             return all(_nonnegative(argument, derived) for argument in arguments)
