@@ -212,6 +212,29 @@ def test_packed_sequences_do_not_see_each_other(name, told):
     assert_close(got, torch.cat(expected, 1))
 
 
+def test_starts_of_packed_sequences_are_read_anew() -> None:
+    """With other keys, and where their tensor was filled anew; with those that reach too far refused."""
+    torch.manual_seed(0)
+    query, keys = torch.randn(1, 2, 6, 16).half(), torch.randn(2, 1, 2, 9, 16).half()
+    module = torch.nn.Identity()
+
+    def attend(starts_q: Tensor, starts_k: Tensor) -> Tensor:
+        starts = {"cu_seq_lens_q": starts_q, "cu_seq_lens_k": starts_k}
+        return engine.attention(module, query, *keys, None, is_causal=False, **starts)[0]
+
+    def starts(*values: int) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32)
+
+    kept = starts(0, 3, 6)
+    attend(kept, starts(0, 4, 9))
+    assert torch.equal(attend(kept, starts(0, 7, 9)), attend(starts(0, 3, 6), starts(0, 7, 9)))
+    kept[1] = 1
+    assert torch.equal(attend(kept, kept), attend(starts(0, 1, 6), starts(0, 1, 6)))
+    for wrong in ((starts(0, 7), starts(0, 9)), (starts(0, 6), starts(0, 10)), (starts(0, 4, 3), kept)):
+        with pytest.raises(ValueError, match="sequences"):
+            attend(*wrong)
+
+
 @pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
 @pytest.mark.parametrize("right", [False, True], ids=["left", "right"])
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
