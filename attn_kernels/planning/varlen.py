@@ -5,10 +5,13 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from attn_kernels.core.checks import FP8, MAX_TOKENS, check_tensor
+from attn_kernels.core.layer_checks import check_no_gradient
 from attn_kernels.core.model import Model
 from attn_kernels.launch.operators import define, number_and_tensor
 from attn_kernels.launch.run import run
 from attn_kernels.planning.plan import plan
+
+GRADIENT_NAMES = ("q", "k", "v", "out", "alibi_slopes", "s_aux", "k_descale", "v_descale")
 
 
 def flash_attn_varlen_func(
@@ -75,7 +78,12 @@ def flash_attn_varlen_func(
     lse = None
     if return_softmax_lse:
         lse = torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)
-    attend = torch.ops.attn_kernels.varlen if is_compiling() else _attend
+    attend = _attend
+    if is_compiling():
+        attend = torch.ops.attn_kernels.varlen
+        if torch.is_grad_enabled():  # which it is no more where the operator calls ``run``
+            tensors = (q, k, v, out, alibi_slopes, s_aux, k_descale, v_descale)
+            check_no_gradient(tensors, GRADIENT_NAMES)
     attend(
         *(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, seqused_k, block_table, out, lse),
         *(softmax_scale, causal, *window_size, softcap, alibi_slopes, s_aux),

@@ -83,3 +83,28 @@ def test_a_plan_that_is_gone_is_refused_in_one_line():
     gc.collect()
     with pytest.raises(ValueError, match=r"\Aplan number \d+ is gone.*\Z"):
         torch.compile(Exported(), backend="eager")(handle, batch.q, batch.k_cache, batch.v_cache)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("needing", ["q", "k_descale"])
+def test_no_graph_drops_a_gradient(backend, needing):
+    """There, the operator runs where torch computes none."""
+    torch._dynamo.reset()
+    batch, scale = next(batches()), torch.ones(1)
+    (batch.q if needing == "q" else scale).requires_grad_()
+    plan = batch.plan(config=make_config())
+
+    def layer(q, scale):
+        return attn_kernels.run(plan, q * 1, batch.k_cache, batch.v_cache, k_scale=scale)
+
+    def whole(q, scale):
+        index = (3, batch.cu_seqlens_q, 20)
+        options = {"seqused_k": batch.seqused_k, "block_table": batch.block_table, "k_descale": scale}
+        return attn_kernels.flash_attn_varlen_func(q * 1, batch.k_cache, batch.v_cache, *index, **options)
+
+    for function in (layer, whole):
+        compiled = torch.compile(function, fullgraph=True, backend=backend)
+        with pytest.raises(RuntimeError, match="requires a gradient"):
+            compiled(batch.q, scale)
+        with torch.no_grad():
+            assert torch.equal(compiled(batch.q, scale), function(batch.q, scale))
