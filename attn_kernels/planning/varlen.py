@@ -78,12 +78,9 @@ def flash_attn_varlen_func(
     lse = None
     if return_softmax_lse:
         lse = torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)
-    attend = _attend
-    if is_compiling():
-        attend = torch.ops.attn_kernels.varlen
-        if torch.is_grad_enabled():  # which it is no more where the operator calls ``run``
-            tensors = (q, k, v, out, alibi_slopes, s_aux, k_descale, v_descale)
-            check_no_gradient(tensors, GRADIENT_NAMES)
+    if is_compiling() and torch.is_grad_enabled():  # an operator calls ``run`` without
+        check_no_gradient((q, k, v, out, alibi_slopes, s_aux, k_descale, v_descale), GRADIENT_NAMES)
+    attend = torch.ops.attn_kernels.varlen if is_compiling() else _attend
     attend(
         *(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, seqused_k, block_table, out, lse),
         *(softmax_scale, causal, *window_size, softcap, alibi_slopes, s_aux),

@@ -57,6 +57,25 @@ def test_one_call_in_a_graph(causal, window):
             assert torch.equal(got, expected)
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_merge_in_a_graph(backend):
+    """Into a state that is given, as into new ones."""
+    torch._dynamo.reset()
+
+    def merge(out, lse):
+        attn_kernels.merge_attention_states(out + 1, lse * 2, out, lse, out=out, lse=lse)
+        return attn_kernels.merge_attention_states(out, lse, -out, lse + 1)
+
+    compiled = torch.compile(merge, fullgraph=True, backend=backend)
+    states = [(torch.linspace(0, 1, 64).half().view(2, 2, 16), torch.arange(4.0).view(2, 2)) for _ in "ab"]
+    with torch.no_grad():
+        results = [(*merge(*states[0]), *states[0]), (*compiled(*states[1]), *states[1])]
+    for got, expected in zip(*results, strict=True):
+        assert torch.equal(got, expected)
+    with pytest.raises(RuntimeError, match="requires a gradient"):
+        compiled(states[0][0].requires_grad_(), states[0][1])
+
+
 class Exported(torch.nn.Module):
     def forward(self, handle, q, k_cache, v_cache):
         return attn_kernels.run(handle, q * 2, k_cache, v_cache)

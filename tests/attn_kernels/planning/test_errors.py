@@ -153,7 +153,7 @@ MISTAKES = [
     (ahead, ValueError, "models", [[]]),
     (ahead, TypeError, "models", ["m", [5], [(32, 8)]]),
     (ahead, TypeError, "features", [["window"]]),
-    (ahead, ValueError, "features", [[("windows",)], []]),
+    (ahead, ValueError, "features", [[("windows",)]]),
     (ahead, ValueError, "device_key", ["h100"]),
     (ahead, ValueError, "workers", [-1]),
     (ahead, TypeError, "workers", [4.0]),
