@@ -98,7 +98,7 @@ class Sequences:
                 return torch.arange(len(values), dtype=torch.int32, device=device) * step + values[0]
             return torch.tensor(values, dtype=torch.int32, device=device)
 
-        lens, pages = index(key_lens), -(-max(key_lens) // page_size)
+        lens, pages = index(key_lens), -(-max(1, *key_lens) // page_size)
         first = index([first for first, _ in self.keys])
         table, slots = pages_of_copies(first, lens, pages, sum(key_lens), page_size, key_rows)
         if self.end is not None:
@@ -141,8 +141,7 @@ def pages_of_copies(
 
 
 # By starts of queries, then of keys; with the versions of both.
-_packed: MutableMapping[Tensor, MutableMapping[Tensor, tuple[list[int], Sequences]]]
-_packed = WeakTensorKeyDictionary()
+_packed: MutableMapping[Tensor, MutableMapping[Tensor, tuple[Any, Sequences]]] = WeakTensorKeyDictionary()
 
 
 def packed_sequences(others: Mapping[str, Any]) -> Sequences | None:

@@ -28,8 +28,6 @@ def merge_attention_states(
 ) -> tuple[Tensor, Tensor]:
     """Attention of the same queries over the keys of a and of b together, from what ``run`` gave for each.
 
-    In a graph of ``torch.compile`` and ``torch.export`` this is the operator ``attn_kernels::merge``.
-
     Args:
         out_a, out_b: [num_query_tokens, num_query_heads, head_size], float16 or bfloat16, strided in any
             dimension but the last.

@@ -251,6 +251,41 @@ def test_encoders_see_later_tokens(name, right, padding):
     assert_close(got[mask.bool()], expected[mask.bool()])
 
 
+@pytest.mark.parametrize("dropped", [0, 3])
+@pytest.mark.parametrize("window", [None, 4])
+def test_drafts_see_each_other_behind_a_cached_context(window: int | None, dropped: int) -> None:
+    """Also with a cache that has dropped its first tokens, and padding on the left."""
+    torch.manual_seed(0)
+    total, count = 20, 5
+    query, keys = torch.randn(3, 2, count, 16).half(), torch.randn(2, 3, 2, total - dropped, 16).half()
+    mask = torch.arange(total) >= torch.tensor([0, 7, 17])[:, None]
+    rule = masking.bidirectional_mask_function
+    visible = mask[:, None, dropped:].repeat(1, count, 1)
+    if window:
+        rule = masking.sliding_window_bidirectional_mask_function(window)
+        apart = torch.arange(total - count, total)[:, None] - torch.arange(dropped, total)
+        visible &= apart.abs() <= window
+    offsets = {"q_offset": total - count, "kv_offset": dropped}
+    sizes = (3, count, total - dropped)
+    step = engine.step_mask(*sizes, **offsets, mask_function=rule, attention_mask=mask)
+    got, _ = engine.attention(torch.nn.Identity(), query, *keys, step)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query.double(), *keys.double(), attn_mask=visible[:, None]
+    )
+    seen = mask[:, -count:]
+    torch.testing.assert_close(got[seen].double(), expected.transpose(1, 2)[seen], rtol=0, atol=2e-3)
+    if window:  # without offsets, the queries are the first tokens, and most keys lie behind them
+        with pytest.raises(NotImplementedError, match="window"):
+            engine.step_mask(*sizes, mask_function=rule)
+
+
+def test_queries_that_see_nothing_give_zeros() -> None:
+    query = torch.ones(2, 2, 3, 16).half()
+    rule, nothing = masking.bidirectional_mask_function, torch.zeros(2, 3)
+    step = engine.step_mask(2, 3, 3, mask_function=rule, attention_mask=nothing)
+    assert not engine.attention(torch.nn.Identity(), query, query, query, step)[0].any()
+
+
 @pytest.mark.parametrize("padded", [0, 9])
 def test_decoders_see_all_tokens_of_an_encoder(padded):
     config = transformers.BartConfig(
