@@ -212,17 +212,17 @@ def test_packed_sequences_do_not_see_each_other(name, told):
     assert_close(got, torch.cat(expected, 1))
 
 
-def test_starts_of_packed_sequences_are_read_anew() -> None:
+def test_starts_of_packed_sequences_are_read_anew():
     """With other keys, and where their tensor was filled anew; with those that reach too far refused."""
     torch.manual_seed(0)
     query, keys = torch.randn(1, 2, 6, 16).half(), torch.randn(2, 1, 2, 9, 16).half()
     module = torch.nn.Identity()
 
-    def attend(starts_q: Tensor, starts_k: Tensor) -> Tensor:
+    def attend(starts_q, starts_k):
         starts = {"cu_seq_lens_q": starts_q, "cu_seq_lens_k": starts_k}
         return engine.attention(module, query, *keys, None, is_causal=False, **starts)[0]
 
-    def starts(*values: int) -> Tensor:
+    def starts(*values):
         return torch.tensor(values, dtype=torch.int32)
 
     kept = starts(0, 3, 6)
@@ -253,7 +253,7 @@ def test_encoders_see_later_tokens(name, right, padding):
 
 @pytest.mark.parametrize("dropped", [0, 3])
 @pytest.mark.parametrize("window", [None, 4])
-def test_drafts_see_each_other_behind_a_cached_context(window: int | None, dropped: int) -> None:
+def test_drafts_see_each_other_behind_a_cached_context(window, dropped):
     """Also with a cache that has dropped its first tokens, and padding on the left."""
     torch.manual_seed(0)
     total, count = 20, 5
@@ -279,7 +279,7 @@ def test_drafts_see_each_other_behind_a_cached_context(window: int | None, dropp
             engine.step_mask(*sizes, mask_function=rule)
 
 
-def test_queries_that_see_nothing_give_zeros() -> None:
+def test_queries_that_see_nothing_give_zeros():
     query = torch.ones(2, 2, 3, 16).half()
     rule, nothing = masking.bidirectional_mask_function, torch.zeros(2, 3)
     step = engine.step_mask(2, 3, 3, mask_function=rule, attention_mask=nothing)
