@@ -1,6 +1,6 @@
 """All choices of configs for the layers of one model on one device."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -95,10 +95,10 @@ class Choices:
         for config in possible:
             check_shared_memory(config, self.model, self.device)
         self._possible = list(dict.fromkeys(possible))
-        self._of_any_model = _with_kernel(of_any_model)
+        self._of_any_model = with_kernel(of_any_model)
         self._source, self._module = source, module
         self._choose = logged(source, step, self.model)
-        self._choose_way, self._fused = way, _with_kernel(fused)
+        self._choose_way, self._fused = way, with_kernel(fused)
         self._loaded = True
 
     def config(self, lengths: Lengths) -> Config:
@@ -228,7 +228,7 @@ def _launched_by(rows: list[Any]) -> list[Config]:
     return list(dict.fromkeys(map(complete, configs)))
 
 
-def _with_kernel(ways: list[Config]) -> list[Config]:
+def with_kernel(ways: Iterable[Config]) -> list[Config]:
     return [config for config in ways if config not in WITHOUT_KERNEL]
 
 

@@ -94,7 +94,7 @@ def _check_contents(
         if (tokens := starts[stop] - starts[first]) != most.num_query_tokens:
             given = f"cu_seqlens_q gives sequences {first} to {stop - 1} {tokens} query tokens"
             raise ValueError(f"{given}, but {name}num_query_tokens is {most.num_query_tokens}")
-    for i in _places(model.causal & (context_lens < query_lens)):
+    for i in _places(context_lens < query_lens * model.causal):
         raise ValueError(
             f"seqused_k is {context_lens[i]} for sequence {i}, but it has {query_lens[i]} query tokens"
         )
@@ -127,6 +127,8 @@ def _check_whole(lengths: Lengths, blocks_per_seq: int, model: Model) -> None:
     _check_lengths("", lengths)
     _, num_query_tokens, max_query_len, max_seq_len, _ = lengths
     room = blocks_per_seq * model.block_size
+    if num_query_tokens and not blocks_per_seq:  # kernels look up the first page even of no keys
+        raise ValueError("block_table has no columns, but at least one is needed")
     if max_seq_len > room:
         raise ValueError(
             f"max_seq_len is {max_seq_len}, but block_table holds {blocks_per_seq} blocks of "

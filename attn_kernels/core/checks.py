@@ -71,6 +71,6 @@ def check_device(name: str, device: torch.device) -> None:
         raise ValueError(f"{name} is on {device}, but a GPU is needed")
 
 
-def check_causal(causal: object) -> None:
-    if not isinstance(causal, bool):
-        raise TypeError(f"causal is a {type(causal).__name__}, but a bool is needed")
+def check_bool(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is a {type(value).__name__}, but a bool is needed")

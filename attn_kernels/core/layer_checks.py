@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from attn_kernels.core.checks import FP8, INT32_LIMIT, check_causal, check_data, check_int, check_tensor
+from attn_kernels.core.checks import FP8, INT32_LIMIT, check_bool, check_data, check_int, check_tensor
 from attn_kernels.core.structures import Plan
 
-FLOAT32_LIMIT = 3.4e38
+LEAST, MOST = 1e-18, 1e20  # of a scale: the product of two of the least is not 0 in float32
 MAX_SOFTCAP = 1000.0  # a score's error in float32 grows with it: 1e-4 here
 
 
@@ -63,7 +63,7 @@ def check_scoring(
         _check_positive("softmax_scale", softmax_scale)
     if sliding_window is not None:
         check_int("sliding_window", sliding_window, 1)
-    check_causal(causal)
+    check_bool("causal", causal)
     if keys_after is not None:
         check_int("keys_after", keys_after, 0)
         if causal and keys_after:
@@ -98,14 +98,15 @@ def check_scoring(
 
 
 def _check_positive(name: str, value: float) -> None:
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} is a {type(value).__name__}, but a number is needed")
-    if not 0.0 < value < FLOAT32_LIMIT:
-        raise ValueError(f"{name} is {value}, but a positive finite number is needed")
+    if not LEAST <= value <= MOST:
+        raise ValueError(f"{name} is {value}, but a number from {LEAST:g} to {MOST:g} is needed")
 
 
 def check_own_memory(name: str, tensor: Tensor) -> None:
-    if any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
+    steps = _steps(tensor)
+    if tensor.numel() and any(step < _length(steps[place:]) for place, (step, _) in enumerate(steps, 1)):
         raise ValueError(f"{name} has strides {tensor.stride()}, but each row needs memory of its own")
 
 

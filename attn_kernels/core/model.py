@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attn_kernels.core.checks import DTYPES, FP8, MAX_HEAD_SIZE, MAX_TOKENS, check_causal, check_int
+from attn_kernels.core.checks import DTYPES, FP8, MAX_HEAD_SIZE, MAX_TOKENS, check_bool, check_int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class Model:
         if self.sliding_window is not None:
             check_int("sliding_window", self.sliding_window, 1)
             object.__setattr__(self, "sliding_window", min(self.sliding_window, MAX_TOKENS))
-        check_causal(self.causal)
+        for name in ("fp8_queries", "batch_invariant", "causal"):
+            check_bool(name, getattr(self, name))
         if self.fp8_queries and self.kv_element_size > 1:
             raise ValueError(
                 f"fp8_queries is True, but cache_dtype is {self.cache_dtype}: fp8 caches are needed"

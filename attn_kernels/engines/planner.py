@@ -137,7 +137,7 @@ class Planner:
         model = self.model if step.causal else replace(self.model, causal=False)
         lengths, parts = step_lengths(step, model.block_size)
         seq_lens, bounds = step.seq_lens, step.seq_lens_cpu_upper_bound
-        stated = int(step.max_seq_len) if bounds is None else max(int(step.max_seq_len), *bounds.tolist())
+        stated = int(step.max_seq_len) if bounds is None else max(int(step.max_seq_len), *bounds.tolist(), 0)
         if stated > lengths.max_seq_len:  # dummy batches may have more keys than the block table
             seq_lens = seq_lens.clamp(max=lengths.max_seq_len)
         return plan(

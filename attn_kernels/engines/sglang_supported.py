@@ -6,6 +6,8 @@ from attn_kernels.core.checks import DTYPES, FP8
 
 PAGE_MULTIPLE = 16  # tokens
 DECODER = "decoder"  # SGLang's word for causal self-attention
+# Values of layers that change no score; ``use_irope`` is of attention within chunks (Llama 4).
+PLAIN = {"use_irope": False, "logit_capping_method": "tanh", "pos_encoding_mode": "NONE"}
 
 
 def check_runner(runner: Any, pool: Any) -> None:
@@ -35,3 +37,6 @@ def check_layer(layer: Any) -> None:
         raise ValueError(f"attn_kernels: v_head_dim is {layer.v_head_dim}, but {needed}")
     if layer.xai_temperature_len > 0:
         raise ValueError("attn_kernels: xai_temperature_len is not supported")
+    for name, plain in PLAIN.items():
+        if (value := getattr(layer, name, plain)) != plain:
+            raise ValueError(f"attn_kernels: {name} is {value}, but {plain} is needed")

@@ -91,7 +91,8 @@ class Store:
         self._caches = k_cache, v_cache
         self._addresses = k_cache.data_ptr(), v_cache.data_ptr()
         look = (k_cache.stride(), v_cache.stride(), k_cache.shape[1:], k_cache.dtype, k_cache.device)
-        self._launches = _launches.setdefault((*look, v_cache.dtype), _Launches())
+        offsets = [address % ALIGNMENT for address in self._addresses]
+        self._launches = _launches.setdefault((*look, v_cache.dtype, *offsets), _Launches())
 
     def __call__(self, keys: Tensor, values: Tensor, slots: Tensor) -> bool:
         """Copy new keys and values to their slots if the kernel can; returns whether it did.

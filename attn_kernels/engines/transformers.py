@@ -101,10 +101,12 @@ def step_mask(
     mask = torch.empty((batch_size, 1, 1, 1), dtype=torch.bool, device=device)
     if not rule.causal or rule.sequences is not None:
         sequences = None
+        if rule.window and q_offset + q_length != kv_offset + kv_length:
+            raise NotImplementedError("keys behind the queries are only supported without a window")
         if rule.sequences is not None:
             sequences = Sequences.of_indices(rule.sequences.expand(batch_size, -1))
         elif attention_mask is not None:
-            sequences = _padded(attention_mask, q_length, kv_length, rule.window)
+            sequences = _padded(attention_mask[:, kv_offset:], q_length, kv_length, rule.window)
         shape = batch_size, q_length, kv_length, kv_length
         _steps[mask] = Step(*shape, rule.window, None, rule.causal, sequences)
         return mask
@@ -134,13 +136,16 @@ def step_mask(
 def _padded(attention_mask: Tensor, q_length: int, kv_length: int, window: int | None) -> Sequences | None:
     """The sequences of queries that see keys on both sides; None without padding.
 
-    With a window, queries are the tokens of the keys, and of padding there are none.
+    With a window, queries are the last tokens of the keys, and of padding there are none.
     """
     spans = _tokens_of(attention_mask, kv_length)
     if all(span == (0, kv_length) for span in spans):
         return None
     keys = tuple((i * kv_length + first, count) for i, (first, count) in enumerate(spans))
-    return Sequences(keys if window else tuple((i * q_length, q_length) for i in range(len(spans))), keys)
+    queries, before = [(0, q_length)] * len(spans), kv_length - q_length  # keys before the queries
+    if window:
+        queries = [(max(k - before, 0), k + count - max(k, before)) for k, count in spans]
+    return Sequences(tuple((i * q_length + q, count) for i, (q, count) in enumerate(queries)), keys)
 
 
 def _tokens_of(attention_mask: Tensor, stop: int, q_offset: int = 0) -> list[tuple[int, int]]:

@@ -87,6 +87,9 @@ class Sequences:
     def _plan(self, model: Model, query: Tensor, key: Tensor) -> Planned:
         device, page_size = query.device, model.block_size
         num_rows, key_rows = (tensor.shape[0] * tensor.shape[2] for tensor in (query, key))
+        for most, what, spans in ((num_rows, "queries", self.queries), (key_rows, "keys", self.keys)):
+            if any(count < 0 or first < 0 or first + count > most for first, count in spans):
+                raise ValueError(f"sequences have {what} {spans} (first, number), but there are {most}")
         query_lens, key_lens = ([count for _, count in spans] for spans in (self.queries, self.keys))
 
         def index(values: Sequence[int]) -> Tensor:
@@ -95,7 +98,7 @@ class Sequences:
                 return torch.arange(len(values), dtype=torch.int32, device=device) * step + values[0]
             return torch.tensor(values, dtype=torch.int32, device=device)
 
-        lens, pages = index(key_lens), -(-max(key_lens) // page_size)
+        lens, pages = index(key_lens), -(-max(1, *key_lens) // page_size)
         first = index([first for first, _ in self.keys])
         table, slots = pages_of_copies(first, lens, pages, sum(key_lens), page_size, key_rows)
         if self.end is not None:
@@ -137,7 +140,8 @@ def pages_of_copies(
     return table.clamp(max=count - 1).to(torch.int32), tokens
 
 
-_packed: MutableMapping[Tensor, Sequences] = WeakTensorKeyDictionary()
+# By starts of queries, then of keys; with the versions of both.
+_packed: MutableMapping[Tensor, MutableMapping[Tensor, tuple[Any, Sequences]]] = WeakTensorKeyDictionary()
 
 
 def packed_sequences(others: Mapping[str, Any]) -> Sequences | None:
@@ -150,6 +154,9 @@ def packed_sequences(others: Mapping[str, Any]) -> Sequences | None:
         return None
     if starts_q is None or starts_k is None:
         raise NotImplementedError("cu_seq_lens_q and cu_seq_lens_k are needed both, but only one is given")
-    if starts_q not in _packed:
-        _packed[starts_q] = Sequences.between(starts_q.tolist(), starts_k.tolist())
-    return _packed[starts_q]
+    # A tensor may be filled anew for the next step; those of inference mode do not count how often.
+    versions = [0 if starts.is_inference() else starts._version for starts in (starts_q, starts_k)]
+    of_keys = _packed.setdefault(starts_q, WeakTensorKeyDictionary())
+    if of_keys.get(starts_k, (None,))[0] != versions:
+        of_keys[starts_k] = versions, Sequences.between(starts_q.tolist(), starts_k.tolist())
+    return of_keys[starts_k][1]

@@ -32,6 +32,7 @@ def find_invariant_splits(
     splits, _ = find_splits(config, model, unequal, multiprocessors, max_partials)
     count = -(-lengths.max_seq_len // SPLIT_KEYS)
     room = max_partials // max(1, lengths.num_query_tokens * model.num_query_heads)
+    room = min(room, (2**16 - 1) // model.num_kv_heads)  # programs along CUDA's second axis
     return (count if splits > 1 and count <= room else 1), SPLIT_KEYS
 
 

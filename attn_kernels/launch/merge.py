@@ -5,12 +5,16 @@ from contextlib import nullcontext
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from attn_kernels.core import layer_checks
 from attn_kernels.core.checks import DTYPES, check_data, check_device, check_tensor
 from attn_kernels.kernels.arguments import VECTOR_BYTES, head_padded
 from attn_kernels.kernels.merge import OPTIONS, merge_kernel
 from attn_kernels.launch import direct
+from attn_kernels.launch.operators import define
+
+GRADIENT_NAMES = ("out_a", "out_b", "out", "lse_a", "lse_b", "lse")
 
 
 def merge_attention_states(
@@ -45,21 +49,28 @@ def merge_attention_states(
         needed = "[num_query_tokens, num_query_heads, head_size] of torch.float16 or torch.bfloat16"
         error = ValueError if out_a.ndim != 3 else TypeError
         raise error(f"out_a is {out_a.dtype} {list(out_a.shape)}, but {needed} is needed")
-    num_tokens, num_heads, head_size = out_a.shape
+    num_tokens, num_heads, _ = out_a.shape
     if out is None:
         out = torch.empty_like(out_a, memory_format=torch.contiguous_format)
     if lse is None:
         lse = torch.empty(num_heads, num_tokens, dtype=torch.float32, device=out_a.device)
+    if torch.is_grad_enabled():
+        layer_checks.check_no_gradient((out_a, out_b, out, lse_a, lse_b, lse), GRADIENT_NAMES)
+    merge = torch.ops.attn_kernels.merge if is_compiling() else _merge
+    merge(out_a, lse_a, out_b, lse_b, out, lse)
+    return out, lse
+
+
+def _merge(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, out: Tensor, lse: Tensor) -> None:
+    num_tokens, num_heads, head_size = out_a.shape
     outs = {"out_a": out_a, "out_b": out_b, "out": out}
     lses = {"lse_a": lse_a, "lse_b": lse_b, "lse": lse}
     for name, tensor in outs.items():
         check_data(name, tensor, tuple(out_a.shape), (out_a.dtype,), out_a.device, "out_a is on")
     for name, tensor in lses.items():
         check_data(name, tensor, (num_heads, num_tokens), (torch.float32,), out_a.device, "out_a is on")
-    if torch.is_grad_enabled():
-        layer_checks.check_no_gradient((*outs.values(), *lses.values()), (*outs, *lses))
     if out.numel() == 0:
-        return out, lse
+        return
     inputs = {name: tensor for name, tensor in (outs | lses).items() if name not in ("out", "lse")}
     for name, written in (("out", out), ("lse", lse)):
         layer_checks.check_own_memory(name, written)
@@ -77,4 +88,6 @@ def merge_attention_states(
     ]
     with torch.cuda.device(out.device) if out.is_cuda else nullcontext():
         direct.launch_kernel(merge_kernel, (num_tokens, num_heads), arguments, OPTIONS)
-    return out, lse
+
+
+define("merge", torch.library.infer_schema(_merge, mutates_args=("out", "lse")), _merge)

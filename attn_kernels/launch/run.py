@@ -70,7 +70,8 @@ def run(
             it may be strided in any dimension but the last.
         k_cache, v_cache: [num_blocks, block_size, num_kv_heads, head_size], of q's dtype or
             ``torch.float8_e4m3fn``; they hold the query tokens' keys and values as well. Values must be
-            finite: zero times infinity is NaN, even for queries that do not see the key.
+            finite: zero times infinity is NaN, even for queries that do not see the key. Scores of more than
+            1e9 give NaN, too.
         out: like q, written in place, in memory that no input shares; allocated if None.
         softmax_scale: a positive factor of the scores; ``head_size ** -0.5`` if None.
         sliding_window: number of keys that a query sees up to its own, which counts; None means all.
@@ -102,6 +103,9 @@ def run(
         ValueError: a wrong shape, device, stride, page id or number; an output that overlaps an input.
         NotImplementedError: a gradient that is required.
     """
+    optional = (alibi_slopes, sinks, k_scale, v_scale, lse, bidirectional_ranges)
+    if is_grad_enabled():
+        layer_checks.check_no_gradient((q, k_cache, v_cache, out, *optional), GRADIENT_NAMES)
     if is_compiling():
         if out is None:
             out = torch.empty_like(q, memory_format=torch.contiguous_format)
@@ -114,9 +118,6 @@ def run(
     # A server runs everything up to the first return 32 to 80 times per step.
     if out is None:
         out = torch.empty_like(q, memory_format=torch.contiguous_format) if isinstance(q, Tensor) else q
-    optional = (alibi_slopes, sinks, k_scale, v_scale, lse, bidirectional_ranges)
-    if is_grad_enabled():
-        layer_checks.check_no_gradient((q, k_cache, v_cache, out, *optional), GRADIENT_NAMES)
     tensors: tuple[Tensor, ...] = (out, q, k_cache, v_cache)
     try:
         a, b, c, d = out.data_ptr(), q.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr()

@@ -5,9 +5,10 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from attn_kernels.core.checks import FP8, MAX_TOKENS, check_tensor
+from attn_kernels.core.layer_checks import check_no_gradient
 from attn_kernels.core.model import Model
 from attn_kernels.launch.operators import define, number_and_tensor
-from attn_kernels.launch.run import run
+from attn_kernels.launch.run import GRADIENT_NAMES, run
 from attn_kernels.planning.plan import plan
 
 
@@ -75,6 +76,8 @@ def flash_attn_varlen_func(
     lse = None
     if return_softmax_lse:
         lse = torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)
+    if is_compiling() and torch.is_grad_enabled():  # an operator calls ``run`` without
+        check_no_gradient((q, k, v, out, alibi_slopes, s_aux, k_descale, v_descale), GRADIENT_NAMES[:8])
     attend = torch.ops.attn_kernels.varlen if is_compiling() else _attend
     attend(
         *(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, seqused_k, block_table, out, lse),

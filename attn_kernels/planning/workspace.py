@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from attn_kernels.choose.choices import checked, choices_for
+from attn_kernels.choose.choices import checked, choices_for, with_kernel
 from attn_kernels.core import checks
 from attn_kernels.core.config import LaunchConfig
 from attn_kernels.core.model import Model, models_of
@@ -64,7 +64,7 @@ class Workspace(Scratch):
         checks.check_int("max_num_seqs", max_num_seqs, 1)
         device, models = torch.device(device), models_of(models)
         choices = choices_for(models[0], device, device_key)
-        launched = [*map(checked, configs), *choices.for_any_model()]
+        launched = [*with_kernel(map(checked, configs)), *choices.for_any_model()]
         fragments = [VARIANTS[config.variant].fragment_rows(config, device) for config in launched]
         fragment_rows = max(fragments, default=0)
         num_query_heads = max(model.num_query_heads for model in models)

@@ -58,8 +58,8 @@ def step_of(query_lens: Sequence[int], context_lens: Sequence[int], **changes: A
         "query_start_loc_cpu": starts,
         "seq_lens_cpu_upper_bound": lens,
         "num_actual_tokens": sum(query_lens),
-        "max_query_len": max(query_lens),
-        "max_seq_len": max(context_lens),
+        "max_query_len": max(query_lens, default=0),
+        "max_seq_len": max(context_lens, default=0),
         "for_capture": False,
         "planners": {},
     }

@@ -139,6 +139,12 @@ def test_more_sequences_than_the_scheduler_has(module):
     assert relative_error(run_poisoned(batch, plan), batch.reference()) <= 2e-2
 
 
+@pytest.mark.parametrize("longest", [0, 7])
+def test_a_step_without_sequences(longest):
+    step = step_of([], [], max_query_len=0, max_seq_len=longest)
+    assert Planner(MODEL, shared()).plan(step).lengths.num_query_tokens == 0
+
+
 def test_words_of_caches():
     fits = vllm_supported.cache_dtype_fits
     assert all(map(fits, (None, "auto", "bfloat16", "float16", "fp8", "fp8_e4m3")))

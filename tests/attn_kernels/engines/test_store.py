@@ -63,6 +63,15 @@ def test_what_the_kernel_cannot_copy_is_left_untouched(what):
     assert k_cache.isnan().all() and v_cache.isnan().all()
 
 
+def test_a_cache_at_an_odd_address_takes_no_launch_of_another():
+    module._launches.clear()
+    new, slots = torch.zeros(4, 2, 16, dtype=torch.bfloat16), torch.arange(4)
+    memory = torch.zeros(2, 2 * 16 * 2 * 16 + 8, dtype=torch.bfloat16)
+    for start, copies in ((0, True), (4, False), (0, True)):
+        k_cache, v_cache = (part[start : start + 1024].view(2, 16, 2, 16) for part in memory)
+        assert Store(k_cache, v_cache)(new, new, slots) is copies
+
+
 def test_launches_are_kept_for_all_layers_alike():
     module._launches.clear()
     new = torch.zeros(9, 2, 16, dtype=torch.bfloat16)

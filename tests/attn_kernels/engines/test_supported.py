@@ -193,6 +193,9 @@ def refused_by_sglang() -> dict[str, str | None]:
         "other kinds of attention": layer(attn_type=AttentionType.ENCODER_ONLY),
         "values of another head size": layer(v_head_dim=64),
         "temperatures by position": layer(xai_temperature_len=1),
+        "attention within chunks (Llama 4)": layer(use_irope=True),
+        "other caps": layer(logit_capping_method="sigmoid"),
+        "positions in scores": layer(pos_encoding_mode="ALIBI"),
     }
 
 

@@ -212,6 +212,29 @@ def test_packed_sequences_do_not_see_each_other(name, told):
     assert_close(got, torch.cat(expected, 1))
 
 
+def test_starts_of_packed_sequences_are_read_anew():
+    """With other keys, and where their tensor was filled anew; with those that reach too far refused."""
+    torch.manual_seed(0)
+    query, keys = torch.randn(1, 2, 6, 16).half(), torch.randn(2, 1, 2, 9, 16).half()
+    module = torch.nn.Identity()
+
+    def attend(starts_q, starts_k):
+        starts = {"cu_seq_lens_q": starts_q, "cu_seq_lens_k": starts_k}
+        return engine.attention(module, query, *keys, None, is_causal=False, **starts)[0]
+
+    def starts(*values):
+        return torch.tensor(values, dtype=torch.int32)
+
+    kept = starts(0, 3, 6)
+    attend(kept, starts(0, 4, 9))
+    assert torch.equal(attend(kept, starts(0, 7, 9)), attend(starts(0, 3, 6), starts(0, 7, 9)))
+    kept[1] = 1
+    assert torch.equal(attend(kept, kept), attend(starts(0, 1, 6), starts(0, 1, 6)))
+    for wrong in ((starts(0, 7), starts(0, 9)), (starts(0, 6), starts(0, 10)), (starts(0, 4, 3), kept)):
+        with pytest.raises(ValueError, match="sequences"):
+            attend(*wrong)
+
+
 @pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
 @pytest.mark.parametrize("right", [False, True], ids=["left", "right"])
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
@@ -226,6 +249,41 @@ def test_encoders_see_later_tokens(name, right, padding):
         ids, mask = ids.flip(1), mask.flip(1)
     got, expected = both(model_of(config), lambda model: model(ids, attention_mask=mask).last_hidden_state)
     assert_close(got[mask.bool()], expected[mask.bool()])
+
+
+@pytest.mark.parametrize("dropped", [0, 3])
+@pytest.mark.parametrize("window", [None, 4])
+def test_drafts_see_each_other_behind_a_cached_context(window, dropped):
+    """Also with a cache that has dropped its first tokens, and padding on the left."""
+    torch.manual_seed(0)
+    total, count = 20, 5
+    query, keys = torch.randn(3, 2, count, 16).half(), torch.randn(2, 3, 2, total - dropped, 16).half()
+    mask = torch.arange(total) >= torch.tensor([0, 7, 17])[:, None]
+    rule = masking.bidirectional_mask_function
+    visible = mask[:, None, dropped:].repeat(1, count, 1)
+    if window:
+        rule = masking.sliding_window_bidirectional_mask_function(window)
+        apart = torch.arange(total - count, total)[:, None] - torch.arange(dropped, total)
+        visible &= apart.abs() <= window
+    offsets = {"q_offset": total - count, "kv_offset": dropped}
+    sizes = (3, count, total - dropped)
+    step = engine.step_mask(*sizes, **offsets, mask_function=rule, attention_mask=mask)
+    got, _ = engine.attention(torch.nn.Identity(), query, *keys, step)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query.double(), *keys.double(), attn_mask=visible[:, None]
+    )
+    seen = mask[:, -count:]
+    torch.testing.assert_close(got[seen].double(), expected.transpose(1, 2)[seen], rtol=0, atol=2e-3)
+    if window:  # without offsets, the queries are the first tokens, and most keys lie behind them
+        with pytest.raises(NotImplementedError, match="window"):
+            engine.step_mask(*sizes, mask_function=rule)
+
+
+def test_queries_that_see_nothing_give_zeros():
+    query = torch.ones(2, 2, 3, 16).half()
+    rule, nothing = masking.bidirectional_mask_function, torch.zeros(2, 3)
+    step = engine.step_mask(2, 3, 3, mask_function=rule, attention_mask=nothing)
+    assert not engine.attention(torch.nn.Identity(), query, query, query, step)[0].any()
 
 
 @pytest.mark.parametrize("padded", [0, 9])

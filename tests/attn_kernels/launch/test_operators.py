@@ -57,6 +57,25 @@ def test_one_call_in_a_graph(causal, window):
             assert torch.equal(got, expected)
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_merge_in_a_graph(backend):
+    """Into a state that is given, as into new ones."""
+    torch._dynamo.reset()
+
+    def merge(out, lse):
+        attn_kernels.merge_attention_states(out + 1, lse * 2, out, lse, out=out, lse=lse)
+        return attn_kernels.merge_attention_states(out, lse, -out, lse + 1)
+
+    compiled = torch.compile(merge, fullgraph=True, backend=backend)
+    states = [(torch.linspace(0, 1, 64).half().view(2, 2, 16), torch.arange(4.0).view(2, 2)) for _ in "ab"]
+    with torch.no_grad():
+        results = [(*merge(*states[0]), *states[0]), (*compiled(*states[1]), *states[1])]
+    for got, expected in zip(*results, strict=True):
+        assert torch.equal(got, expected)
+    with pytest.raises(RuntimeError, match="requires a gradient"):
+        compiled(states[0][0].requires_grad_(), states[0][1])
+
+
 class Exported(torch.nn.Module):
     def forward(self, handle, q, k_cache, v_cache):
         return attn_kernels.run(handle, q * 2, k_cache, v_cache)
@@ -83,3 +102,28 @@ def test_a_plan_that_is_gone_is_refused_in_one_line():
     gc.collect()
     with pytest.raises(ValueError, match=r"\Aplan number \d+ is gone.*\Z"):
         torch.compile(Exported(), backend="eager")(handle, batch.q, batch.k_cache, batch.v_cache)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("needing", ["q", "k_descale"])
+def test_no_graph_drops_a_gradient(backend, needing):
+    """There, the operator runs where torch computes none."""
+    torch._dynamo.reset()
+    batch, scale = next(batches()), torch.ones(1)
+    (batch.q if needing == "q" else scale).requires_grad_()
+    plan = batch.plan(config=make_config())
+
+    def layer(q, scale):
+        return attn_kernels.run(plan, q * 1, batch.k_cache, batch.v_cache, k_scale=scale)
+
+    def whole(q, scale):
+        index = (3, batch.cu_seqlens_q, 20)
+        options = {"seqused_k": batch.seqused_k, "block_table": batch.block_table, "k_descale": scale}
+        return attn_kernels.flash_attn_varlen_func(q * 1, batch.k_cache, batch.v_cache, *index, **options)
+
+    for function in (layer, whole):
+        compiled = torch.compile(function, fullgraph=True, backend=backend)
+        with pytest.raises(RuntimeError, match="requires a gradient"):
+            compiled(batch.q, scale)
+        with torch.no_grad():
+            assert torch.equal(compiled(batch.q, scale), function(batch.q, scale))

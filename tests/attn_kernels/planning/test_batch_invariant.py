@@ -78,6 +78,13 @@ def test_contexts_are_split_at_the_same_keys_where_partial_results_have_room():
     assert find_invariant_splits(config, MODEL, many, 132, 1 << 18) == (1, SPLIT_KEYS)
 
 
+def test_no_launch_has_more_programs_than_a_grid_takes():
+    heads, config = replace(MODEL, num_query_heads=64, num_kv_heads=64), Config("invariant", 64, 64)
+    for keys in (1000 * SPLIT_KEYS, 1024 * SPLIT_KEYS):
+        count, _ = find_invariant_splits(config, heads, Lengths.of([1], [keys]), 132, 1 << 18)
+        assert count == (1000 if keys == 1000 * SPLIT_KEYS else 1)
+
+
 def test_a_workspace_has_room_for_splits():
     workspace = Workspace.for_maxima(CPU, MODEL, max_query_tokens=8, max_num_seqs=8)
     batch = random_batch(((1,), (9,)), ratio=8, head_size=128)

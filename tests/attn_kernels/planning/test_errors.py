@@ -40,6 +40,7 @@ def plan(batch, **changes):
     index = ("cu_seqlens_q", "seqused_k", "block_table")
     tensors = [changes.pop(name, getattr(batch, name)) for name in index]
     constants = MODEL | {"cache_dtype": None, "causal": True, "sliding_window": None}
+    constants |= {"batch_invariant": False, "fp8_queries": False}
     model = Model(**{name: changes.pop(name, value) for name, value in constants.items()})
     lengths = {"num_query_tokens": 4, "max_query_len": 3, "max_seq_len": 20}
     return attn_kernels.plan(*tensors, **({"model": model, "config": CONFIG} | lengths | changes))
@@ -108,6 +109,8 @@ MISTAKES = [
     (plan, TypeError, "cache_dtype", [torch.int8, "fp8"]),
     (plan, TypeError, "dtype", ["float16", torch.float32]),
     (plan, TypeError, "causal", [1]),
+    (plan, TypeError, "batch_invariant", ["false", 0]),
+    (plan, TypeError, "fp8_queries", [None]),
     (plan, TypeError, "sliding_window", [8.0, True]),
     (plan, ValueError, "sliding_window", [0, -1]),
     (plan, TypeError, "model", [(4, 2, 32)]),
@@ -217,6 +220,20 @@ def test_contents_of_index_tensors(batch, name, value):
     assert plan(batch, **{name: value}, check=False).batch.max_page_id is None
 
 
+@pytest.mark.parametrize("check", [None, True])
+def test_no_sequence_has_fewer_than_no_keys(batch, check):
+    with refused(ValueError, "seqused_k"):
+        plan(batch, seqused_k=int32(20, -1), causal=False, check=check)
+
+
+def test_kernels_look_up_a_page_of_sequences_without_keys(batch):
+    none = {"seqused_k": int32(0, 0), "max_seq_len": 0, "causal": False}
+    with refused(ValueError, "block_table"):
+        plan(batch, **none, block_table=batch.block_table[:, :0])
+    made = plan(batch, **none, block_table=batch.block_table[:, :1])
+    assert not attn_kernels.run(made, batch.q, batch.k_cache, batch.v_cache, causal=False).any()
+
+
 def test_contents_are_checked_wherever_torch_makes_tensors(batch):
     """A server has the GPU as torch's default device."""
     expected = plan(batch).batch.max_page_id
@@ -254,16 +271,20 @@ MISTAKES_OF_LAYERS = [
     (ValueError, "v_cache", [lambda v: v[1:], lambda v: v.to("meta"), strided]),
     (TypeError, "out", [lambda out: out.float(), [1.0]]),
     (ValueError, "out", [lambda out: out[:, :2], lambda out: out.to("meta"), strided]),
-    (ValueError, "out", [lambda out: out[:1].expand(out.shape)]),  # rows that share memory
-    (TypeError, "softmax_scale", ["1", torch.ones(1)]),
-    (ValueError, "softmax_scale", [0.0, -1.0, float("nan"), float("inf")]),
+    # Rows that share memory, whole or in part.
+    (ValueError, "out", [lambda out: out[:1].expand(out.shape)]),
+    (ValueError, "out", [lambda out: out.as_strided(out.shape, (100, 32, 1))]),
+    (ValueError, "out", [lambda out: out.as_strided(out.shape, (128, 31, 1))]),
+    (TypeError, "softmax_scale", ["1", torch.ones(1), True]),
+    # In float32 the first is 0, which times a hidden score of -inf is NaN.
+    (ValueError, "softmax_scale", [1e-46, 0.0, -1.0, float("nan"), float("inf"), 3e38]),
     (TypeError, "sliding_window", [1.5, (4, 0), [1], True]),
     (ValueError, "sliding_window", [0]),
     (TypeError, "causal", [0, None]),
     (TypeError, "keys_after", [1.0]),
     (ValueError, "keys_after", [1, -1]),  # in causal attention, and fewer than none
     (TypeError, "softcap", [None]),
-    (ValueError, "softcap", [-1.0, float("nan")]),
+    (ValueError, "softcap", [1e-40, -1.0, float("nan")]),
     (TypeError, "alibi_slopes", [torch.ones(4).half(), [1.0]]),
     (ValueError, "alibi_slopes", [torch.ones(2), torch.ones(4, device="meta"), torch.ones(8)[::2]]),
     (TypeError, "sinks", [torch.ones(4).bfloat16(), [1.0]]),

@@ -7,8 +7,9 @@ from launch_recorder import batch_of, layer_of
 from launch_recorder import run as run_layer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attn_kernels import Model, Workspace
+from attn_kernels import Model, Parts, Workspace
 from attn_kernels.choose import choices
+from attn_kernels.choose.mixed import SEPARATE, SINGLE
 from attn_kernels.core import checks
 from attn_kernels.kernels.splits import MAX_SPLITS_OF_FEW
 from attn_kernels.testing.poisoned import run_poisoned
@@ -42,6 +43,15 @@ def test_the_more_query_tokens_and_heads_the_less_contexts_are_split():
         assert plan.num_splits == 1 or plan.num_splits * tokens * 2 * ratio <= workspace.max_partials
     assert sorted(counts, reverse=True) == counts
     assert counts[0] > counts[1] > counts[2] > counts[3] == counts[4] == 1
+
+
+@pytest.mark.parametrize("way", [SEPARATE, SINGLE])
+def test_a_way_without_a_kernel_needs_no_memory_of_its_own(way):
+    batch = batch_of(((1, 2, 9), (50, 20, 12)))
+    plan = batch.plan(
+        config=way, parts=Parts.of(batch.query_lens, batch.context_lens), workspace=workspace_for(way)
+    )
+    assert_close(run_poisoned(batch, plan), batch.reference())
 
 
 def test_plans_use_the_same_memory_one_after_another():
