@@ -3,6 +3,7 @@
 pytest's importlib mode puts no folder on ``sys.path``. Triton reads TRITON_INTERPRET when it is imported.
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,13 @@ os.environ["OMP_NUM_THREADS"] = "1"  # tests fork, and a fork has none of its pa
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE / "helpers"), str(HERE.parent)) if path not in sys.path]
+
+with contextlib.suppress(ModuleNotFoundError):  # tests on a GPU need no Hypothesis
+    from hypothesis import settings
+
+    # The same examples on every machine.
+    settings.register_profile("tests", deadline=None, derandomize=True, database=None)
+    settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -133,7 +133,7 @@ def test_a_byte_order_mark_is_ignored_and_a_running_table_may_end_early(tmp_path
     st.integers(0, 30),
     st.text("1.,se\n\"'\0x-", max_size=5),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_damaged_file_is_read_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, name: str, at: int, removed: int, put: str
 ) -> None:
@@ -285,7 +285,7 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_plain_data_is_read_as_it_was_written(value: Any) -> None:
     assert parse(PATH, yaml_text({"a": value}))[0] == {"a": value}
 
@@ -293,7 +293,7 @@ def test_plain_data_is_read_as_it_was_written(value: Any) -> None:
 @given(
     st.integers(0, len(VALID)), st.integers(0, 40), st.text(alphabet="ab1 :-[]{}&*!'\"\n\t#,|>%@", max_size=6)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_damaged_run_yaml_is_read_or_refused_by_lines_that_name_it(at: int, removed: int, put: str) -> None:
     text = VALID[:at] + put + VALID[at + removed :]
     try:

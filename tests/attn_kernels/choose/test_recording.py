@@ -51,7 +51,7 @@ pairs = st.lists(
 
 
 @given(pairs=pairs)
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=300)
 def test_sequences_have_the_lengths_that_were_given(pairs):
     queries, contexts = zip(*pairs, strict=True)
     made = sequences_of(Lengths.of(queries, contexts))
@@ -60,7 +60,7 @@ def test_sequences_have_the_lengths_that_were_given(pairs):
 
 
 @given(batches=st.lists(pairs.filter(lambda some: any(query for query, _ in some)), max_size=12))
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60)
 def test_counts_add_up_and_every_line_is_a_scenario(shared, batches):
     recorder = shared
     recorder.buckets.clear()
@@ -75,7 +75,7 @@ def test_counts_add_up_and_every_line_is_a_scenario(shared, batches):
 
 
 @given(first=st.tuples(*[st.integers(1, 10**6)] * 5), factors=st.tuples(*[st.floats(1.0, 3.0)] * 5))
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=300)
 def test_a_bucket_holds_lengths_within_the_root_of_two(shared, first, factors):
     recorder = shared
     recorder.buckets.clear()

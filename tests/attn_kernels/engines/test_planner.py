@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from shared_keys import step_of, step_of_batch
 from treegen_builders import REPOSITORY
@@ -36,7 +36,6 @@ def check(step, lengths, parts):
     checked_batch(index, MODEL, *lengths[1:], parts=parts, for_capture=False, contents=False)
 
 
-@settings(deadline=None)
 @given(LENS, st.integers(0, 3))
 def test_parts_are_those_of_the_lengths(lens, extra):
     """As ``Parts.of``, but for the longest prompt, for which the host's bound stands."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kernel_cases import (
     assert_close,
@@ -90,7 +90,6 @@ def found(case, window=None, **changes):
     return find_splits(config, model, lengths, c["multiprocessors"], c["room"])
 
 
-@settings(deadline=None)
 @given(sizes, st.integers(1, 200_000))
 def test_a_number_of_splits(case, window):
     num_splits, keys = found(case)

@@ -80,7 +80,7 @@ def check_boundary(queries, num_decodes, num_tokens, max_len):
 
 
 @given(lens, st.integers(0, 12), st.integers(0, MAX_DRAFT), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_device_divides_as_brute_force_does(lens, num_decodes, max_len, num_tokens):
     check_boundary([query for query, _ in lens], min(num_decodes, len(lens)), num_tokens, max_len)
 

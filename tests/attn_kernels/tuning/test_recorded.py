@@ -25,7 +25,7 @@ GOOD: dict[str, Any] = {
     "block_size": 16,
 }
 FP8 = torch.float8_e4m3fn
-few = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=150)
 
 
 def line(**changes):

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_tune.core.errors import TuningError
@@ -15,7 +15,6 @@ MATRICES = [(128 * index, 512 * index) for index in (6, 8, 16, 20, 28, 32, 40, 4
 SHAPES: dict[Any, Any] = {"M": (1, 16384), ("N", "K"): MATRICES}
 
 
-@settings(deadline=None)
 @given(st.integers(1, 500), st.integers(0, 500), st.integers(1, 60), st.integers(0, 9), st.integers(1, 4))
 def test_values_are_in_range_and_differ(least: int, more: int, count: int, seed: int, kinds: int) -> None:
     arguments = {"M": (least, least + more), "kind": list(range(kinds))}, count, TILES, seed

@@ -95,7 +95,7 @@ def bits(value: Any) -> Any:
     return value.dtype, value.shape, value.stride(), value.data_ptr() % 16 if held else 0, held
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(launches=st.lists(st.tuples(*[tensors() | SCALARS] * 3), min_size=1, max_size=4))
 def test_a_launch_is_made_again_with_the_arguments_that_were_noted(
     small: ModuleType, tmp_path_factory: pytest.TempPathFactory, launches: list[tuple[Any, ...]]
@@ -130,7 +130,7 @@ def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen: 
             assert "\n" not in str(error)
             return None
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(st.integers(0, len(whole) - 1), st.binary(min_size=1, max_size=3))
     def damage(place: int, text: bytes) -> None:
         read(whole[:place] + text + whole[place + len(text) :])
