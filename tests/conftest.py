@@ -6,7 +6,6 @@ pytest's importlib mode puts no folder on ``sys.path``. Triton reads TRITON_INTE
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ with contextlib.suppress(ModuleNotFoundError):  # tests on a GPU need no Hypothe
 
 
 @pytest.fixture(autouse=True, scope="session")
-def quick_interpreter() -> Iterator[None]:
+def quick_interpreter():
     """Interpret kernels without the checks and look-ups of each operation that change no result."""
     with pytest.MonkeyPatch.context() as patch:
         if "triton.runtime.interpreter" in sys.modules:
@@ -39,7 +38,7 @@ def quick_interpreter() -> Iterator[None]:
 
 
 @pytest.fixture
-def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refusal(capsys):
     """A function (folder, *arguments) that returns the one line with which `treegen ARGUMENTS` refuses.
 
     Fails unless the command exits with status 2, prints exactly one line to stderr and leaves every byte

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from treegen.cli.main import main as treegen_main
@@ -42,7 +41,7 @@ def launch(generated_from: Path) -> dict[str, dict[str, object]]:
     return json.loads(done.stdout)
 
 
-def test_a_changed_table_changes_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_table_changes_the_launch(tmp_path, monkeypatch):
     shutil.copytree(REPOSITORY / TABLE, tmp_path / TABLE)
     times = tmp_path / TABLE / "times.csv"
     header, *rows = (line.split(",") for line in times.read_text().splitlines())

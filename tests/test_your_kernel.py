@@ -6,7 +6,6 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
-import pytest
 from forked import code, forked
 
 from treegen.cli.main import main as treegen
@@ -50,7 +49,7 @@ def follow(page: str, folder: Path) -> str:
     return "".join(outputs)
 
 
-def test_the_page_is_followed_word_for_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_followed_word_for_word(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     everything = follow(PAGE.read_text().replace(other_packages(), ""), tmp_path)
     assert "rms_norm: 12 shapes, 8 configs, 96 cells" in everything
@@ -67,7 +66,7 @@ def other_packages() -> str:
     return section
 
 
-def test_a_kernel_of_another_package_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_of_another_package_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     output = follow(other_packages(), tmp_path)
     assert "l2norm: 4 shapes, 25 configs, 100 cells" in output and "features: D, NB, T" in output

@@ -20,7 +20,7 @@ def rows_of(backend: str, factor: float) -> list[dict[str, Any]]:
     return rows
 
 
-def test_latency_table_has_ratios_and_decode_steps() -> None:
+def test_latency_table_has_ratios_and_decode_steps():
     old = [{**row, "seconds": [1e9] * 3} for row in rows_of("CUSTOM", 1.0)]
     theirs = [row for row in rows_of("FLASH_ATTN", 1.5) if row["batch"] == 2]
     text = "\n".join(latency_lines([*old, *rows_of("CUSTOM", 1.0), *theirs]))
@@ -51,7 +51,7 @@ class LLM:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def command(tmp_path, monkeypatch):
     (tmp_path / "folder" / "vllm").mkdir(parents=True)
     (tmp_path / "folder" / "vllm" / "__init__.py").write_text(FAKE_VLLM)
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,7 @@ def latencies(folder: Path) -> list[tuple[int, str, int]]:
     return [(row["output"], row["backend"], len(row["seconds"])) for row in rows]
 
 
-def test_each_engine_runs_in_its_process(tmp_path: Path, capsys, command: list[str]) -> None:
+def test_each_engine_runs_in_its_process(tmp_path, capsys, command):
     backends = ["--backends", "CUSTOM", "BROKEN", "HANGS", "OTHER", "--answer-seconds", "5"]
     assert latency.main([*command, *backends]) == 1
     printed = capsys.readouterr().out
@@ -87,7 +87,7 @@ def test_each_engine_runs_in_its_process(tmp_path: Path, capsys, command: list[s
     ("faults", [], [], False),
     ("faults", [0.0], ["nothing was preempted"], False),
 ])  # fmt: skip
-def test_verdict_on_tokens(case: str, margins: list[float], problems: list[str], right: bool) -> None:
+def test_verdict_on_tokens(case, margins, problems, right):
     line, fine = check_vllm.verdict(case, {"margins": [margins], "notes": [], "problems": problems})
     assert fine is right
     assert all(problem in line for problem in problems)

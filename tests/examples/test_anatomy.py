@@ -34,14 +34,14 @@ def poisoned(name: str, group: int, head_size: int, block_size: int) -> tuple[Po
 
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize("step", STEPS)
-def test_every_step_computes_attention(step: str, name: str) -> None:
+def test_every_step_computes_attention(step, name):
     made, batch = poisoned(name, *LAYOUTS[name])
     assert import_module(f"examples.anatomy.{step}").attention(batch) is batch.out
     assert relative_error(batch.out, made.reference()) < TOLERANCE[torch.float16]
 
 
 @pytest.mark.parametrize("name", ["decode", "mixed"])
-def test_the_last_program_of_a_q_block_joins_its_segments_and_resets_its_counter(name: str) -> None:
+def test_the_last_program_of_a_q_block_joins_its_segments_and_resets_its_counter(name):
     made, batch = poisoned(name, 4, 64, 16)
     config = {"BLOCK_M": 16, "TILE": 16, "SEGMENTS": 4, "num_warps": 4, "num_stages": 2}
 

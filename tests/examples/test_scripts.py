@@ -9,15 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from treegen.cli.main import main as treegen
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO, CONVOLVE = REPOSITORY / "examples/demo", REPOSITORY / "examples/convolve"
 
 
-def test_it_goes_from_a_table_to_a_tree_and_shows_what_a_slower_config_changes(tmp_path: Path) -> None:
+def test_it_goes_from_a_table_to_a_tree_and_shows_what_a_slower_config_changes(tmp_path):
     cells = json.loads((DEMO / "demo.ipynb").read_text())["cells"]
     sources = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
     blocked = "import sys; sys.modules.update(torch=None, triton=None)\n"
@@ -55,9 +53,7 @@ def python(*arguments: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def test_the_tutorial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_tutorial(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", (REPOSITORY / "docs/tutorial.md").read_text())
     commands = [line for block in blocks for line in block.splitlines()]
     ours = [line.split()[1] for line in commands if line.startswith("treegen ")]
@@ -80,7 +76,7 @@ def test_the_tutorial(
     assert "no problem" in capsys.readouterr().out
 
 
-def test_the_decode_loop_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_decode_loop_runs(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["decode_step.py", "--device", "cpu"])
     runpy.run_path(str(REPOSITORY / "examples/decode_step.py"), run_name="__main__")
     printed = capsys.readouterr().out

@@ -41,12 +41,12 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def device() -> torch.device:
+def device():
     return torch.device("cuda", torch.cuda.current_device())
 
 
 @pytest.fixture(scope="module")
-def compiled(request: pytest.FixtureRequest, device: torch.device) -> None:
+def compiled(request, device):
     """Compile in parallel what the chosen tests of a module launch; their parameter `case` has `jobs()`."""
     items = (item for item in request.session.items if getattr(item, "module", None) is request.module)
     drawn = (item.callspec.params for item in items if hasattr(item, "callspec"))

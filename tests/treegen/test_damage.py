@@ -48,7 +48,7 @@ EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "8"))
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory):
     """A project that uses every word, so that each can be damaged, after a build of an older table.
 
     So a build finds a tree and changes it.
@@ -167,7 +167,7 @@ COMMANDS += ["explain scale rows=16 columns=32 heads=2"]
 @pytest.mark.parametrize("kind", KINDS)
 @examples(EXAMPLES)
 @given(st.data())
-def test_damage_is_refused_in_one_line_or_does_no_harm(built: Path, kind: str, data: st.DataObject) -> None:
+def test_damage_is_refused_in_one_line_or_does_no_harm(built, kind, data):
     with tempfile.TemporaryDirectory() as name:
         root = Path(name).resolve()
         shutil.copytree(built, root / "built")
@@ -214,7 +214,7 @@ def assert_rows_are_launched(spec: Spec) -> None:
 
 @pytest.mark.parametrize("what", ["/dev/zero", "/dev/full", "pipe"])
 @pytest.mark.parametrize("name", ["treegen.yaml", "tables/h100/times.csv", LOCK, MODULES[0]])
-def test_a_device_in_place_of_a_file_is_not_read(tmp_path: Path, name: str, what: str) -> None:
+def test_a_device_in_place_of_a_file_is_not_read(tmp_path, name, what):
     """It was read until memory ended, or for ever."""
     path = write_project(tmp_path)
     build(path)
@@ -238,7 +238,7 @@ ATTACKS += [
 ]
 
 
-def test_the_names_of_gpus_are_texts(tmp_path: Path) -> None:
+def test_the_names_of_gpus_are_texts(tmp_path):
     names = [text for text in ATTACKS if text]
     content = spec(tables={DEVICE: as_h100(), "family": as_h100()})
     content["devices"][DEVICE] |= {"names": names, "arch": ATTACKS[-4]}
@@ -253,7 +253,7 @@ def test_the_names_of_gpus_are_texts(tmp_path: Path) -> None:
     assert_rows_are_launched(read_spec(path))
 
 
-def test_what_a_table_says_of_itself_reaches_no_module(tmp_path: Path) -> None:
+def test_what_a_table_says_of_itself_reaches_no_module(tmp_path):
     attack = "\n".join(ATTACKS).replace("\0", "")
     content = spec(tables={DEVICE: {"folder": "tables/h100", "measured_on": attack}})
     free = dict.fromkeys(["driver", "torch", "source_hash", "date", "timing"], attack)
@@ -266,6 +266,6 @@ def test_what_a_table_says_of_itself_reaches_no_module(tmp_path: Path) -> None:
 
 @examples(200)
 @given(st.one_of(st.text(), st.integers()))
-def test_a_literal_is_its_text_or_number(value: str | int) -> None:
+def test_a_literal_is_its_text_or_number(value):
     source = literal(value)
     assert ast.literal_eval(source) == value and source.isascii() and source.isprintable()

@@ -75,7 +75,7 @@ STRUCTURE: list[tuple[str, str, Edit, int]] = [
 @pytest.mark.parametrize(
     ("name", "edit", "line"), [case[1:] for case in STRUCTURE], ids=[f"{c[1]}: {c[0]}" for c in STRUCTURE]
 )
-def test_damaged_structure_is_refused_by_its_line(tmp_path: Path, name: str, edit: Edit, line: int) -> None:
+def test_damaged_structure_is_refused_by_its_line(tmp_path, name, edit, line):
     assert _error(tmp_path / "t", name, edit).startswith(f"{name}:{line}: ")
 
 
@@ -92,18 +92,18 @@ CELLS += [(SCENARIOS, "s004,8,", f"s004,{cell},", "5: rows ") for cell in NO_INT
 
 
 @pytest.mark.parametrize(("name", "old", "new", "place"), CELLS)
-def test_a_cell_of_another_kind_is_named(tmp_path: Path, name: str, old: str, new: str, place: str) -> None:
+def test_a_cell_of_another_kind_is_named(tmp_path, name, old, new, place):
     assert _error(tmp_path / "t", name, _swap(old, new)).startswith(f"{name}:{place}")
 
 
 @pytest.mark.parametrize("cells", ["10.0,15.0,", ",,", "inf,,", "1,2,3"])
-def test_a_winners_row_has_exactly_one_time(tmp_path: Path, cells: str) -> None:
+def test_a_winners_row_has_exactly_one_time(tmp_path, cells):
     edit = _swap("s005,1,10.0,,", f"s005,1,{cells}")
     assert _error(tmp_path / "t", TIMES, edit, write_winners).startswith(f"{TIMES}:6: ")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_none_is_refused(tmp_path, name):
     path = write_table(tmp_path) / name
     path.unlink()
     for make in (lambda: None, path.mkdir, lambda: (path.rmdir(), path.symlink_to(path))):
@@ -116,7 +116,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     assert name != RUN or error_of_reading(tmp_path).startswith(f"{path}: ")
 
 
-def test_a_byte_order_mark_is_ignored_and_a_running_table_may_end_early(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored_and_a_running_table_may_end_early(tmp_path):
     folder = write_table(tmp_path / "t")
     text, before = (folder / TIMES).read_text(), tuning_table.read(folder)
     for name in FILES:
@@ -134,9 +134,7 @@ def test_a_byte_order_mark_is_ignored_and_a_running_table_may_end_early(tmp_path
     st.text("1.,se\n\"'\0x-", max_size=5),
 )
 @settings(max_examples=300)
-def test_a_damaged_file_is_read_or_refused_in_one_line(
-    tmp_path_factory: pytest.TempPathFactory, name: str, at: int, removed: int, put: str
-) -> None:
+def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path_factory, name, at, removed, put):
     folder = write_table(tmp_path_factory.mktemp("t"))
     text = (folder / name).read_text()
     (folder / name).write_text(text[:at] + put + text[at + removed :])
@@ -166,7 +164,7 @@ def _yaml_error(text: str) -> TableError:
     return caught.value
 
 
-def test_a_missing_key_is_named_and_imported_tables_have_an_origin_instead_of_some() -> None:
+def test_a_missing_key_is_named_and_imported_tables_have_an_origin_instead_of_some():
     for key in (*REQUIRED, *PROVENANCE):
         content = run()
         del content[key]
@@ -226,7 +224,7 @@ NESTED: list[tuple[dict[str, Any], str | tuple[str, int]]] = [
 @pytest.mark.parametrize(
     ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values]
 )
-def test_a_wrong_value_is_refused_by_its_line_and_key(key: str, value: Any) -> None:
+def test_a_wrong_value_is_refused_by_its_line_and_key(key, value):
     text = yaml_text(run(**{key: value}))
     error = _yaml_error(text)
     first = line_of(text, f"{key}:")
@@ -235,7 +233,7 @@ def test_a_wrong_value_is_refused_by_its_line_and_key(key: str, value: Any) -> N
 
 
 @pytest.mark.parametrize(("changes", "needle"), NESTED)
-def test_a_wrong_nested_value_names_its_line(changes: dict[str, Any], needle: str | tuple[str, int]) -> None:
+def test_a_wrong_nested_value_names_its_line(changes, needle):
     text = yaml_text(run(**changes))
     assert _yaml_error(text).line == line_of(text, *([needle] if isinstance(needle, str) else needle))
 
@@ -261,11 +259,11 @@ NO_PLAIN_DATA = [
 
 
 @pytest.mark.parametrize(("text", "line"), NO_PLAIN_DATA)
-def test_yaml_beyond_plain_data_is_refused_by_its_line(text: str, line: int) -> None:
+def test_yaml_beyond_plain_data_is_refused_by_its_line(text, line):
     assert _yaml_error(text).line == line
 
 
-def test_plain_data_keeps_its_kinds_and_lines_and_what_is_no_mapping_or_too_deep_is_refused() -> None:
+def test_plain_data_keeps_its_kinds_and_lines_and_what_is_no_mapping_or_too_deep_is_refused():
     for text in ("", "# nothing\n", "just text\n", "- a\n", "null\n", "---\n...\n", "a: \x1b\n"):
         _yaml_error(text)
     for opening in ("[", "{a: ", "- ", "? ", "[{a: "):
@@ -286,7 +284,7 @@ PLAIN = st.recursive(
 
 @given(PLAIN)
 @settings(max_examples=100)
-def test_plain_data_is_read_as_it_was_written(value: Any) -> None:
+def test_plain_data_is_read_as_it_was_written(value):
     assert parse(PATH, yaml_text({"a": value}))[0] == {"a": value}
 
 
@@ -294,7 +292,7 @@ def test_plain_data_is_read_as_it_was_written(value: Any) -> None:
     st.integers(0, len(VALID)), st.integers(0, 40), st.text(alphabet="ab1 :-[]{}&*!'\"\n\t#,|>%@", max_size=6)
 )
 @settings(max_examples=200)
-def test_a_damaged_run_yaml_is_read_or_refused_by_lines_that_name_it(at: int, removed: int, put: str) -> None:
+def test_a_damaged_run_yaml_is_read_or_refused_by_lines_that_name_it(at, removed, put):
     text = VALID[:at] + put + VALID[at + removed :]
     try:
         read_header(PATH, text)

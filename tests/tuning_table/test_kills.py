@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from table_builders import RUN, VISITS, append, contents, filled, read_back, sta
 from tuning_table import TableError, files, read_run
 
 
-def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path: Path) -> None:
+def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path):
     folder = filled(tmp_path, VISITS[0])
     with (folder / "failures.csv").open("a") as out:
         out.write("decode-0,1,M16,flaky\nprefill-0,1,M16,flaky\nprefill-0,1,,no row\n")
@@ -27,7 +26,7 @@ def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path: Path) -
 
 @pytest.mark.parametrize("stop", ["times.csv", "scenarios.csv", "run.yaml"])
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, torn: bool) -> None:
+def test_a_creation_that_was_killed_is_begun_again(tmp_path, stop, torn):
     whole = contents(filled(tmp_path / "whole", VISITS[1]))
     folder = tmp_path / "killed"
     folder.mkdir()
@@ -43,7 +42,7 @@ def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, to
     assert contents(folder) == whole
 
 
-def test_a_killed_change_is_finished_or_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_change_is_finished_or_undone(tmp_path, monkeypatch):
     """A kill before times.csv is in its place leaves the table as it was; the next run ends what is left."""
     fewer = RUN["configs"][:2]
     steps: list[str] = []
@@ -76,7 +75,7 @@ def test_a_killed_change_is_finished_or_undone(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("written", [0, 4])
-def test_a_full_disk_leaves_whole_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch, written):
     write = os.write
 
     def full(descriptor: int, data: bytes) -> int:
@@ -110,7 +109,7 @@ signal.pause()
 """
 
 
-def test_a_killed_run_frees_its_lock_also_where_a_forked_worker_lives_on(tmp_path: Path) -> None:
+def test_a_killed_run_frees_its_lock_also_where_a_forked_worker_lives_on(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:

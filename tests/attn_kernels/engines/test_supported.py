@@ -93,7 +93,7 @@ def refusal(check: Callable[[], object]) -> str | None:
         return str(error)
 
 
-def test_the_page_says_what_each_engine_supports() -> None:
+def test_the_page_says_what_each_engine_supports():
     rows = table("| ")
     for row in rows.values():
         assert len(row) == len(FILES)
@@ -213,7 +213,5 @@ def refused_by_transformers() -> dict[str, str | None]:
     ("engine", "refused"),
     [("vLLM", refused_by_vllm), ("SGLang", refused_by_sglang), ("transformers", refused_by_transformers)],
 )
-def test_the_page_has_each_line_with_which_an_engine_refuses(
-    engine: str, refused: Callable[[], dict[str, str | None]]
-) -> None:
+def test_the_page_has_each_line_with_which_an_engine_refuses(engine, refused):
     assert table(f"| {engine} refuses") == {what: [f"`{line}`"] for what, line in refused().items()}

@@ -68,7 +68,7 @@ def _heuristic() -> Heuristic:
     )
 
 
-def test_printed_text(tmp_path: Path) -> None:
+def test_printed_text(tmp_path):
     read = _spec(tmp_path)
     files = emit_package(read, [(read.kernels["scale"], read.devices[MODEL], _heuristic())])
     texts = {f"{name.replace('/', '.')}.txt": text for name, text in files.items()}

@@ -74,7 +74,7 @@ def _ifs(node: ast.AST) -> int:
 
 @examples(250, shrink=False)
 @given(st.data(), kernels())
-def test_the_module_chooses_as_its_heuristic_and_is_shallow(data: st.DataObject, kernel: KernelSpec) -> None:
+def test_the_module_chooses_as_its_heuristic_and_is_shallow(data, kernel):
     heuristic = data.draw(heuristics(kernel))
     text, module = _printed(kernel, heuristic, LIMITS)
     constants = [as_config(c, kernel) for c in vars(module).values() if isinstance(c, module.Config)]
@@ -93,7 +93,7 @@ def test_the_module_chooses_as_its_heuristic_and_is_shallow(data: st.DataObject,
 
 
 @pytest.mark.parametrize("kernel", ["unified_attention", "mixed_attention"])
-def test_a_committed_module_is_short_and_chooses_as_its_heuristic(kernel: str) -> None:
+def test_a_committed_module_is_short_and_chooses_as_its_heuristic(kernel):
     made = committed(kernel, "nvidia_h200")
     heuristic, limits = fit(made), made.device.limits
     text, module = _printed(made.kernel, heuristic, limits)
@@ -113,7 +113,7 @@ def _module(kernel: KernelSpec, tree: Split, *blocks: int) -> SimpleNamespace:
     return _printed(kernel, heuristic, LIMITS)[1]
 
 
-def test_the_next_candidate_is_of_the_nearest_row_and_long_chains_are_followed_once(tmp_path: Path) -> None:
+def test_the_next_candidate_is_of_the_nearest_row_and_long_chains_are_followed_once(tmp_path):
     deep = Split("rows", 30, Split("rows", 20, Split("rows", 10, 0, 1), 2), 3)
     module = _module(device_and_kernel(tmp_path)[1], deep, 1, 2, 1, 4)
     candidates = {n: module.candidates(9, rows=n, columns=1, heads=1) for n in (1, 15, 25, 99)}

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ PLACES = [(place, n) for places, names in NAMES.items() for place in places.spli
 
 
 @pytest.mark.parametrize(("place", "name"), PLACES)
-def test_a_name_that_the_package_uses_itself(tmp_path: Path, place: str, name: str) -> None:
+def test_a_name_that_the_package_uses_itself(tmp_path, place, name):
     """The spec is refused, or what is written of it can be imported and chooses what was fitted."""
     content = SPECS[place](name)
     (kernel,) = content["kernels"].values()
@@ -119,9 +118,7 @@ def _serves(measured: dict[str, dict[str, Any]], name: str, arch: str, vendor: s
 
 @examples(15, shrink=False)
 @given(devices(), st.data())
-def test_a_gpu_is_served_by_its_model_architecture_or_vendor(
-    tmp_path_factory: pytest.TempPathFactory, drawn: dict[str, dict[str, Any]], data: st.DataObject
-) -> None:
+def test_a_gpu_is_served_by_its_model_architecture_or_vendor(tmp_path_factory, drawn, data):
     """The most exact name and the first measured device of an architecture count; tables have no order."""
     measured = data.draw(st.lists(st.sampled_from([*drawn]), min_size=1, unique=True))
     content = spec(constraints=[], tables={key: as_h100() for key in measured}) | {"devices": drawn}

@@ -86,7 +86,7 @@ def _printed(kernel: KernelSpec, heuristic: Heuristic) -> str:
 
 @examples(300, shrink=False)
 @given(st.data(), kernels())
-def test_the_row_is_that_of_the_heuristic(data: st.DataObject, kernel: KernelSpec) -> None:
+def test_the_row_is_that_of_the_heuristic(data, kernel):
     heuristic = data.draw(heuristics(kernel))
     text = _printed(kernel, heuristic)
     row = execute(text)["row"]
@@ -108,7 +108,7 @@ def _kernel(folder: Path, **derived: str) -> KernelSpec:
     return device_and_kernel(folder, derived=derived, constraints=[])[1]
 
 
-def test_what_is_divided_with_care_and_computed_from_constants(tmp_path: Path) -> None:
+def test_what_is_divided_with_care_and_computed_from_constants(tmp_path):
     """Care is for what may be negative. Triton would compute what constants alone make in 32 bits."""
     for definition, careful in (("rows * columns // max(1, heads)", False), ("(rows - columns) // 5", True)):
         text = in_kernel_module(_kernel(tmp_path, area=definition), "nvidia_h100", LIMITS, _asking("area"))
@@ -120,7 +120,7 @@ def test_what_is_divided_with_care_and_computed_from_constants(tmp_path: Path) -
     assert names["row"](rows=1, columns=2, heads=3) == 0  # of a device without a table
 
 
-def test_numbers_beyond_64_bits_are_refused(tmp_path: Path) -> None:
+def test_numbers_beyond_64_bits_are_refused(tmp_path):
     huge = {"area": Call("+", (Name("rows"), Number(1 << 63)))}
     with pytest.raises(Unprintable):
         in_kernel_module(replace(_kernel(tmp_path), derived=huge), "h", {}, _asking("area"))
@@ -148,8 +148,8 @@ numbers = itertools.count()
 @examples(60, shrink=False)
 @given(st.data(), kernels(), st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=4, max_size=4))
 def test_the_interpreter_gives_the_same_row_for_tensors_of_both_widths_and_for_constants(
-    tmp_path: Path, data: st.DataObject, kernel: KernelSpec, points: list[tuple[int, int, int]]
-) -> None:
+    tmp_path, data, kernel, points
+):
     heuristic = data.draw(heuristics(kernel))
     shapes = [dict(zip(FEATURES, point, strict=True)) for point in points]
     shapes = [shape for shape in shapes if _fits(kernel, shape)]

@@ -5,7 +5,6 @@ import importlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from treegen.cli.main import main
 
 REAL = REPOSITORY / "tests/treegen/importers/real"
 Files = dict[str, dict[str, Any]]
-Refusal = Callable[..., str]
 KEYS = (1, 2, 7, 16, 100, 333, 2048, 8192)
 
 
@@ -58,7 +56,7 @@ CASES: dict[str, Files] = {
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     known = {*sys.modules}
@@ -113,7 +111,7 @@ AITER = {path.name: json.loads(path.read_text()) for path in (REAL / "aiter").it
     [*(("vllm", files) for files in CASES.values()), ("sglang", SGLANG), ("aiter", AITER)],
     ids=[*CASES, "sglang", "aiter"],
 )
-def test_files_come_back(form: str, files: Files) -> None:
+def test_files_come_back(form, files):
     write(files)
     found = exported(form, built(form, "configs"))
     assert sorted(found) == sorted(files)
@@ -123,7 +121,7 @@ def test_files_come_back(form: str, files: Files) -> None:
             assert same(launched_by(found[path], size), launched_by(before, size)), (path, size)
 
 
-def test_the_state_of_mamba_comes_back() -> None:
+def test_the_state_of_mamba_comes_back():
     before = {path.name: json.loads(path.read_text()) for path in (REAL / "vllm").iterdir()}
     files = exported("vllm", built("vllm", REAL / "vllm"))
     assert sorted(files) == sorted(before)
@@ -134,7 +132,7 @@ def test_the_state_of_mamba_comes_back() -> None:
     assert sum(wins) > 0.7 * len(wins)  # there are more changes of the winner than rows
 
 
-def test_the_gpu_that_is_served_names_a_file_and_not_the_one_that_was_measured() -> None:
+def test_the_gpu_that_is_served_names_a_file_and_not_the_one_that_was_measured():
     """A family of H200s has one file."""
     write({name("NVIDIA_H200_NVL"): PLAIN})
     assert [*exported("vllm", built("vllm", "configs"))] == [name()]
@@ -151,7 +149,7 @@ def test_the_gpu_that_is_served_names_a_file_and_not_the_one_that_was_measured()
     assert [*exported("vllm", folders)] == [name("AMD_Instinct_MI325X")]
 
 
-def test_what_is_selected(refusal: Refusal, tmp_path: Path) -> None:
+def test_what_is_selected(refusal, tmp_path):
     write({name(): PLAIN, name("NVIDIA_H100"): PLAIN, name(end=",dtype=fp8_w8a8"): PLAIN})
     for arguments, folders in (
         (("--gpu", "NVIDIA_H100"), {"nvidia_h100"}),
@@ -178,7 +176,7 @@ BROKEN: dict[str, Any] = {
 }
 
 
-def test_all_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
+def test_all_mistakes_are_told(tmp_path, capsys, refusal):
     write({name(): PLAIN, **BROKEN})
     (tmp_path / "configs" / name(size=1)).write_text("{")
     assert main(["import", "vllm", "configs"]) == 2
@@ -217,7 +215,7 @@ def looked_up(cache: dict[str, Any], key: list[Any], mode: str) -> Any:
 FLA = ("--features", "D,NB,x_dtype,y_dtype,rstd_dtype", "--device", "NVIDIA H100 80GB HBM3")
 
 
-def test_flas_cache_comes_back_in_each_mode() -> None:
+def test_flas_cache_comes_back_in_each_mode():
     text = (REAL / "fla/l2norm_fwd_kernel.json").read_text().replace("      4,", "      true,")
     Path("fla").mkdir()
     Path("fla/l2norm_fwd_kernel.json").write_text(text)
@@ -238,7 +236,7 @@ def test_flas_cache_comes_back_in_each_mode() -> None:
 # Other caches
 
 
-def test_kernel_tuner_and_gemlite(tmp_path: Path, refusal: Refusal) -> None:
+def test_kernel_tuner_and_gemlite(tmp_path, refusal):
     (folder,) = built("kernel-tuner", REAL / "kernel_tuner")
     assert folder.as_posix() == "tuning_data/convolution_kernel/nvidia_rtx_a4000"
     assert "3875.3279,4594.8161,inf" in (folder / "times.csv").read_text()
@@ -293,7 +291,7 @@ def launched(kernel: str, **shape: int) -> dict[str, Any]:
     return {**kept, "modifier": words[config["modifier"]]}
 
 
-def test_a_file_of_vllms_gemm_launches_what_the_module_does_at_every_size(tmp_path: Path) -> None:
+def test_a_file_of_vllms_gemm_launches_what_the_module_does_at_every_size(tmp_path):
     project(tmp_path, "gemm", ("N", "K"))
     files = printed("vllm", "gemm", *(f"{name}={value}" for name, value in SHAPE.items()))
     assert sorted(files) == [
@@ -306,7 +304,7 @@ def test_a_file_of_vllms_gemm_launches_what_the_module_does_at_every_size(tmp_pa
             assert launched_by(content, size) == launched("gemm", M=size, **shape)
 
 
-def test_arguments_of_triton_config_at_given_sizes(tmp_path: Path) -> None:
+def test_arguments_of_triton_config_at_given_sizes(tmp_path):
     project(tmp_path, "gemm", ("N", "K"))
     files = printed("triton", "gemm", "M=1,64,5000", "N=512,8192", "K=7")
     assert sorted(files) == [f"gemm,nvidia_h100,N={n},K=7.json" for n in (512, 8192)]
@@ -320,7 +318,7 @@ def test_arguments_of_triton_config_at_given_sizes(tmp_path: Path) -> None:
         assert printed(*order.split()) == given
 
 
-def test_what_export_refuses(tmp_path: Path, refusal: Refusal) -> None:
+def test_what_export_refuses(tmp_path, refusal):
     project(tmp_path, "gemm", ("N", "K"), device={"name": "NVIDIA X1"})
     for words, named in (
         ("vllm gemm", "dtype"),

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from scipy import stats
 from treegen_builders import NARROW, WIDE, Cell, Row, problem, write_table
 from treegen_strategies import examples
 
-from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem
+from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED
 from treegen.fit.costs import FAILED, Evidence, losses, table_noise
 from treegen.fit.regime import Z_SMALL
 from treegen.read.problem import read_table
@@ -24,7 +23,7 @@ SLOWEST = round(math.log(1e15) * UNIT)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+def made(tmp_path_factory):
     return problem(tmp_path_factory.mktemp("problem"))
 
 
@@ -36,7 +35,7 @@ tables = st.lists(st.tuples(st.integers(1, GREATEST_WEIGHT), cells, cells), min_
 
 @examples(200)
 @given(tables)
-def test_every_cell_is_what_the_formula_says(made: Problem, table: list[tuple[int, int, int]]) -> None:
+def test_every_cell_is_what_the_formula_says(made, table):
     numbers = np.array(table, dtype=np.int64)
     weight = numbers[:, 0]
     found = losses(dataclasses.replace(made, cost=numbers[:, 1:], weight=weight))
@@ -73,9 +72,7 @@ def _noise(folder: Path, rows: list[list[Cell]]) -> int:
     (_gauss, 5, math.sqrt(math.pi / 10), 0.15),
     (_wild, 3, math.sqrt(math.pi / 6), 0.3),  # outliers and failures hardly matter
 ])  # fmt: skip
-def test_the_spread_that_was_put_in(
-    tmp_path: Path, cell: Callable[[random.Random], Cell], repeats: int, spread: float, within: float
-) -> None:
+def test_the_spread_that_was_put_in(tmp_path, cell, repeats, spread, within):
     rng = random.Random(1)
     rows: list[list[Cell]] = [
         [f"s{i + 1:03}", r + 1, _gauss(rng), cell(rng)] for i in range(len(LINE)) for r in range(repeats)
@@ -89,7 +86,7 @@ def test_the_spread_that_was_put_in(
 
 @examples(300)
 @given(st.lists(st.integers(-40, 100), min_size=1, max_size=40), st.sampled_from([1.0, 2.0, 3.0]))
-def test_it_is_students_test_with_one_neutral_scenario_more(drops: list[int], z: float) -> None:
+def test_it_is_students_test_with_one_neutral_scenario_more(drops, z):
     """In thousandths of a logarithm, the units of the test; scenarios without a difference do not count."""
     drops = [drop for drop in drops if drop] or [0]
     if sum(drops) <= 0:
@@ -110,7 +107,7 @@ def _pays(drops: list[int], z: float, **more: float) -> bool:
     return bool(Evidence(z, **more).pays(1000.0 * np.array(drops)))
 
 
-def test_a_sum_must_exceed_what_is_least_and_the_noise_and_few_that_agree_are_evidence() -> None:
+def test_a_sum_must_exceed_what_is_least_and_the_noise_and_few_that_agree_are_evidence():
     assert _pays([2] * 20, 3.0, least=1999) and not _pays([2] * 20, 3.0, least=2000)
     noise = 20 * 2000 / math.sqrt(20)
     assert _pays([2] * 20, 3.0, noise=noise - 1) and not _pays([2] * 20, 3.0, noise=noise + 1)

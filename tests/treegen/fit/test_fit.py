@@ -2,7 +2,6 @@
 
 import random
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ GRID: list[Row] = [(1 << r, 1 << c, h) for r in range(8) for c in range(8) for h
 
 
 @pytest.mark.parametrize(("deep", "rows", "configs"), [(1, 12, 3), (2, 3, 2), (4, 12, 1), (4, 12, 3)])
-def test_the_budget_holds(tmp_path: Path, deep: int, rows: int, configs: int) -> None:
+def test_the_budget_holds(tmp_path, deep, rows, configs):
     budget = {"max_depth": deep, "max_rows": rows, "max_configs": configs, "row_price": 0, "cell_price": 0}
     regimes = {"regimes": {"one": "rows <= 4", "more": "otherwise"}}
     rng = random.Random(1)
@@ -37,7 +36,7 @@ def test_the_budget_holds(tmp_path: Path, deep: int, rows: int, configs: int) ->
     assert len(launched) <= configs
 
 
-def test_the_few_configs_lose_least_and_of_equal_splits_the_feature_named_first_wins(tmp_path: Path) -> None:
+def test_the_few_configs_lose_least_and_of_equal_splits_the_feature_named_first_wins(tmp_path):
     def times(shape: Row) -> list[float]:
         return [10.0, 40.0, 13.0] if shape[1] in (1, 4, 16, 64) else [40.0, 10.0, 13.0]
 
@@ -55,7 +54,7 @@ def test_the_few_configs_lose_least_and_of_equal_splits_the_feature_named_first_
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_planted_tree_with_planted_classes_is_found_in_noise(tmp_path: Path, seed: int) -> None:
+def test_a_planted_tree_with_planted_classes_is_found_in_noise(tmp_path, seed):
     """Rows decide, then columns where rows are few; models with many heads differ in one row. 2% a cell."""
     rng = random.Random(seed)
     shapes: list[Row] = [(1 << r, 1 << c, h) for r in range(10) for c in range(10) for h in (1, 2, 8, 16)]
@@ -75,7 +74,7 @@ def test_a_planted_tree_with_planted_classes_is_found_in_noise(tmp_path: Path, s
     assert found[:2] == [narrow, medium] and not steps.rows[0].others and not steps.rows[1].others
 
 
-def test_each_regime_has_rows_of_its_own_features(tmp_path: Path) -> None:
+def test_each_regime_has_rows_of_its_own_features(tmp_path):
     regimes: dict[str, dict[str, Any]] = {
         "one": {"when": "rows <= 1", "split_on": ["columns"]},
         "more": {"when": "otherwise", "split_on": ["rows"]},
@@ -98,7 +97,7 @@ def test_each_regime_has_rows_of_its_own_features(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["row_price", "cell_price"])
-def test_a_row_and_a_cell_must_pay_their_price(tmp_path: Path, key: str) -> None:
+def test_a_row_and_a_cell_must_pay_their_price(tmp_path, key):
     """Either saves ln(1.1) / 2 = 0.048 of the mean log slowdown."""
 
     def times(shape: Row) -> list[float]:
@@ -115,7 +114,7 @@ def test_a_row_and_a_cell_must_pay_their_price(tmp_path: Path, key: str) -> None
 
 @examples(30)
 @given(st.integers(0, 10**6), st.integers(0, 2))
-def test_what_failed_is_not_launched(tmp_path_factory: pytest.TempPathFactory, seed: int, works: int) -> None:
+def test_what_failed_is_not_launched(tmp_path_factory, seed, works):
     rng = random.Random(seed)
 
     def cell(column: int) -> Cell:
@@ -129,7 +128,7 @@ def test_what_failed_is_not_launched(tmp_path_factory: pytest.TempPathFactory, s
 
 
 @pytest.mark.parametrize("by_class", [False, True])
-def test_what_failed_is_not_launched_where_a_split_can_part_it(tmp_path: Path, by_class: bool) -> None:
+def test_what_failed_is_not_launched_where_a_split_can_part_it(tmp_path, by_class):
     def times(shape: Row) -> list[Cell]:
         odd = shape[2] > 4 if by_class else shape[0] > 8
         return ["inf", 20.0] if odd else [10.0, "inf"]
@@ -141,7 +140,7 @@ def test_what_failed_is_not_launched_where_a_split_can_part_it(tmp_path: Path, b
 
 @examples(30)
 @given(st.integers(0, 10**6))
-def test_the_launched_config_fits_where_any_does(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+def test_the_launched_config_fits_where_any_does(tmp_path_factory, seed):
     """On the models of the table, and on those with half or twice as many heads."""
     rng = random.Random(seed)
     rules = ["block >= heads * 4", "block * heads <= 512", "warps * heads >= 8", "heads <= 64"]
@@ -164,7 +163,7 @@ def test_the_launched_config_fits_where_any_does(tmp_path_factory: pytest.TempPa
             assert found.config in fitting or (not fitting and found.config == made.kernel.fallback)
 
 
-def test_runners_up_stand_behind_configs_that_a_step_may_forbid(tmp_path: Path) -> None:
+def test_runners_up_stand_behind_configs_that_a_step_may_forbid(tmp_path):
     sections = {**FREE, "constraints": ["block >= 100 or rows <= 8"]}
     made = problem(tmp_path, sections, shapes=GRID, times=lambda s: [10.0, 11.0, 12.0])
     heuristic = fit(made)
@@ -174,7 +173,7 @@ def test_runners_up_stand_behind_configs_that_a_step_may_forbid(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_order_of_scenarios_configs_or_rows_changes_anything(tmp_path: Path, seed: int) -> None:
+def test_no_order_of_scenarios_configs_or_rows_changes_anything(tmp_path, seed):
     rng = random.Random(seed)
     shapes: list[Row] = [(r, c, h) for r in range(1, 9) for c in range(1, 21, 4) for h in (2, 8)]
     times = {shape: [rng.uniform(10, 14) for _ in range(3)] for shape in shapes}

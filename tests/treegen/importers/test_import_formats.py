@@ -7,7 +7,6 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from treegen.core.table import Cells, Table, median_times
 from treegen.read.problem import read_table
 from triton_tune.launch.features import word_of
 
-Refuse = Callable[..., str]
-
 
 def _import(to: Path, *arguments: str | Path) -> None:
     assert main(["import", *map(str, arguments), "--to", str(to)]) == 0
@@ -33,7 +30,7 @@ def _rows(table: Table) -> list[tuple[list[int], list[float | None]]]:
     return list(zip(table.features.tolist(), times, strict=True))
 
 
-def test_a_long_csv(tmp_path: Path) -> None:
+def test_a_long_csv(tmp_path):
     (tmp_path / "all.csv").write_text(CSV)
     _import(tmp_path, "csv", tmp_path / "all.csv", *COLUMNS)
     table = read_table(tmp_path / "mine/nvidia_h100")
@@ -61,9 +58,7 @@ SMALL = [
 
 
 @pytest.mark.parametrize(("text", "options", "configs", "times"), SMALL)
-def test_variants_units_and_parameters_of_a_csv(
-    tmp_path: Path, text: str, options: str, configs: list[object], times: list[float]
-) -> None:
+def test_variants_units_and_parameters_of_a_csv(tmp_path, text, options, configs, times):
     (tmp_path / "all.csv").write_text(text)
     _import(tmp_path, "csv", tmp_path / "all.csv", *options.split(), "--kernel", "k", "--device", GPU)
     table = read_table(tmp_path / "k/nvidia_h100")
@@ -91,7 +86,7 @@ def test_variants_units_and_parameters_of_a_csv(
         for one, other in (("a-b", "a_b"), ("A", "a"), ("1a", "b"), ("ä", "b"))
     ),
 ])  # fmt: skip
-def test_what_is_wrong_with_a_csv(tmp_path: Path, refusal: Refuse, text: str, options: list[str]) -> None:
+def test_what_is_wrong_with_a_csv(tmp_path, refusal, text, options):
     (tmp_path / "all.csv").write_text(text)
     refusal(tmp_path, "import", "csv", tmp_path / "all.csv", "--to", tmp_path, *options)
 
@@ -99,7 +94,7 @@ def test_what_is_wrong_with_a_csv(tmp_path: Path, refusal: Refuse, text: str, op
 # aiter
 
 
-def test_winners_of_aiter_by_gpu(tmp_path: Path) -> None:
+def test_winners_of_aiter_by_gpu(tmp_path):
     (tmp_path / "a8w8_tuned_gemm.csv").write_text(AITER)
     (tmp_path / "a8w8_untuned_gemm.csv").write_text("M,N,K\n1,2,3\n")
     _import(tmp_path / "to", "aiter", tmp_path)
@@ -116,7 +111,7 @@ def test_winners_of_aiter_by_gpu(tmp_path: Path) -> None:
     assert second.features.tolist() == [[1, 1280, 8192, 1], [1, 1280, 8192, 0]]
 
 
-def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path, refusal: Refuse) -> None:
+def test_two_gpus_of_one_architecture_and_short_rows(tmp_path, refusal):
     path = tmp_path / "tuned_fmoe-v1.5.csv"
     header = "gfx,cu_num,token,dtype,block_m,kernelName1,us,_tag\n"
     rows = ["gfx942,80,1,torch.bfloat16,32,_ZN5aiter43fmoe_32x384E,5.5"]
@@ -138,7 +133,7 @@ def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path, refusal: Re
     "cu_num,M,kernelId,us\n../80,2,4,5\n",
     AITER.replace("20.5611", "fast"),
 ])  # fmt: skip
-def test_what_is_wrong_with_aiters_file(tmp_path: Path, refusal: Refuse, text: str) -> None:
+def test_what_is_wrong_with_aiters_file(tmp_path, refusal, text):
     path = tmp_path / "a8w8_tuned_gemm.csv"
     path.write_text(text)
     refusal(tmp_path, "import", "aiter", path)
@@ -169,7 +164,7 @@ def _damaged(text: str, draw: random.Random) -> str:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_damage(tmp_path, capsys, name):
     file, text, options = FILES[name]
     draw = random.Random(name)
     refused = 0
@@ -197,7 +192,7 @@ def test_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory):
     """A Triton cache folder."""
     pytest.importorskip("triton")
     folder = tmp_path_factory.mktemp("triton")
@@ -215,7 +210,7 @@ def _tritons(source: Path, to: Path, *options: str) -> Table:
     return read_table(to / "scale/nvidia_h100")
 
 
-def test_all_times_of_a_cache_that_triton_wrote(written: Path, tmp_path: Path) -> None:
+def test_all_times_of_a_cache_that_triton_wrote(written, tmp_path):
     table = _tritons(written, tmp_path, *NAMED)
     assert (table.kernel, table.device_name, table.cells) == ("scale", GPU, Cells.MEASURED)
     assert table.feature_names == ("n", "causal", "argument_dtype_0")
@@ -239,7 +234,7 @@ def _write(folder: Path, key: Any, entries: str, name: str = "scale.autotune.jso
     return path
 
 
-def test_words_are_those_that_tuned_looks_for_under_the_names_that_it_reads(tmp_path: Path) -> None:
+def test_words_are_those_that_tuned_looks_for_under_the_names_that_it_reads(tmp_path):
     for n, x in enumerate((torch.bfloat16, torch.float32, torch.float32)):  # the same key twice
         _write(tmp_path / str(n), [8, str(x), str(torch.float16), str(x)], f"[{ENTRY}]")
     table = _tritons(tmp_path, tmp_path / "to", "--device", GPU, "--features", "n,x_ptr_dtype")
@@ -249,7 +244,7 @@ def test_words_are_those_that_tuned_looks_for_under_the_names_that_it_reads(tmp_
     assert (len(table.scenarios), table.row_repeat.tolist()) == (2, [1, 1, 2])
 
 
-def test_a_name_that_no_package_can_have_is_made_plain(tmp_path: Path, refusal: Refuse) -> None:
+def test_a_name_that_no_package_can_have_is_made_plain(tmp_path, refusal):
     _write(tmp_path / "a", [8], f"[{ENTRY}]", "_Scale.autotune.json")
     options = ("--device", GPU, "--features", "n")
     for kernel in ([], ["--kernel", "_Scale"], ["--kernel", "scale"]):
@@ -274,15 +269,13 @@ def test_a_name_that_no_package_can_have_is_made_plain(tmp_path: Path, refusal: 
         *(f'{{"kwargs": {{"B": 1}}}}, [{time}]' for time in ('"fast"', "NaN", "Infinity", "0.0")),
     )),
 ])  # fmt: skip
-def test_wrong_triton_files(
-    tmp_path: Path, refusal: Refuse, key: Any, entries: str, options: list[str]
-) -> None:
+def test_wrong_triton_files(tmp_path, refusal, key, entries, options):
     path = _write(tmp_path / "cache", key, entries)
     line = refusal(tmp_path, "import", "triton", tmp_path / "cache", "--to", tmp_path / "to", *options)
     assert line.startswith(f"{path}: ")
 
 
-def test_other_files_and_folders(tmp_path: Path, refusal: Refuse) -> None:
+def test_other_files_and_folders(tmp_path, refusal):
     path = _write(tmp_path, [8], f"[{ENTRY}]", "cache.json")
     for wrong in (path, tmp_path):
         line = refusal(tmp_path, "import", "triton", wrong, *NAMED)

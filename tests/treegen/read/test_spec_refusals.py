@@ -81,7 +81,7 @@ def refused(folder: Path, change: Change, needle: str | tuple[str, int]) -> str:
 
 
 @pytest.mark.parametrize("section", [section for section in SECTIONS if section != "limits"])
-def test_an_unknown_word_is_named(tmp_path: Path, section: str) -> None:
+def test_an_unknown_word_is_named(tmp_path, section):
     assert "surprise" in refused(tmp_path, put(section, surprise=1), "surprise")
 
 
@@ -95,7 +95,7 @@ REQUIRED = {
 
 
 @pytest.mark.parametrize(("section", "word"), [(s, word) for s, words in REQUIRED.items() for word in words])
-def test_a_required_word_is_missed_by_name(tmp_path: Path, section: str, word: str) -> None:
+def test_a_required_word_is_missed_by_name(tmp_path, section, word):
     assert word in error_of(read_spec, written(tmp_path, lambda s: SECTIONS[section](s).pop(word)))
 
 
@@ -200,12 +200,12 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
 
 
 @pytest.mark.parametrize(("change", "needle"), WRONG)
-def test_a_wrong_value_names_its_line(tmp_path: Path, change: Change, needle: str | tuple[str, int]) -> None:
+def test_a_wrong_value_names_its_line(tmp_path, change, needle):
     refused(tmp_path, change, needle)
 
 
 @pytest.mark.parametrize("needle", ["max_depth: 4", "output: generated", "vendor: nvidia", "block: 64"])
-def test_a_number_too_long_to_print_is_refused(tmp_path: Path, needle: str) -> None:
+def test_a_number_too_long_to_print_is_refused(tmp_path, needle):
     path = write_spec(tmp_path)
     key = needle.split(":")[0]
     path.write_text(path.read_text().replace(needle, f"{key}: 0x{'f' * 5000}"))
@@ -229,7 +229,7 @@ DIVISIONS += ["rows % columns", "rows % -1", "ceil_div(rows, columns)", "ceil_di
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS + DIVISIONS)
-def test_an_expression_beyond_the_language_or_that_may_divide_by_zero(tmp_path: Path, text: str) -> None:
+def test_an_expression_beyond_the_language_or_that_may_divide_by_zero(tmp_path, text):
     assert "derived.area" in refused(tmp_path, kernel(derived={"area": text}), "area:")
 
 
@@ -250,7 +250,7 @@ NAMED: dict[str, Callable[[Spec, str], object]] = {
 
 @pytest.mark.parametrize("place", NAMED)
 @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
-def test_a_name_that_no_identifier_or_file_can_have(tmp_path: Path, place: str, name: str) -> None:
+def test_a_name_that_no_identifier_or_file_can_have(tmp_path, place, name):
     path = written(tmp_path, lambda s: NAMED[place](s, name))
     if place == "variant" and name in ("class", "match", "print"):
         assert name in read_spec(path).kernels[KERNEL].variants  # a text and a constant, such as PRINT
@@ -261,7 +261,7 @@ def test_a_name_that_no_identifier_or_file_can_have(tmp_path: Path, place: str, 
 
 @pytest.mark.parametrize("variants", [["split", "split_n8"], ["a_b2", "a_b2_n1_w4"], ["a", "a_f1_f2"]])
 @pytest.mark.parametrize("turn", [1, -1])
-def test_variants_whose_constants_would_share_a_name(tmp_path: Path, variants: list[str], turn: int) -> None:
+def test_variants_whose_constants_would_share_a_name(tmp_path, variants, turn):
     letters = {"parts": {"letter": "N", "default": 1}, "far": {"letter": "F", "default": 0}}
     config = {"variants": ["plain", *variants[::turn]], "parameters": {"block": "B", "warps": "W", **letters}}
     message = error_of(read_spec, path := write_spec(tmp_path, spec(config=config)))
@@ -277,7 +277,7 @@ FOLDER_CASES = [(key, n) for keys, names in FOLDERS.items() for key in keys.spli
 
 
 @pytest.mark.parametrize(("key", "folder"), FOLDER_CASES)
-def test_a_folder_outside_or_an_output_that_is_no_package(tmp_path: Path, key: str, folder: str) -> None:
+def test_a_folder_outside_or_an_output_that_is_no_package(tmp_path, key, folder):
     content = spec() | {"output": folder} if key == "output" else spec(tables={DEVICE: folder})
     path = write_spec(tmp_path / "project", content)
     (tmp_path / "elsewhere").mkdir()
@@ -288,7 +288,7 @@ def test_a_folder_outside_or_an_output_that_is_no_package(tmp_path: Path, key: s
     assert key in message or folder in FOLDERS["table output"]
 
 
-def test_no_spec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_spec_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert error_of(find_spec, None).startswith("treegen.yaml: ")
     assert error_of(read_spec, tmp_path / "none.yaml").startswith(f"{tmp_path / 'none.yaml'}: ")
@@ -330,7 +330,7 @@ LATER += """
     (ONE_KERNEL, [3, 5, 10, 12, 14, 14, 16, 16, 17]),
     (LATER, [15, 15, 19, 19, 20, 21]),
 ])  # fmt: skip
-def test_all_mistakes_are_told_at_once_a_line_each(tmp_path: Path, text: str, lines: list[int]) -> None:
+def test_all_mistakes_are_told_at_once_a_line_each(tmp_path, text, lines):
     (tmp_path / "treegen.yaml").write_text(text)
     told = error_of(read_spec, tmp_path / "treegen.yaml").splitlines()
     assert sorted(int(line.removeprefix(str(tmp_path)).split(":")[1]) for line in told) == lines

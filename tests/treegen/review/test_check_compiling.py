@@ -66,7 +66,7 @@ def sizes(module: Module, *names: str) -> list[tuple[int, dict[str, Any]]]:
     return [(dict(config.parameters)["block"], dict(largest)) for config, largest in found]
 
 
-def test_configs_are_compiled_at_the_largest_sizes_of_models_that_launch_them(tmp_path: Path) -> None:
+def test_configs_are_compiled_at_the_largest_sizes_of_models_that_launch_them(tmp_path):
     _, module = project(tmp_path, Row(SMALL, then=(MIDDLE,)), Row(LARGEST))
     assert sizes(module, "heads", "columns") == [
         (64, {"heads": None, "columns": None}),  # the fallback is launched everywhere
@@ -91,13 +91,13 @@ def test_configs_are_compiled_at_the_largest_sizes_of_models_that_launch_them(tm
         ("default", {"gfx942": {}, "sm_80": LEAST, "sm_90": LEAST}),
     ],
 )
-def test_modules_are_compiled_for_all_they_serve(tmp_path: Path, key: str, expected: dict[str, Any]) -> None:
+def test_modules_are_compiled_for_all_they_serve(tmp_path, key, expected):
     """For the hook's architectures; `default` with the least limits of a vendor's devices."""
     spec, module = project(tmp_path, key=key)
     assert {one.case.target: one.limits for one in compile_tasks(spec, module, CODE)} == expected
 
 
-def test_problems_of_outcomes(tmp_path: Path) -> None:
+def test_problems_of_outcomes(tmp_path):
     spec, module = project(tmp_path, Row(SMALL), Row(MIDDLE), Row(LARGE))
     by_block = {
         16: CompileOutcome({"main": KernelNeeds(1000, 900, 9), "sum": KernelNeeds(1001, None, None)}, None),
@@ -113,7 +113,7 @@ def test_problems_of_outcomes(tmp_path: Path) -> None:
     assert seen.startswith("3 compilations for 3 configs")
 
 
-def test_what_two_devices_launch_is_compiled_once_and_held_against_the_limits_of_both(tmp_path: Path) -> None:
+def test_what_two_devices_launch_is_compiled_once_and_held_against_the_limits_of_both(tmp_path):
     spec, module = project(tmp_path, Row(SMALL), Row(MIDDLE))
     strict = replace(module.device, key="strict", limits={"shared_memory": 500})
     alike = replace(module.device, key="alike")

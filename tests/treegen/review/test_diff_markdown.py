@@ -52,9 +52,7 @@ def _measured(folder: Path, tree: Tree, factor: float, **run: str) -> Path:
     return project(folder, tree, content, shapes=SHAPES, rows=rows, **run)
 
 
-def test_tables_that_contradict_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_that_contradict_each_other(tmp_path, monkeypatch, capsys):
     """By the old table MEDIUM takes 1.25 of WIDE's time where it replaces it, by the new one 0.83.
 
     So the change alone is faster by the new table. Under another driver, nobody would be to blame.
@@ -80,7 +78,7 @@ def test_tables_that_contradict_each_other(
     assert module["world"]["cause"] == ["the driver: of main -> of retuned"]
 
 
-def test_every_kind_of_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_module(tmp_path, monkeypatch):
     """A changed fallback, a new and a removed module, others that cannot be read, and another file."""
     monkeypatch.chdir(tmp_path)
     for folder, keys, edited in (("old", "abce", "b"), ("new", "abcd", "c")):
@@ -106,7 +104,7 @@ def test_every_kind_of_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "The same before and after: 40 modules." in markdown(replace(diff, modules=same))
 
 
-def test_a_table_of_winners_gives_no_slowdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_winners_gives_no_slowdown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder, tree in (("old", BEST), ("new", SLOWER)):
         write_winners(project(Path(folder), tree) / "tables/h100")
@@ -117,9 +115,7 @@ def test_a_table_of_winners_gives_no_slowdown(tmp_path: Path, monkeypatch: pytes
 
 @examples(200)
 @given(st.floats(0.5, 2), st.floats(0.001, 0.1), st.integers(1, 50), st.integers(0, 3), st.floats(1, 1.1))
-def test_a_price_regresses_beyond_its_error_and_the_threshold(
-    ratio: float, noise: float, timed: int, missing: int, threshold: float
-) -> None:
+def test_a_price_regresses_beyond_its_error_and_the_threshold(ratio, noise, timed, missing, threshold):
     old = np.array([10.0] * timed + [np.nan] * missing)
     new = np.array([10.0 * ratio] * timed + [5.0] * missing)
     ids = np.array([f"s{k}" for k in range(len(old))])
@@ -161,7 +157,7 @@ def _seen(source: str) -> str:
 
 @examples(300)
 @given(any_text)
-def test_text_renders_unchanged_and_a_name_is_one_code_span(plain: str) -> None:
+def test_text_renders_unchanged_and_a_name_is_one_code_span(plain):
     source = f"said: {text(plain)} end"
     assert _kinds(source) - {"text_special"} == {"paragraph_open", "inline", "text", "paragraph_close"}
     assert _seen(source).replace("\u200b", "").strip() == f"said: {one_line(plain)} end"
@@ -171,7 +167,7 @@ def test_text_renders_unchanged_and_a_name_is_one_code_span(plain: str) -> None:
     assert found[1] == ("code_inline", one_line(plain).replace("`", "'").strip()) and len(found) == 3
 
 
-def test_a_comment_on_hostile_tables_and_modules_is_only_what_treegen_writes(tmp_path: Path) -> None:
+def test_a_comment_on_hostile_tables_and_modules_is_only_what_treegen_writes(tmp_path):
     old = project(tmp_path / "old", driver=HOSTILE + "\n# heading\n", timing="\x1b[31mred")
     name = "1. new `x` @all <b> [a](b) #1\n# heading"
     new = project(tmp_path / name, SLOWER, driver="|---|", timing="> quote")

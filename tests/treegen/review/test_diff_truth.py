@@ -239,7 +239,7 @@ def ratio(times: Times) -> float | None:
 
 @examples(40, shrink=False)
 @given(st.integers(0, 1 << 30))
-def test_every_sentence_agrees_with_the_packages(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+def test_every_sentence_agrees_with_the_packages(tmp_path_factory, seed):
     rng, folder = random.Random(seed), tmp_path_factory.mktemp("diff")
     content, table, previous = base(), times(rng), {}
     built(folder / "old", base(), table, rng, previous)
@@ -313,7 +313,7 @@ def judge_module(found: ModuleChange, both: Both, chooses: list[Any], shapes: li
     return bool(pairs) or elsewhere
 
 
-def test_nothing_is_said_of_what_modules_that_cannot_be_compared_launch(tmp_path: Path) -> None:
+def test_nothing_is_said_of_what_modules_that_cannot_be_compared_launch(tmp_path):
     """An old module was edited; another one serves its architecture now."""
     content = spec(tables={"gpu_a": as_h100(), "gpu_b": as_h100()})
     device = {"names": ["GPU a"], "arch": "a1", "vendor": "v"}
@@ -334,7 +334,7 @@ def test_nothing_is_said_of_what_modules_that_cannot_be_compared_launch(tmp_path
     assert all("may launch" in line for line in served) and len(served) == 1
 
 
-def test_a_feature_of_another_name_is_not_taken_from_what_the_new_spec_derives(tmp_path: Path) -> None:
+def test_a_feature_of_another_name_is_not_taken_from_what_the_new_spec_derives(tmp_path):
     """The old module asks for the area, which does not follow from the new table's columns."""
     project(tmp_path / "old")
     lines = {"features": ["lines", "columns", "heads"]}
@@ -345,7 +345,7 @@ def test_a_feature_of_another_name_is_not_taken_from_what_the_new_spec_derives(t
     assert found.example is None and not any("launch" in line for line in headline(diff))
 
 
-def test_other_shapes_with_the_same_times_are_another_table(tmp_path: Path) -> None:
+def test_other_shapes_with_the_same_times_are_another_table(tmp_path):
     project(tmp_path / "old")
     project(
         tmp_path / "new", shapes=[(rows + (rows == 8), columns, heads) for rows, columns, heads in grid()]
@@ -354,7 +354,7 @@ def test_other_shapes_with_the_same_times_are_another_table(tmp_path: Path) -> N
     assert world is not None and (world.scenarios, world.common) == ((9, 9), 6)
 
 
-def test_a_table_of_one_repeat_is_taken_to_be_as_noisy_as_the_one_before(tmp_path: Path) -> None:
+def test_a_table_of_one_repeat_is_taken_to_be_as_noisy_as_the_one_before(tmp_path):
     rows = time_rows(grid())
     for row in rows[len(grid()) :]:
         row[2:] = [float(cell) * 1.02 for cell in row[2:]]
@@ -368,9 +368,7 @@ def test_a_table_of_one_repeat_is_taken_to_be_as_noisy_as_the_one_before(tmp_pat
 
 @examples(24, shrink=False)
 @given(st.integers(0, 1 << 30))
-def test_a_score_is_what_the_module_loses_by_the_table(
-    tmp_path_factory: pytest.TempPathFactory, seed: int
-) -> None:
+def test_a_score_is_what_the_module_loses_by_the_table(tmp_path_factory, seed):
     """Over the best time of the configs that the constraints allow; without a time it counts as 2x slower."""
     rng, folder = random.Random(seed), tmp_path_factory.mktemp("score")
     content, table = base(), times(rng, noise=0.02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ from treegen.core.problem import broken_invariant
 from treegen.review.explain import alternatives, candidates, choice_of, complete, explain, show
 from treegen.write.modules import TunedModule, read_module_and_table
 
-Explain = Callable[..., str]
 GOLDEN = Path(__file__).parent / "golden"
 SHAPES = [(rows, columns, heads) for rows in SIDES for columns in SIDES for heads in (2, 8)]
 SECTIONS: dict[str, Any] = {
@@ -51,7 +49,7 @@ SECTIONS: dict[str, Any] = {
 
 
 @pytest.fixture
-def explained(capsys: pytest.CaptureFixture[str]) -> Explain:
+def explained(capsys):
     def text(path: Path, *words: str) -> str:
         capsys.readouterr()
         assert main(["explain", KERNEL, *words, "--spec", str(path)]) == 0
@@ -67,18 +65,18 @@ def _times(row: tuple[int, int, int]) -> list[Cell]:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory):
     path = write_project(tmp_path_factory.mktemp("measured"), spec(**SECTIONS), shapes=SHAPES, times=_times)
     assert build(path) == 0
     return path
 
 
 @pytest.fixture(scope="module")
-def tuned(project: Path) -> TunedModule:
+def tuned(project):
     return read_module_and_table(project, KERNEL, DEVICE)
 
 
-def test_the_text(project: Path, tmp_path: Path, explained: Explain) -> None:
+def test_the_text(project, tmp_path, explained):
     """Of a measured shape, one outside the tuned ones with a feature of a scenario, and by winners."""
     write_winners(tmp_path / "tables/h100", shapes=SHAPES, times=winners)
     won = write_spec(tmp_path, spec(**SECTIONS))
@@ -109,7 +107,7 @@ any_shape = st.fixed_dictionaries(
 
 @examples(100)
 @given(any_shape)
-def test_the_first_candidate_that_fits_is_launched(tuned: TunedModule, known: dict[str, int]) -> None:
+def test_the_first_candidate_that_fits_is_launched(tuned, known):
     """The only constraint is block >= heads."""
     planned, values = _planned(tuned), complete(known, tuned.problem).values
     choice = choice_of(planned, values)
@@ -125,7 +123,7 @@ def test_the_first_candidate_that_fits_is_launched(tuned: TunedModule, known: di
 
 @examples(60)
 @given(any_shape)
-def test_an_alternative_is_the_nearest_other_value(tuned: TunedModule, known: dict[str, int]) -> None:
+def test_an_alternative_is_the_nearest_other_value(tuned, known):
     """Against every value of every feature, on either side."""
     problem, planned = tuned.problem, _planned(tuned)
     kernel, limits = problem.kernel, problem.device.limits
@@ -150,7 +148,7 @@ def test_an_alternative_is_the_nearest_other_value(tuned: TunedModule, known: di
 
 @examples(60)
 @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(1 - 2**62, 2**62 - 1), min_size=1))
-def test_any_integers_are_explained_or_refused(tuned: TunedModule, values: dict[str, int]) -> None:
+def test_any_integers_are_explained_or_refused(tuned, values):
     try:
         found = explain(tuned, values, 2)
     except InputError as error:
@@ -164,7 +162,7 @@ def test_any_integers_are_explained_or_refused(tuned: TunedModule, values: dict[
     assert ("OUTSIDE" in out.getvalue()) == bool(found["outside"])
 
 
-def test_a_module_that_is_missing(tmp_path: Path, explained: Explain, refusal: Callable[..., str]) -> None:
+def test_a_module_that_is_missing(tmp_path, explained, refusal):
     content: dict[str, Any] = spec(tables={DEVICE: "tables/h100", "gpu_b": as_h100()})
     content["devices"]["gpu_b"] = {"names": ["B"], "vendor": "nvidia", "limits": {"shared_memory": 1}}
     path = write_project(tmp_path, content)
@@ -176,7 +174,7 @@ def test_a_module_that_is_missing(tmp_path: Path, explained: Explain, refusal: C
     assert f"{DEVICE}.py" in message
 
 
-def test_wrong_use_is_one_line_and_writes_nothing(project: Path, refusal: Callable[..., str]) -> None:
+def test_wrong_use_is_one_line_and_writes_nothing(project, refusal):
     for words, named in (
         (["nothing", "rows=1"], "nothing"),
         ([KERNEL, "rows=1", "--device", "amd"], "amd"),
@@ -189,7 +187,7 @@ def test_wrong_use_is_one_line_and_writes_nothing(project: Path, refusal: Callab
         assert named in message and message.isprintable()
 
 
-def test_text_from_outside_is_no_escape_and_no_markup(tmp_path: Path, explained: Explain) -> None:
+def test_text_from_outside_is_no_escape_and_no_markup(tmp_path, explained):
     name = "GPU \x1b[2J\u202e[bold]x[/bold] :smile:"
     content = spec(tables={DEVICE: {"folder": "tables/h100", "measured_on": name}})
     path = write_project(tmp_path, content, device={"name": name})

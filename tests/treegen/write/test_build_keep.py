@@ -26,7 +26,7 @@ MODULE, LOCK = f"generated/scale/{DEVICE}.py", "generated/treegen.lock"
 
 
 @pytest.fixture(autouse=True)
-def _without_held_out_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_held_out_figures(monkeypatch):
     """Fit no folds: they give figures to print, and change no row."""
     monkeypatch.setattr("treegen.crossval.folds.folds_of", lambda problem: ())
 
@@ -97,7 +97,7 @@ def _printed(capsys: Capture) -> tuple[str, list[str]]:
     return row[4], [line for line in lines if line.startswith(f"scale on {DEVICE}: ")]
 
 
-def test_redrawn_noise_keeps_every_row(tmp_path: Path, capsys: Capture) -> None:
+def test_redrawn_noise_keeps_every_row(tmp_path, capsys):
     path = _built(tmp_path)
     assert (_printed(capsys), _origin(tmp_path)) == (("fresh", []), "fresh")
     rows, fresh = _rows(tmp_path), set()
@@ -112,7 +112,7 @@ def test_redrawn_noise_keeps_every_row(tmp_path: Path, capsys: Capture) -> None:
     assert fresh - {rows}, "the noise is too small to test anything"
 
 
-def test_one_config_that_became_slow_changes_its_cells_and_no_other(tmp_path: Path, capsys: Capture) -> None:
+def test_one_config_that_became_slow_changes_its_cells_and_no_other(tmp_path, capsys):
     """Narrow, which is launched in one row, loses 30% everywhere."""
 
     def times(shape: Row, slower: float = 1.0) -> list[float]:
@@ -131,7 +131,7 @@ def test_one_config_that_became_slow_changes_its_cells_and_no_other(tmp_path: Pa
 
 @examples(4)
 @given(st.data())
-def test_a_second_build_is_the_same(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_a_second_build_is_the_same(tmp_path_factory, data):
     """Whatever was decided: after a first build, noise, a slower config, other scenarios, another budget."""
     folder = tmp_path_factory.mktemp("project")
     rng = random.Random(data.draw(st.integers(0, 10**6)))
@@ -161,7 +161,7 @@ def _edit(path: Path, change: Callable[[str], str]) -> None:
     path.write_text(change(path.read_text()))
 
 
-def test_fresh_ignores_the_previous_rows(tmp_path: Path, capsys: Capture) -> None:
+def test_fresh_ignores_the_previous_rows(tmp_path, capsys):
     """The previous threshold lies between the same scenarios as the fresh one, so it is as good."""
     path = _built(tmp_path, times=_plain)
     module = _module(tmp_path)
@@ -185,9 +185,7 @@ EDITS += [(LOCK, _replaced('"rows": {', '"others": {'))]
 
 
 @pytest.mark.parametrize(("file", "change"), EDITS)
-def test_edits_are_built_anew(
-    tmp_path: Path, capsys: Capture, file: str, change: Callable[[str], str]
-) -> None:
+def test_edits_are_built_anew(tmp_path, capsys, file, change):
     path = _built(tmp_path)
     built = contents(tmp_path / "generated")
     _edit(tmp_path / file, change)
@@ -200,7 +198,7 @@ def test_edits_are_built_anew(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 10**5, "<<<<<<< main\n{}\n=======\n{}\n>>>>>>> other\n"])
-def test_a_lock_that_is_no_json_is_refused(tmp_path: Path, refusal: Callable[..., str], text: str) -> None:
+def test_a_lock_that_is_no_json_is_refused(tmp_path, refusal, text):
     """As after a merge with conflicts; built anew, all rows would be fitted without those before."""
     path = _built(tmp_path)
     (tmp_path / LOCK).write_text(text)
@@ -208,7 +206,7 @@ def test_a_lock_that_is_no_json_is_refused(tmp_path: Path, refusal: Callable[...
 
 
 @pytest.mark.parametrize("change", [{"values": {"heads": {"one": 1}}}, {"in_kernel": True}])
-def test_a_spec_of_other_text_keeps_rows(tmp_path: Path, capsys: Capture, change: dict[str, Any]) -> None:
+def test_a_spec_of_other_text_keeps_rows(tmp_path, capsys, change):
     path = _built(tmp_path)
     body = _rows(tmp_path)
     write_spec(tmp_path, spec(**{"constraints": [], **change}))
@@ -233,7 +231,7 @@ CHANGES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("times", [_times, _plain])
-def test_any_build_is_as_good_as_a_fresh_one(tmp_path: Path, change: dict[str, Any], times: Times) -> None:
+def test_any_build_is_as_good_as_a_fresh_one(tmp_path, change, times):
     """The spec and the times change together; all is asked of the written modules, by the new table."""
     path = _built(tmp_path, _plain, noise=LITTLE)
     write_spec(tmp_path, spec(**{"constraints": [], **change}))
@@ -263,7 +261,7 @@ def _loss(folder: Path, built: Path) -> float:
     return float(np.mean(np.log(times[range(len(places)), places] / times.min(axis=1))))
 
 
-def test_a_table_that_is_finished_repairs_what_a_part_of_it_taught(tmp_path: Path) -> None:
+def test_a_table_that_is_finished_repairs_what_a_part_of_it_taught(tmp_path):
     """First, most scenarios have the time of one config only, and the rest times of two that are slow."""
     path = _project(tmp_path, _plain, noise=LITTLE)
     full = (tmp_path / "tables/h100/times.csv").read_text().splitlines()
@@ -278,7 +276,7 @@ def test_a_table_that_is_finished_repairs_what_a_part_of_it_taught(tmp_path: Pat
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
-def test_another_unit_of_times_is_refused(tmp_path: Path, refusal: Callable[..., str], factor: float) -> None:
+def test_another_unit_of_times_is_refused(tmp_path, refusal, factor):
     path = _built(tmp_path)
     before = contents(tmp_path / "generated")
     _write(tmp_path, 1, lambda shape: [factor * time for time in _times(shape)])

@@ -17,7 +17,6 @@ from treegen.emit.templating import MARK
 from treegen.write.files import write_files
 from treegen.write.output_folder import publish
 
-Refuse = Callable[..., str]
 NEW = f'"""New. {MARK}"""\n'
 OLD = NEW.replace("New", "Old")
 BEFORE = dict.fromkeys(
@@ -64,14 +63,14 @@ def _killed_after(steps: int, folder: Path, files: Mapping[str, str]) -> bool:
 
 
 @pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def fast(monkeypatch):
     """Does not wait for the disk."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.usefixtures("fast")
-def test_a_kill_at_any_step_is_completed_by_the_next_build(tmp_path: Path, first: bool) -> None:
+def test_a_kill_at_any_step_is_completed_by_the_next_build(tmp_path, first):
     seen, others = set(), {} if first else {**FOREIGN, **LINKED}
     for steps in itertools.count():
         folder = tmp_path / str(steps) / "generated"
@@ -98,7 +97,7 @@ def test_a_kill_at_any_step_is_completed_by_the_next_build(tmp_path: Path, first
     assert first or (steps >= 12 and seen == {(OLD, OLD), (NEW, OLD), (NEW, NEW)})
 
 
-def test_unchanged_files_and_files_of_others_are_the_same_files(tmp_path: Path) -> None:
+def test_unchanged_files_and_files_of_others_are_the_same_files(tmp_path):
     folder = _old_folder(tmp_path / "generated")
     names = ["k/__init__.py", *FOREIGN]
     before = {name: (folder / name).stat() for name in names}
@@ -112,7 +111,7 @@ def test_unchanged_files_and_files_of_others_are_the_same_files(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("umask", [0o027, 0o002])
-def test_files_and_folders_are_readable_by_everyone_the_umask_allows(tmp_path: Path, umask: int) -> None:
+def test_files_and_folders_are_readable_by_everyone_the_umask_allows(tmp_path, umask):
     before = os.umask(umask)
     try:
         publish(tmp_path / "generated", BEFORE)
@@ -124,7 +123,7 @@ def test_files_and_folders_are_readable_by_everyone_the_umask_allows(tmp_path: P
 
 
 @pytest.mark.usefixtures("fast")
-def test_two_builds_at_a_time_wait_for_each_other(tmp_path: Path) -> None:
+def test_two_builds_at_a_time_wait_for_each_other(tmp_path):
     folder = _old_folder(tmp_path / "generated")
     children = []
     for number in range(6):
@@ -163,9 +162,7 @@ def _stale(folder: Path) -> Path:
 
 @pytest.mark.parametrize("calls", range(4))
 @pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()])
-def test_a_full_disk_changes_nothing(
-    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, calls: int, error: BaseException
-) -> None:
+def test_a_full_disk_changes_nothing(tmp_path, refusal, monkeypatch, calls, error):
     path = _stale(tmp_path)
     before = contents(tmp_path)
     monkeypatch.setattr(os, "fsync", _after(calls, os.fsync, error))
@@ -177,7 +174,7 @@ def test_a_full_disk_changes_nothing(
 
 
 @pytest.mark.parametrize("calls", range(3))
-def test_failed_replaces_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+def test_failed_replaces_change_nothing(tmp_path, monkeypatch, calls):
     old = dict.fromkeys("abc", "old")
     write_files(tmp_path, old)
     before = contents(tmp_path)

@@ -18,7 +18,7 @@ from treegen.write.lock import heuristic_of, stored
 
 @examples(150, shrink=False)
 @given(st.data(), kernels())
-def test_what_is_stored_is_read_again(data: st.DataObject, kernel: Any) -> None:
+def test_what_is_stored_is_read_again(data, kernel):
     heuristic = data.draw(heuristics(kernel))
     content = json.loads(json.dumps(stored(heuristic, kernel)))
     assert heuristic_of(content, kernel) == heuristic
@@ -30,7 +30,7 @@ ROWS = (Row(SMALL, {"class0": LARGE}, (LARGE,)), Row(LARGE))
 HEURISTIC = Heuristic((RegimeRows("steps", Split("rows", -3, 0, 1), ROWS),))
 
 
-def test_a_parameter_that_the_spec_gained_has_its_default_and_what_it_lost_is_refused() -> None:
+def test_a_parameter_that_the_spec_gained_has_its_default_and_what_it_lost_is_refused():
     content = stored(HEURISTIC, KERNEL)
     more = replace(KERNEL, parameters={**KERNEL.parameters, "parts": Parameter("P", 1)})
     found = heuristic_of(content, more)
@@ -71,7 +71,7 @@ DAMAGE: list[Callable[[Any], object]] = [
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_data_is_refused(damage: Callable[[Any], object]) -> None:
+def test_damaged_data_is_refused(damage):
     content = json.loads(json.dumps(stored(HEURISTIC, KERNEL)))
     damage(content)
     for wrong in (content, None, 5, "tree", [], {}, {"parameters": 1, "regimes": 2}):

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +38,7 @@ LATER = 1e9
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GpuBench]]:
+def bench(monkeypatch):
     """Makes benches of stubs; forked, so that any function can be one."""
     made: list[GpuBench] = []
     monkeypatch.setattr(pool, "START_METHOD", "fork")
@@ -82,14 +82,14 @@ def visits(bench: GpuBench, *scenarios: str) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("config", NAMES)
-def test_a_dying_process_costs_the_config_it_tried(bench: Callable[..., GpuBench], config: str) -> None:
+def test_a_dying_process_costs_the_config_it_tried(bench, config):
     there = bench(at("b", config, die))
     first = there._workers[0].process
     assert visits(there, "a", "b", "c") == {"a": FINE, "b": FINE | {config: Failure(CRASHED)}, "c": FINE}
     assert not first.is_alive() and there._workers[0].process.is_alive()
 
 
-def test_a_deadly_scenario_fails_in_every_config(bench: Callable[..., GpuBench], tmp_path: Path) -> None:
+def test_a_deadly_scenario_fails_in_every_config(bench, tmp_path):
     there = bench(at("a", None, die))
     assert visits(there, "a", "b") == {"a": dict.fromkeys(NAMES, Failure(CRASHED)), "b": FINE}
     there = bench(at("a", None, die, once=tmp_path / "died"))
@@ -99,7 +99,7 @@ def test_a_deadly_scenario_fails_in_every_config(bench: Callable[..., GpuBench],
     assert visits(there, "c") == {"c": FINE}
 
 
-def test_a_hang_is_ended(bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hang_is_ended(bench, monkeypatch):
     monkeypatch.setattr(pool, "SILENT_S", 1.0)
     there = bench(at("a", "c2", lambda: time.sleep(600)))
     hung = there._workers[0].process
@@ -107,7 +107,7 @@ def test_a_hang_is_ended(bench: Callable[..., GpuBench], monkeypatch: pytest.Mon
     assert not hung.is_alive()
 
 
-def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_path: Path) -> None:
+def test_visits_are_shared_among_devices(bench, tmp_path):
     def both_at_once(scenario: str, config: str | None) -> None:
         (tmp_path / str(os.getpid())).touch()
         while len(list(tmp_path.iterdir())) < 2:
@@ -118,7 +118,7 @@ def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_pat
     assert {int(path.name) for path in tmp_path.iterdir()} == {w.process.pid for w in there._workers}
 
 
-def test_no_visit_begins_after_the_deadline(bench: Callable[..., GpuBench]) -> None:
+def test_no_visit_begins_after_the_deadline(bench):
     there = bench(idle)
     assert list(there.measure([PlannedVisit("a", 1, NAMES)], there.clock())) == []
     found = there.measure([PlannedVisit("a", repeat, NAMES) for repeat in range(1, 9)], LATER)
@@ -129,16 +129,14 @@ def test_no_visit_begins_after_the_deadline(bench: Callable[..., GpuBench]) -> N
     assert visit.cells == FINE  # it was waited for
 
 
-def test_gpus_of_different_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_of_different_models_are_refused(monkeypatch):
     monkeypatch.setattr(device, "device_facts", lambda device: {"name": str(device)})
     assert device.facts_of([CPU, CPU]) == {"name": "cpu"}
     with pytest.raises(TuningError, match="--gpus"):
         device.facts_of([CPU, torch.device("meta"), CPU])
 
 
-def test_what_did_not_compile_or_start(
-    bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_did_not_compile_or_start(bench, monkeypatch):
     there = bench(idle)
     tasks = [PlannedVisit("a", 1, NAMES), PlannedVisit("b", 1, NAMES[:1])]
     assert there.compile(tasks, LATER, idle) == tuple(tasks)  # nothing compiles ahead here
@@ -156,7 +154,7 @@ def test_what_did_not_compile_or_start(
     (OutOfResources(300000, 232448, "shared memory"), f"{TOO_LARGE}: shared memory, 300000 of 232448"),
     (torch.OutOfMemoryError("no"), OUT_OF_MEMORY),
 ])  # fmt: skip
-def test_a_failure_tells_its_error(error: Exception, reason: str) -> None:
+def test_a_failure_tells_its_error(error, reason):
     assert failure_of(error, CPU) == Failure(reason)
 
 
@@ -192,7 +190,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path):
     (tmp_path / "parent.py").write_text(PARENT)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(
@@ -222,7 +220,7 @@ LAUNCHES = 64
     ([164.0, 150.0], (150.0, True)),
     ([900.0], (900.0, True)),  # 58 ms are no stall
 ])  # fmt: skip
-def test_a_stall_does_not_pass_for_a_slow_config(times: list[float], expected: tuple[float, bool]) -> None:
+def test_a_stall_does_not_pass_for_a_slow_config(times, expected):
     left = iter(times)
     assert first_time(lambda: next(left), LAUNCHES, BEST_US) == expected
     assert next(left, None) is None

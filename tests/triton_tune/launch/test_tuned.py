@@ -3,8 +3,7 @@
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -88,7 +87,7 @@ def block(config: triton.Config) -> int:
 
 
 @pytest.fixture(autouse=True)
-def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unset(monkeypatch):
     for name in (CONFIG, DEVICE, LOG):
         monkeypatch.delenv(name, raising=False)
     yield
@@ -109,7 +108,7 @@ def pruned(rule: Callable[..., object], choose: Callable[..., Config]) -> Tuned:
     return tuned(package(choose))(triton.autotune(**options)(jitted()))
 
 
-def test_the_module_chooses_by_the_arguments_with_three_python_calls_beside_the_kernels_own() -> None:
+def test_the_module_chooses_by_the_arguments_with_three_python_calls_beside_the_kernels_own():
     """What launches on a grid, the launch, and what reads the features, which were seen before."""
     kernel = tuned(package(by_length))(jitted())
     assert [launch(kernel, length) for length in (5, 20, 21, 200)] == [16, 16, 64, 64]
@@ -140,7 +139,7 @@ LITERALS = {"MODE": {0: ..., 1: "tf32", 2: None, 3: False, 5: "2"}}
     ("number", "launched"),
     [(0, {}), *((n, {"MODE": v}) for n, v in ((1, "tf32"), (2, None), (3, False), (4, 4), (5, "2")))],
 )
-def test_a_launch_gets_what_integers_stand_for(number: int, launched: dict[str, object]) -> None:
+def test_a_launch_gets_what_integers_stand_for(number, launched):
     config = Worded("doubled", 64, 8, number)
     made = package(lambda *, N: config)
     made.LITERALS = LITERALS  # type: ignore[attr-defined]
@@ -154,7 +153,7 @@ def test_a_launch_gets_what_integers_stand_for(number: int, launched: dict[str, 
     assert kernels[1].configs[-1] is kernel.best_config
 
 
-def test_words_are_given_their_integers_and_unknown_ones_the_fallback_and_defaults_are_read() -> None:
+def test_words_are_given_their_integers_and_unknown_ones_the_fallback_and_defaults_are_read():
     kernel = tuned(package(by_words))(jitted())
     assert launch(kernel, 9, MODE="none") == 64
     assert launch(kernel, 9, MODE="twice") == 16
@@ -176,7 +175,7 @@ def test_words_are_given_their_integers_and_unknown_ones_the_fallback_and_defaul
     assert block(kernel.chosen(None, None, torch.zeros(1, dtype=torch.int32), 5)) == 16
 
 
-def test_features_can_be_functions_and_expressions() -> None:
+def test_features_can_be_functions_and_expressions():
     def choose(*, halves: int) -> Config:
         return SMALL if halves == 10 else LARGE
 
@@ -189,7 +188,7 @@ def test_features_can_be_functions_and_expressions() -> None:
         launch(tuned(package(choose))(jitted()), 21)
 
 
-def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
+def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook():
     kernel = tuned(package(by_length))(autotuned())
     assert launch(kernel, 5) == 16 and len(hooked) == 1 and hooked[0]["BLOCK"] == 16
     assert kernel.best_config is CONFIGS[0]
@@ -208,7 +207,7 @@ def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
 @pytest.mark.parametrize(
     ("most", "launched"), [(64, [16, 64]), (32, [16, 32]), (16, [16, 16]), (0, [16, 64])]
 )
-def test_pruned_configs_do_not_run(monkeypatch: pytest.MonkeyPatch, most: int, launched: list[int]) -> None:
+def test_pruned_configs_do_not_run(monkeypatch, most, launched):
     """The fallback is launched instead, or the first that is kept; a rule that keeps none is ignored."""
     asked = []
 
@@ -226,7 +225,7 @@ def test_pruned_configs_do_not_run(monkeypatch: pytest.MonkeyPatch, most: int, l
     assert len(kernel._choosing_here().launches) <= 2
 
 
-def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() -> None:
+def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words():
     def by_type(configs: list[triton.Config], given: dict[str, torch.Tensor], **others: object) -> object:
         small = given["x_ptr"].dtype == torch.float64 or others.get("MODE") == "thrice"
         return [config for config in configs if (config.kwargs["BLOCK"] == 16) == small]
@@ -237,7 +236,7 @@ def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() 
         assert launch(pruned(by_type, by_words), 30, MODE="thrice") == 16
 
 
-def test_variables_overrule_all_that_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_overrule_all_that_chooses(monkeypatch):
     monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
     assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
     assert launch(pruned(lambda configs, given, **others: configs[:1], by_length), 5) == 128
@@ -277,7 +276,7 @@ def ranked(choose: Callable[..., Config]) -> types.ModuleType:
     return made
 
 
-def test_the_autotuner_tries_the_best_configs_once_per_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_autotuner_tries_the_best_configs_once_per_shape(monkeypatch):
     """But not while a graph is captured, nor in a launch that only compiles."""
     kernel = tuned(ranked(by_length), autotune=2)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
     blocks = timed(kernel, fastest=32)
@@ -298,7 +297,7 @@ def left_to_the_autotuner(choose: Callable[..., Config], **options: object) -> t
     return kernel, timed(kernel, fastest=128)
 
 
-def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch):
     """That is a GPU of which only the vendor is known, a word, and what gets the fallback alone."""
 
     def choose(*, N: int, MODE: int) -> Config:
@@ -337,7 +336,7 @@ def too_large_for(kernel: Tuned, *blocks: int) -> list[int]:
     return tried
 
 
-def test_a_config_that_does_not_fit_steps_down_to_the_next_with_one_warning() -> None:
+def test_a_config_that_does_not_fit_steps_down_to_the_next_with_one_warning():
     kernel = tuned(ranked(by_length))(jitted())
     tried = too_large_for(kernel, 16)
     with pytest.warns(UserWarning, match="shared memory") as caught:
@@ -349,7 +348,7 @@ def test_a_config_that_does_not_fit_steps_down_to_the_next_with_one_warning() ->
     assert tried == [16, 32, 32, 16, 32, 64]  # once for each set of features
 
 
-def test_the_fallback_is_tried_last_and_a_forced_config_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fallback_is_tried_last_and_a_forced_config_alone(monkeypatch):
     made = ranked(by_length)
     made.MODULES["cpu"].candidates = lambda most, **features: (SMALL, LARGE)[:most]
     kernel = tuned(made)(jitted())
@@ -390,12 +389,12 @@ OPTIONS: list[tuple[str, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("named", "options"), OPTIONS)
-def test_a_wrong_option_is_named_by_the_decorator(named: str, options: dict[str, object]) -> None:
+def test_a_wrong_option_is_named_by_the_decorator(named, options):
     with pytest.raises(ValueError, match=named):
         tuned(package(by_length), **options)(jitted())  # type: ignore[arg-type]
 
 
-def test_without_the_package_the_autotuner_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_autotuner_decides(tmp_path, monkeypatch):
     kernel = tuned("no_such_package.doubled")(autotuned())
     kernel._do_bench = lambda call, quantiles: (call(), [1.0])[1]
     with pytest.warns(UserWarning, match=r"no_such_package\.doubled") as caught:
@@ -409,7 +408,7 @@ def test_without_the_package_the_autotuner_decides(tmp_path: Path, monkeypatch: 
         launch(tuned("broken_package")(autotuned()), 5)
 
 
-def test_tuned_stands_directly_above_autotune() -> None:
+def test_tuned_stands_directly_above_autotune():
     between = triton.heuristics({"MODE": lambda args: "none"})
     with pytest.raises(TypeError, match="autotune"):
         tuned("any")(between(autotuned()))
@@ -428,7 +427,7 @@ WRONG += [(CONFIG, "doubled:autotune"), (DEVICE, "h100"), (LOG, "yes")]
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
-def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_a_wrong_variable_is_named(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=name):
         launch(tuned(package(by_length))(jitted()), 5)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -45,14 +44,14 @@ with compile_lock():
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch):
     """Where kernels tell that they compile."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "compiled"
 
 
 @pytest.fixture
-def filler() -> Any:
+def filler():
     return CacheFiller(META)
 
 
@@ -67,7 +66,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_the_caller_goes_on_and_the_longest_kernels_compile_first(filler: CacheFiller, file: Path) -> None:
+def test_the_caller_goes_on_and_the_longest_kernels_compile_first(filler, file):
     deeds = {"a": "", "b": "fail", "c": "die", "d": ""}
     kernels = [FakeKernel(key, str(file), cost, deed) for cost, (key, deed) in enumerate(deeds.items())]
     filler.add(kernels[1:], workers=1)
@@ -81,7 +80,7 @@ def test_the_caller_goes_on_and_the_longest_kernels_compile_first(filler: CacheF
     assert not filler.finish()  # nothing compiles
 
 
-def test_it_waits_for_another_process_and_survives_a_kill(filler: CacheFiller, file: Path) -> None:
+def test_it_waits_for_another_process_and_survives_a_kill(filler, file):
     with compile_lock():
         filler.add([FakeKernel("a", str(file))], 1)
         time.sleep(1)
@@ -99,9 +98,7 @@ def test_it_waits_for_another_process_and_survives_a_kill(filler: CacheFiller, f
     assert filler.ended == {}
 
 
-def test_kernels_that_come_after_the_process_ended_compile_in_another(
-    filler: CacheFiller, file: Path
-) -> None:
+def test_kernels_that_come_after_the_process_ended_compile_in_another(filler, file):
     """As of a second kind of layer, which a model makes later."""
     filler.add([FakeKernel("a", str(file))], 1)
     assert filler._process is not None
@@ -111,7 +108,7 @@ def test_kernels_that_come_after_the_process_ended_compile_in_another(
     assert filler.ended == {"a": 0, "b": 0}
 
 
-def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler: CacheFiller, file: Path) -> None:
+def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler, file):
     """Whatever a pipe holds: long kernels are sent while another process compiles, and many end unheard."""
     sent, many = threading.Event(), [FakeKernel("a" * 1000 + str(number), str(file)) for number in range(300)]
 
@@ -131,7 +128,7 @@ def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler: Cach
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_processes_end_with_their_caller(killed: bool, file: Path) -> None:
+def test_processes_end_with_their_caller(killed, file):
     """It waits for none of them, whether it ends by itself or is killed."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", CALLER, str(file)]
@@ -152,7 +149,7 @@ def runs(pid: str) -> bool:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_process_waits_until_the_holder_frees_the_lock_or_is_killed(killed: bool, file: Path) -> None:
+def test_a_process_waits_until_the_holder_frees_the_lock_or_is_killed(killed, file):
     def start() -> subprocess.Popen[str]:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         command, pipe = [sys.executable, "-c", HOLDER], subprocess.PIPE
@@ -170,7 +167,7 @@ def test_a_process_waits_until_the_holder_frees_the_lock_or_is_killed(killed: bo
             assert waiting.stdout is not None and waiting.stdout.readline() == "held\n"
 
 
-def test_without_a_folder_to_write_nothing_is_locked(file: Path) -> None:
+def test_without_a_folder_to_write_nothing_is_locked(file):
     (file.parent / "cache").write_text("a file")
     with compile_lock(), compile_lock():
         pass
@@ -184,7 +181,7 @@ def interrupt_itself(done: Path) -> None:
     done.touch()
 
 
-def test_an_interrupt_while_processes_start_spares_them_and_comes_afterwards(tmp_path: Path) -> None:
+def test_an_interrupt_while_processes_start_spares_them_and_comes_afterwards(tmp_path):
     """A program that embeds Python may have a handler in C, which Python cannot put back."""
     handler, done = signal.getsignal(signal.SIGINT), tmp_path / "done"
     process = multiprocessing.get_context("spawn").Process(target=interrupt_itself, args=(done,))
@@ -199,7 +196,7 @@ def kernels(file: Path, count: int, deadly: int = -1) -> list[FakeKernel]:
     return [FakeKernel(str(n), str(file), -n, "die" if n == deadly else "") for n in range(count)]
 
 
-def test_one_deadly_job_costs_only_itself(tmp_path: Path) -> None:
+def test_one_deadly_job_costs_only_itself(tmp_path):
     jobs = kernels(file := tmp_path / "compiled", 8, deadly=3)
     with closing(CompileAhead(META, 3)) as processes:
         processes.load(bool)
@@ -211,7 +208,7 @@ def test_one_deadly_job_costs_only_itself(tmp_path: Path) -> None:
         assert processes.compile(jobs).jobs == 0
 
 
-def test_compiling_goes_on_after_a_process_died_between_two_rounds(tmp_path: Path) -> None:
+def test_compiling_goes_on_after_a_process_died_between_two_rounds(tmp_path):
     first, second = kernels(tmp_path / "compiled", 2)
     with closing(CompileAhead(META, 1)) as processes:
         assert processes.compile([first]).jobs == 1
@@ -223,7 +220,7 @@ def test_compiling_goes_on_after_a_process_died_between_two_rounds(tmp_path: Pat
         assert (done.jobs, done.broken) == (1, []) and processes.has(second)
 
 
-def test_what_was_not_compiled_in_time_is_not_known(tmp_path: Path) -> None:
+def test_what_was_not_compiled_in_time_is_not_known(tmp_path):
     jobs = [FakeKernel(str(n), str(tmp_path / "compiled"), deed="nap") for n in range(50)]
     with closing(CompileAhead(META, 2)) as processes:
         processes.compile([FakeKernel("first", str(tmp_path / "compiled"))])  # which starts processes
@@ -233,9 +230,7 @@ def test_what_was_not_compiled_in_time_is_not_known(tmp_path: Path) -> None:
         assert processes.compile(jobs).jobs == 50 - known
 
 
-def test_a_job_that_does_not_end_is_given_up_after_the_deadline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_does_not_end_is_given_up_after_the_deadline(tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "OVERTIME_S", 0.5)
     first, other = kernels(tmp_path / "compiled", 2)
     endless = FakeKernel("endless", str(tmp_path / "compiled"), deed="stay")
@@ -247,17 +242,13 @@ def test_a_job_that_does_not_end_is_given_up_after_the_deadline(
 
 
 @pytest.mark.parametrize(("processors", "workers"), [(1, 1), (16, 15), (224, 30)])
-def test_processes_by_the_processors_that_may_be_used(
-    processors: int, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_by_the_processors_that_may_be_used(processors, workers, monkeypatch):
     monkeypatch.setattr(compiling.os, "sched_getaffinity", lambda process: range(processors), raising=False)
     assert compiling.default_workers() == workers
 
 
 @pytest.mark.parametrize("differs", [False, True])
-def test_processes_see_variables_of_now(
-    differs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_see_variables_of_now(differs, tmp_path, monkeypatch):
     """A fork server has those of its start."""
     monkeypatch.setattr(compiling, "ptxas_differs", lambda device: differs)
     for value in ("first", "second"):

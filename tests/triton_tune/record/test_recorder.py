@@ -38,7 +38,7 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("package")
     small_package.write(folder)
     sys.path.insert(0, str(folder))
@@ -52,7 +52,7 @@ def all_of(small: ModuleType) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def seen(small: ModuleType, tmp_path: Path) -> Iterator[Path]:
+def seen(small, tmp_path):
     """A record of three steps of two sizes."""
     with recording(tmp_path / "seen", *all_of(small)) as folder:
         for size in (20, 30, 20):
@@ -97,9 +97,7 @@ def bits(value: Any) -> Any:
 
 @settings(max_examples=150)
 @given(launches=st.lists(st.tuples(*[tensors() | SCALARS] * 3), min_size=1, max_size=4))
-def test_a_launch_is_made_again_with_the_arguments_that_were_noted(
-    small: ModuleType, tmp_path_factory: pytest.TempPathFactory, launches: list[tuple[Any, ...]]
-) -> None:
+def test_a_launch_is_made_again_with_the_arguments_that_were_noted(small, tmp_path_factory, launches):
     folder = tmp_path_factory.mktemp("seen")
     kernel = small.gather
     kernel.fn.run = lambda *args, **kwargs: None
@@ -117,7 +115,7 @@ def test_a_launch_is_made_again_with_the_arguments_that_were_noted(
     assert {tuple(map(bits, (*launch.args, *launch.kwargs.values()))) for launch in made} <= noted
 
 
-def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen: Path) -> None:
+def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen):
     (file,) = seen.iterdir()
     whole = file.read_bytes()
     ends = [place for place, byte in enumerate(whole) if byte == ord("\n")]
@@ -142,7 +140,7 @@ def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen: 
     assert read(whole) is not None
 
 
-def test_launches_below_the_autotuner_and_of_operators_are_noted(small: ModuleType, tmp_path: Path) -> None:
+def test_launches_below_the_autotuner_and_of_operators_are_noted(small, tmp_path):
     kernel = small.scale_in_place
 
     @torch.library.triton_op("tests::scale_in_place", mutates_args={"x"})
@@ -159,7 +157,7 @@ def test_launches_below_the_autotuner_and_of_operators_are_noted(small: ModuleTy
     assert [launch.arguments["size"] for launch in recorded.launches] == [20, 40]
 
 
-def test_launches_are_made_that_cannot_be_described_or_written(small: ModuleType, tmp_path: Path) -> None:
+def test_launches_are_made_that_cannot_be_described_or_written(small, tmp_path):
     x = torch.arange(20.0)
     with recording(tmp_path / "seen", small.scale_in_place), pytest.warns(UserWarning):
         for _ in range(2):  # with a grid for the config that is launched alone
@@ -221,9 +219,7 @@ made = make()
 """
 
 
-def test_kernels_of_any_name_are_kept_unless_no_module_could_serve_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_of_any_name_are_kept_unless_no_module_could_serve_them(tmp_path, monkeypatch):
     (tmp_path / "owned.py").write_text(OWNED)
     monkeypatch.syspath_prepend(tmp_path)
     owned = importlib.import_module("owned")
@@ -242,9 +238,7 @@ def test_kernels_of_any_name_are_kept_unless_no_module_could_serve_them(
     assert [launch.arguments[name] for name in ("size", "MODE", "KIND")] == [9, 1, "full"]
 
 
-def test_no_kernel_searches_while_a_graph_is_captured(
-    small: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_kernel_searches_while_a_graph_is_captured(small, monkeypatch):
     kernel, timed, captured = small.unrecorded, [], [False]
     monkeypatch.setattr(install, "capturing", lambda: captured[0])
     monkeypatch.setattr(kernel, "run", install.serve(kernel, {}), raising=False)
@@ -270,9 +264,7 @@ def test_no_kernel_searches_while_a_graph_is_captured(
     assert launch(32) == last and len(timed) > searched
 
 
-def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(
-    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(seen, capsys, monkeypatch):
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     (file,) = seen.iterdir()
     file.write_text(re.sub('"bytes": "[^"]*"', '"bytes": "AAAA"', file.read_text()))
@@ -283,9 +275,7 @@ def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(
     assert not list(tables.glob("*"))
 
 
-def test_the_next_command_names_no_table_that_a_build_would_refuse(
-    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_command_names_no_table_that_a_build_would_refuse(seen, capsys, monkeypatch):
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     monkeypatch.setattr(many, "fails", lambda problem, times: problem.scenarios[0].startswith("gather"))
     tables = seen.parent / "tables"
@@ -296,9 +286,7 @@ def test_the_next_command_names_no_table_that_a_build_would_refuse(
     assert {*named.split()} == {str(tables / name / device) for name in ("scale_in_place", "sum_in_parts")}
 
 
-def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(
-    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(seen, capsys, monkeypatch):
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     tables = seen.parent / "tables"
     command = [str(seen), "--out", str(tables), "--gpus", "cpu", "--compile-workers", "0"]
@@ -313,8 +301,8 @@ def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(
 
 @pytest.mark.parametrize("reason", ["memory", "version"])
 def test_a_kernel_of_another_version_or_whose_tensors_exceed_the_memory_is_left_out_by_name(
-    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, reason: str
-) -> None:
+    seen, capsys, monkeypatch, reason
+):
     if reason == "memory":
         monkeypatch.setattr(many, "memory_bytes", lambda device: 200)  # `gather` has two tensors and an index
     else:
@@ -339,14 +327,14 @@ WRONG: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_record_is_one_line(seen: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
+def test_a_wrong_record_is_one_line(seen, capsys, what):
     (file,) = seen.iterdir()
     WRONG[what](file)
     assert main([str(seen), "--dry-run"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_wrong_use_is_refused_in_one_line(seen: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_use_is_refused_in_one_line(seen, capsys):
     file, tables = seen / "file", str(seen)
     file.touch()
     for words in (

@@ -21,7 +21,7 @@ class Project(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def project(tmp_path_factory):
     """A project in which two runs of a program were recorded, all kernels tuned, and a package built."""
     where = tmp_path_factory.mktemp("project")
     small.write(where)
@@ -48,7 +48,7 @@ def rows(folder: Path) -> dict[Path, str]:
     return {path: path.read_text() for path in folder.glob("tuning_data/*/*/times.csv")}
 
 
-def test_all_kernels_get_a_table_but_those_that_disagree_or_overrun(project: Project) -> None:
+def test_all_kernels_get_a_table_but_those_that_disagree_or_overrun(project):
     tables = {path.parent.name: read_run(path) for path in project.folder.glob("tuning_data/*/*")}
     assert set(tables) == {"scale_in_place", "sum_in_parts", "gather"}
     for name in ("sums_of_blocks", "overruns"):
@@ -59,7 +59,7 @@ def test_all_kernels_get_a_table_but_those_that_disagree_or_overrun(project: Pro
         assert all(isinstance(cell, float) for visit in table.visits for cell in visit.cells.values())
 
 
-def test_a_program_launches_what_the_modules_choose(project: Project) -> None:
+def test_a_program_launches_what_the_modules_choose(project):
     use = ("-m", "triton_tune", "--use", "heuristics", "--", sys.executable)
     done = small.run(project.folder, *use, "program.py", "50", "90", TRITON_TUNE_LOG="1")
     assert "small:sums_of_blocks" in done.stderr  # whose autotuner then fails, as it needs a GPU
@@ -67,7 +67,7 @@ def test_a_program_launches_what_the_modules_choose(project: Project) -> None:
     assert set(chosen) == {"scale_in_place", "sum_in_parts", "gather"}
 
 
-def test_a_package_that_cannot_be_used_ends_a_program_that_could_do_without_triton(tmp_path: Path) -> None:
+def test_a_package_that_cannot_be_used_ends_a_program_that_could_do_without_triton(tmp_path):
     program = "try:\n    import triton\nexcept ImportError:\n    pass"
     use = ("-m", "triton_tune", "--use", "nothing_here", "--", sys.executable)
     done = small.run(tmp_path, *use, "-c", program)
@@ -105,13 +105,13 @@ assert ["small:unrecorded" in str(each.message) for each in told].count(True) ==
 """
 
 
-def test_ranks_launch_alike_whatever_clocks_say_and_imports_were_first(project: Project) -> None:
+def test_ranks_launch_alike_whatever_clocks_say_and_imports_were_first(project):
     first, second = (small.run(project.folder, "-c", RANK, rank) for rank in (0, 1))
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert len(first.stdout.splitlines()) == 5 and first.stdout == second.stdout
 
 
-def test_the_same_command_goes_on_after_a_kill(project: Project) -> None:
+def test_the_same_command_goes_on_after_a_kill(project):
     after = rows(project.folder)
     for path, text in project.killed.items():
         whole = text[: text.rfind("\n") + 1]  # a row may be cut

@@ -64,7 +64,7 @@ def stale_in(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("day", range(4))
-def test_noise_and_what_slows_every_config_alike_are_not_reported(day: int) -> None:
+def test_noise_and_what_slows_every_config_alike_are_not_reported(day):
     factor = 1.0 if day % 2 else 2.0
     bench = Later(THERE, visit_s=0.1, day=day, factors=dict.fromkeys(PROBLEM.configs, factor))
     lines, stale = recheck(TABLE, PROBLEM, bench, {})
@@ -76,14 +76,14 @@ def test_noise_and_what_slows_every_config_alike_are_not_reported(day: int) -> N
 
 
 @pytest.mark.parametrize(("slower", "why"), [(1.5, "x as fast now"), (math.inf, "no longer compiles")])
-def test_a_config_that_became_slower_or_fails_is_reported_and_no_other(slower: float, why: str) -> None:
+def test_a_config_that_became_slower_or_fails_is_reported_and_no_other(slower, why):
     for day in range(3):
         bench = Later(THERE, visit_s=0.1, day=day, factors={MOST_CHOSEN: slower})
         lines, stale = recheck(TABLE, PROBLEM, bench, {})
         assert stale and stale_in(lines) == [MOST_CHOSEN] and why in "\n".join(lines)
 
 
-def test_the_modules_choices_are_asked_about_with_thirty_cells_in_a_minute() -> None:
+def test_the_modules_choices_are_asked_about_with_thirty_cells_in_a_minute():
     chosen = {s: "c1" if index % 2 else "c2" for index, s in enumerate(PROBLEM.scenarios)}
     bench = Later(THERE, visit_s=0.1, factors={"c1": 3.0})
     lines, stale = recheck(TABLE, PROBLEM, bench, chosen)
@@ -97,7 +97,7 @@ def noisy(noise: float) -> RecordedTable:
     return replace(TABLE, header=replace(TABLE.header, provenance=provenance))
 
 
-def test_a_table_too_noisy_to_tell_a_loss_of_fifteen_percent_is_refused_before_anything_is_timed() -> None:
+def test_a_table_too_noisy_to_tell_a_loss_of_fifteen_percent_is_refused_before_anything_is_timed():
     bench = Later(THERE, visit_s=0.1, factors={MOST_CHOSEN: 1.5})
     for table in (noisy(0.08), recorded_of(PROBLEM, [Visit("s0", 1, {"c0": 1.0})])):  # nothing to compare
         with pytest.raises(TuningError):
@@ -158,6 +158,6 @@ def of_real_tables(before: RecordedTable, after: RecordedTable) -> tuple[list[st
     return recheck(both, problem_of(both), TableBench(after), {})
 
 
-def test_the_page_shows_what_a_check_of_an_h100s_table_on_an_h200_prints() -> None:
+def test_the_page_shows_what_a_check_of_an_h100s_table_on_an_h200_prints():
     lines, stale = of_real_tables(read_run(TABLES / "nvidia_h100"), read_run(TABLES / "nvidia_h200"))
     assert not stale and textwrap.indent("\n".join(lines), "    ") in PAGE.read_text()

@@ -29,7 +29,7 @@ def a_round(name: str, *scenarios: str, share: float = 1.0, repeat: int = 1, con
 
 @pytest.mark.parametrize("compile_s", [0.0, 0.5, 7.0])
 @pytest.mark.parametrize("spent", [0.0, 12.5, 29.0])
-def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> None:
+def test_no_visit_begins_after_the_budget(compile_s, spent):
     visits: list[Visit] = []
     bench = SurfaceBench(THERE, compile_s)
     assert not run(Race(THERE.problem), bench, visits, 30.0, spent)
@@ -39,7 +39,7 @@ def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> Non
     assert all(until <= end for until in bench.deadlines)
 
 
-def test_a_round_whose_time_was_too_short_to_compile_moves_on_and_the_last_one_is_no_mistake() -> None:
+def test_a_round_whose_time_was_too_short_to_compile_moves_on_and_the_last_one_is_no_mistake():
     # Exploring has 10 s, of which compiling may take 6: too few for one config, which takes 8.
     bench = SurfaceBench(THERE, compile_s=8.0)
     strategy = Listed([a_round("early", "s0", share=0.25), a_round("late", "s0", "s1")])
@@ -54,7 +54,7 @@ def test_a_round_whose_time_was_too_short_to_compile_moves_on_and_the_last_one_i
     assert run(Listed([a_round("late", "s0")]), bench, visits, 45.0, 36.0) and len(visits) == 1
 
 
-def test_a_round_without_compiled_kernels_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_without_compiled_kernels_is_an_error(monkeypatch):
     def compile_nothing(bench: SurfaceBench, *_: object) -> tuple[PlannedVisit, ...]:
         bench.now += 0.5
         return ()
@@ -67,7 +67,7 @@ def test_a_round_without_compiled_kernels_is_an_error(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("when", [1, 30])
-def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: int) -> None:
+def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when):
     undisturbed: list[Visit] = []
     assert run(full(THERE.problem), SurfaceBench(THERE), undisturbed, PLENTY)
 
@@ -95,7 +95,7 @@ def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: in
 
 
 @pytest.mark.parametrize("fails", ["s1", "*"])
-def test_two_configs_of_the_middle_come_first_where_the_strategy_begins(fails: str) -> None:
+def test_two_configs_of_the_middle_come_first_where_the_strategy_begins(fails):
     there = surface(configs=4, failing=frozenset({(fails, "c1"), (fails, "c2")}))
     visits: list[Visit] = []
     strategy = full(there.problem)
@@ -108,7 +108,7 @@ def test_two_configs_of_the_middle_come_first_where_the_strategy_begins(fails: s
 
 
 @pytest.mark.parametrize("works", [0, 1])
-def test_it_gives_up_once_no_config_works_in_most_of_these_scenarios(works: int) -> None:
+def test_it_gives_up_once_no_config_works_in_most_of_these_scenarios(works):
     first: list[Visit] = []
     run(full(surface(configs=4).problem), SurfaceBench(surface(configs=4)), first, PLENTY)
     bad = [visit.scenario for visit in first[works:FIRST_ROUND]]
@@ -161,7 +161,7 @@ def rounds(search: Together, times: Times, most: int) -> int:
     return most
 
 
-def test_every_kernel_is_begun_at_once_those_that_matter_go_on_first_and_all_are_finished() -> None:
+def test_every_kernel_is_begun_at_once_those_that_matter_go_on_first_and_all_are_finished():
     search = together(times := Times())
     rounds(search, times, 1)
     assert all(measured(times).values()) and not search.finished
@@ -192,7 +192,7 @@ class SlowBench(SurfaceBench):
 
 
 @pytest.mark.parametrize("budget", [8, 12, 20, 40])
-def test_a_budget_that_ends_early_is_not_spent_on_kernels_that_are_never_measured(budget: int) -> None:
+def test_a_budget_that_ends_early_is_not_spent_on_kernels_that_are_never_measured(budget):
     search, bench = together(times := Times()), SlowBench(MANY)
     tune(search, bench, times, lambda visit: None, Silent(), budget=budget)
     cells = measured(times)

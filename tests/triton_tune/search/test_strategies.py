@@ -42,7 +42,7 @@ SURFACES = {
 
 
 @pytest.fixture(params=list(SURFACES))
-def there(request: pytest.FixtureRequest) -> Surface:
+def there(request):
     return SURFACES[request.param]
 
 
@@ -55,7 +55,7 @@ def finished(there: Surface, strategy: Strategy) -> Times:
 
 @pytest.mark.parametrize("make", [full, quick_race, Race])
 @pytest.mark.parametrize("spent", [0.0, 0.7])
-def test_rounds_plan_candidates_each_at_most_twice(there: Surface, make: Make, spent: float) -> None:
+def test_rounds_plan_candidates_each_at_most_twice(there, make, spent):
     problem, cells = there.problem, Counter[tuple[str, str]]()
     repeats = Counter[str]()
     for planned in rounds_of(make(problem), there, [], spent=spent):
@@ -72,7 +72,7 @@ def test_rounds_plan_candidates_each_at_most_twice(there: Surface, make: Make, s
 
 @pytest.mark.parametrize("make", [full, quick_race])
 @pytest.mark.parametrize("name", ["noisy", "holes", "failures"])
-def test_the_next_round_follows_from_the_table_alone(name: str, make: Make) -> None:
+def test_the_next_round_follows_from_the_table_alone(name, make):
     there = SURFACES[name]
     one = make(there.problem)
     visits: list[Visit] = []
@@ -88,7 +88,7 @@ def test_the_next_round_follows_from_the_table_alone(name: str, make: Make) -> N
         assert (again and set(again.tasks)) == (rest and set(rest.tasks))
 
 
-def test_full_sweeps_everything_and_times_the_best_again() -> None:
+def test_full_sweeps_everything_and_times_the_best_again():
     there = SURFACES["noisy"]
     times = finished(there, full(there.problem))
     assert times.num_measured() == there.problem.possible
@@ -101,7 +101,7 @@ def test_full_sweeps_everything_and_times_the_best_again() -> None:
         assert all(once[c] <= 1.5 * best for c in twice)
 
 
-def test_a_race_measures_less_loses_little_and_is_the_same_each_time() -> None:
+def test_a_race_measures_less_loses_little_and_is_the_same_each_time():
     there = surface(scenarios=144, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
 
     def measured(make: Make, budget: float) -> tuple[Times, float]:
@@ -129,7 +129,7 @@ def test_a_race_measures_less_loses_little_and_is_the_same_each_time() -> None:
     assert measured(Race, 5.0)[0]._cells == measured(Race, 5.0)[0]._cells
 
 
-def test_before_a_race_ends_the_first_scenarios_have_times_of_what_was_left_out_elsewhere() -> None:
+def test_before_a_race_ends_the_first_scenarios_have_times_of_what_was_left_out_elsewhere():
     there = surface(scenarios=72, configs=18, noise=0.02)
     times, problem = finished(there, Race(there.problem)), there.problem
     whole = [s for s in problem.scenarios if len(times.measured(s)) == len(problem.candidates[s])]
