@@ -1,13 +1,11 @@
 """From a table to a launch: a changed table changes the config that is planned and launched."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
+from programs import printed
 
 from treegen.cli.main import main as treegen_main
 
@@ -33,12 +31,7 @@ print(json.dumps({"config": plan.config._asdict(), "error": float(relative_error
 
 
 def launch(generated_from: Path) -> dict[str, dict[str, object]]:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{generated_from}:{REPOSITORY}"}
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCH], env=environment, cwd=generated_from, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(printed("-c", LAUNCH, cwd=generated_from))
 
 
 def test_a_changed_table_changes_the_launch(tmp_path, monkeypatch):

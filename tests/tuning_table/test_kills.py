@@ -4,10 +4,9 @@ import contextlib
 import errno
 import os
 import signal
-import subprocess
-import sys
 from typing import Any
 
+import programs
 import pytest
 from table_builders import RUN, VISITS, append, contents, filled, read_back, start
 
@@ -110,10 +109,7 @@ signal.pause()
 
 
 def test_a_killed_run_frees_its_lock_also_where_a_forked_worker_lives_on(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with programs.start("-c", WRITER, tmp_path) as process:
         child = int(process.stdout.readline())
         try:
             with pytest.raises(TableError, match="another run is writing here"):

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import start
 
 from attn_kernels import Config, Lengths, Model, Parts
 from attn_kernels.choose import recording
@@ -202,11 +201,8 @@ while True:
 
 def test_every_process_writes_its_own_file_which_survives_a_kill(tmp_path):
     """The forked child writes at its end; the parent is killed."""
-    environment = os.environ | {"ATTN_KERNELS_RECORD": str(tmp_path / "batches.jsonl")}
-    environment |= {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "planned\n"
+    with start("-c", PROGRAM, ATTN_KERNELS_RECORD=str(tmp_path / "batches.jsonl")) as process:
+        assert process.stdout.readline() == "planned\n"
         path, deadline = tmp_path / f"batches.{process.pid}.jsonl", time.monotonic() + 60
         while not path.stat().st_size and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -4,14 +4,13 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from programs import python
 from treegen_builders import contents as files
 from tuning_workers import BATCHES, CONFIGS, OUTPUT_FILES, RUN, command, stub
 
@@ -127,8 +126,7 @@ def test_help_needs_no_torch_and_a_run_says_what_it_needs():
         "import sys; sys.modules.update(torch=None, triton=None)\nfrom attn_kernels.tuning.cli import main\n"
     )
     for argument, status, printed in (("--help", 0, "usage: attn-tune"), ("--dry-run", 2, "")):
-        program = [sys.executable, "-c", f"{code}sys.exit(main([{argument!r}]))"]
-        done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True)
+        done = python("-c", f"{code}sys.exit(main([{argument!r}]))")
         assert done.returncode == status and done.stdout.startswith(printed)
         assert done.stderr == "" if not status else "needs torch" in done.stderr
 

@@ -2,17 +2,15 @@
 
 import json
 import math
-import os
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from treegen_builders import REPOSITORY, contents
+from programs import HELPERS, printed
+from treegen_builders import contents
 from tuned_files import AITER, COLUMNS, CSV, ENTRY, GPU, MOE, NAMED
 
 from treegen.cli.main import main
@@ -196,12 +194,7 @@ def written(tmp_path_factory):
     """A Triton cache folder."""
     pytest.importorskip("triton")
     folder = tmp_path_factory.mktemp("triton")
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    subprocess.run(
-        [sys.executable, REPOSITORY / "tests/helpers/write_triton_cache.py"],
-        env={**environment, "TRITON_CACHE_DIR": str(folder)},
-        check=True,
-    )
+    printed(HELPERS / "write_triton_cache.py", TRITON_INTERPRET=None, TRITON_CACHE_DIR=str(folder))
     return folder
 
 

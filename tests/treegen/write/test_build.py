@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from programs import python
 from treegen_builders import (
     DEVICE,
     FEATURES,
@@ -18,7 +19,6 @@ from treegen_builders import (
     imported,
     spec,
     time_rows,
-    treegen_command,
     write_project,
     write_spec,
     write_table,
@@ -270,6 +270,6 @@ def test_the_same_input_gives_the_same_bytes(tmp_path, monkeypatch):
     folder = tmp_path / "a folder with blanks"
     _without_pattern(folder)
     environment = {"PYTHONHASHSEED": "4242", "LC_ALL": "C", "TZ": "Pacific/Apia", "COLUMNS": "40"}
-    done = treegen_command("build", cwd=folder, **environment)
+    done = python("-m", "treegen", "build", cwd=folder, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert contents(folder / "generated") == expected

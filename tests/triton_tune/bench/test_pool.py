@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from programs import start
 from triton.runtime.errors import OutOfResources
 from tuning_workers import Act, stub
 
@@ -192,12 +191,8 @@ if __name__ == "__main__":
 
 def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path):
     (tmp_path / "parent.py").write_text(PARENT)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-    with subprocess.Popen(
-        [sys.executable, "parent.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-    ) as parent:
+    with start("parent.py", cwd=tmp_path) as parent:
         try:
-            assert parent.stdout is not None
             lines = [parent.stdout.readline().strip() for _ in range(3)]
         finally:
             parent.kill()

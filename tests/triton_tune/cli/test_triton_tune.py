@@ -3,13 +3,12 @@
 import linecache
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import torch
+from programs import python
 
 from treegen.cli.main import main as treegen
 from triton_tune.bench import pool
@@ -358,13 +357,12 @@ def test_mistakes_are_one_line(run, named, old, new, arguments):
     assert not Path("tuning_data").exists()
 
 
-def without_extras(*arguments: str) -> subprocess.CompletedProcess[str]:
+def without_extras(*arguments):
     """Run the command where the package is installed without extras."""
     missing = dict.fromkeys(["torch", "triton", "numpy", "yaml", "rich"])
     code = f"import sys; sys.modules.update({missing})\n"
     code += f"from triton_tune.cli.main import main; sys.exit(main({list(arguments)!r}))"
-    root = Path(__file__).parents[3]
-    return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    return python("-c", code)
 
 
 def test_a_check_without_a_table_of_this_kernel_is_refused(run):

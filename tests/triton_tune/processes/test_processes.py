@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from fake_kernels import FakeKernel
+from programs import start
 
 from triton_tune.processes import compile_ahead as compiling
 from triton_tune.processes.cache_filler import CacheFiller, compile_lock
@@ -130,9 +130,7 @@ def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler, file
 @pytest.mark.parametrize("killed", [False, True])
 def test_processes_end_with_their_caller(killed, file):
     """It waits for none of them, whether it ends by itself or is killed."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", CALLER, str(file)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as caller:
+    with start("-c", CALLER, file, stdin=subprocess.PIPE) as caller:
         until(lambda: len(lines(file)) == 2)
         if killed:
             caller.kill()
@@ -150,21 +148,16 @@ def runs(pid: str) -> bool:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_process_waits_until_the_holder_frees_the_lock_or_is_killed(killed, file):
-    def start() -> subprocess.Popen[str]:
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        command, pipe = [sys.executable, "-c", HOLDER], subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
-
-    with start() as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        with start() as waiting:
+    with start("-c", HOLDER, stdin=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with start("-c", HOLDER, stdin=subprocess.PIPE) as waiting:
             with pytest.raises(subprocess.TimeoutExpired):
                 waiting.wait(0.5)
             if killed:
                 holder.kill()
-            elif holder.stdin is not None:
+            else:
                 holder.stdin.close()
-            assert waiting.stdout is not None and waiting.stdout.readline() == "held\n"
+            assert waiting.stdout.readline() == "held\n"
 
 
 def test_without_a_folder_to_write_nothing_is_locked(file):
