@@ -46,7 +46,7 @@ def refusal(capsys):
     """
     from treegen_builders import contents  # tests on a GPU need no treegen
 
-    def refuse(folder: Path, *arguments: object) -> str:
+    def refuse(folder, *arguments):
         from treegen.cli.main import main  # the tests of the core need no command
 
         before = contents(folder)

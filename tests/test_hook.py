@@ -5,7 +5,6 @@ import inspect
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -31,15 +30,15 @@ TILE = {"block_m": 16, "tile_size": 32, "num_warps": 4, "num_stages": 2}
 ANY = {"head_size": None, "gqa_group_size": None, "kv_element_size": None}
 
 
-def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **changes: int) -> CompileCase:
+def case(variant="qblock", target="sm_80", largest=ANY, **changes):
     return CompileCase(target, variant, {**TILE, **changes}, largest)
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[OfflineCase]:
+def recorded(monkeypatch):
     """The jobs that the hook would compile, in order; nothing is compiled."""
-    recorded: list[OfflineCase] = []
+    recorded = []
 
-    def note(attempt: object, jobs: list[OfflineCase], processes: int) -> list[OfflineOutcome]:
+    def note(attempt, jobs, processes):
         recorded.extend(jobs)
         return [OfflineOutcome({"k": Resources(job.shape.head_size, None, None)}) for job in jobs]
 

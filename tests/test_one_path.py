@@ -30,7 +30,7 @@ print(json.dumps({"config": plan.config._asdict(), "error": float(relative_error
 """
 
 
-def launch(generated_from: Path) -> dict[str, dict[str, object]]:
+def launch(generated_from):
     return json.loads(printed("-c", LAUNCH, cwd=generated_from))
 
 

@@ -7,8 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from treegen_builders import REPOSITORY
@@ -29,7 +27,7 @@ UNKNOWN = {
 }
 
 
-def _imports(package: str) -> Iterator[tuple[Path, str]]:
+def _imports(package):
     """Each file of a package with every name that it imports, wherever in the file the import stands."""
     for path in sorted((REPOSITORY / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -67,7 +65,7 @@ def test_generated_and_tuning_table_import_the_standard_library_triton_in_kernel
     assert _loaded("import tuning_table, tuning_table.merge, tuning_table.strict_yaml", {"yaml"}) == "[]\n"
 
 
-def _loaded(code: str, names: set[str]) -> str:
+def _loaded(code, names):
     """Which of these modules a fresh Python has loaded after running `code`."""
     code += f"\nimport sys; print(sorted({names!r} & set(sys.modules)))"
     command = [sys.executable, "-c", code]

@@ -5,19 +5,18 @@ import json
 import math
 import sys
 from itertools import chain, repeat
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import torch
 
-from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
+from attn_kernels.measure.batches import HeadLayout, decode, prefill
 from attn_kernels.measure.checking import expect
 from attn_kernels.measure.roofline import Ceilings
-from attn_kernels.measure.tensors import BatchTensors, materialise
+from attn_kernels.measure.tensors import materialise
 from benchmarks.attention import compare, plot
 from benchmarks.attention.batches import BATCH_SETS, select
-from benchmarks.attention.measure import Record, Records, measure_batch, ours_failed, time_ratio
+from benchmarks.attention.measure import Record, measure_batch, ours_failed, time_ratio
 from benchmarks.common.implementations import (
     NotApplicable,
     Peer,
@@ -41,12 +40,12 @@ def test_sets_hold_each_batch_once_and_are_the_same_at_every_call():
     assert all(batch.kv_bytes <= 4 << 30 for batch in steps)
 
 
-def record(name: str, us: float | None, ok: bool = True, batch: Batch | None = None) -> Record:
+def record(name, us, ok=True, batch=None):
     """A record with a known time, or without one."""
     return Record(batch or prefill(1, 32), 2, name, time_us=us, ok=us is not None and ok)
 
 
-def records(batch: Batch | None = None, **us: float | None) -> Records:
+def records(batch=None, **us):
     return {name.replace("_", " "): record(name, time, batch=batch) for name, time in us.items()}
 
 
@@ -75,13 +74,13 @@ class FakeKernel:
     error: float
     right_launches: int = 0  # before the error shows
 
-    def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
+    def prepare(self, tensors):
         if math.isinf(self.error):
             raise RuntimeError("cannot do this")
         expected, out = expect(tensors), tensors.sets[0].out
         errors = chain([0.0] * self.right_launches, repeat(self.error))
 
-        def launch() -> None:
+        def launch():
             out[expected.rows] = expected.values.to(out.dtype) + next(errors)
 
         return PreparedLaunches([launch], lambda i: out)
@@ -144,7 +143,7 @@ BATCHES = [
 ]
 
 
-def write_run(folder: Path, batches: list[Records], device: str = "NVIDIA H100") -> Path:
+def write_run(folder, batches, device="NVIDIA H100"):
     folder.mkdir()
     (folder / "compare.json").write_text(compare.document({"environment": {"device": device}}, batches))
     return folder

@@ -2,29 +2,28 @@
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
-from treegen_builders import DEVICE, FEATURES, KERNEL, Row, problem
+from treegen_builders import DEVICE, FEATURES, KERNEL, problem
 
 from benchmarks.choosers.judge import AUTOTUNER, autotuned, columns, judge
-from benchmarks.choosers.tables import Case, Shape, shapes
+from benchmarks.choosers.tables import Case, shapes
 from benchmarks.choosers.ways import NEIGHBOURS, NONE_CHOSEN, WAYS, charged, tree_text
 from treegen.core.launches import ABSENT
-from treegen.core.problem import UNIT, Problem
+from treegen.core.problem import UNIT
 from treegen.crossval.score import Score
 from treegen.fit.fit import fit
 
 SHAPES = list(itertools.product((1, 3, 8, 20, 64, 512), (1, 8, 64), (2, 16)))
 
 
-def tiles(shape: Shape, config: Any) -> tuple[int, int]:
+def tiles(shape, config):
     return -(-shape["rows"] // config["block"]) * shape["columns"], shape["heads"]
 
 
-def times(row: Row) -> list[float]:
+def times(row):
     """A launch takes 20, and a step of a wave of programs as long as its block and 50."""
     shape = dict(zip(FEATURES, row, strict=True))
     programs = [(block, *tiles(shape, {"block": block})) for block in (16, 64, 128)]
@@ -41,7 +40,7 @@ def case(tmp_path):
     return Case("", str(tmp_path), KERNEL, DEVICE, None, "rows", ("heads",), tiles)
 
 
-def cost_of(made: Problem, column: int) -> Any:
+def cost_of(made, column):
     return charged(np.full(len(made.cost), column), made)
 
 
@@ -94,7 +93,7 @@ def test_the_module_the_single_best_config_and_the_wave_model(made, case):
 def test_a_printed_classifier_is_unsure_in_leaves_and_any_shape_of_a_key_is_first(made):
     features = np.stack([made.column(name) for name in made.names], axis=1)
     model = DecisionTreeClassifier(max_depth=3).fit(features, made.cost.argmin(axis=1))
-    leaves, scope = model.apply(features), dict[str, Any]()
+    leaves, scope = model.apply(features), {}
     exec(tree_text(model, list(made.names), {int(leaves[0])}), scope)
     places = np.where(leaves == leaves[0], None, model.predict(features).astype(object))
     assert [scope["choose"](shape) for shape in shapes(made)] == places.tolist()

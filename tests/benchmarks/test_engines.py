@@ -1,8 +1,6 @@
 """benchmarks.engines without an engine: measurements, rows, tables and the commands."""
 
 import itertools
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +9,7 @@ from benchmarks.engines.tables import latency_lines
 from benchmarks.engines.turns import read
 
 
-def rows_of(backend: str, factor: float) -> list[dict[str, Any]]:
+def rows_of(backend, factor):
     head, rows = {"kind": "latency", "backend": backend}, []
     for batch, prompt, output in itertools.product((1, 2), (500, 8000), (1, 128, 512)):
         seconds = [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0]
@@ -61,7 +59,7 @@ def command(tmp_path, monkeypatch):
     return f"{words} --engine-arg window=7".split()
 
 
-def latencies(folder: Path) -> list[tuple[int, str, int]]:
+def latencies(folder):
     rows = [row for row in read(folder / "out") if row["kind"] == "latency"]
     return [(row["output"], row["backend"], len(row["seconds"])) for row in rows]
 

@@ -2,7 +2,6 @@
 
 import random
 import threading
-from typing import Any
 
 import pytest
 import torch
@@ -43,16 +42,16 @@ def test_cases_that_are_right_and_their_jobs_run_what_they_compile():
         job.run(CPU)
 
 
-def wider(run: Any) -> Any:
+def wider(run):
     """A window that is one key too long reads NaN."""
     return lambda *args, sliding_window, **options: run(*args, sliding_window=sliding_window + 1, **options)
 
 
-def flipped(run: Any) -> Any:
+def flipped(run):
     """Every second launch has other bits."""
     outs = []
 
-    def flip(*args: Any, out: Any, **options: Any) -> None:
+    def flip(*args, out, **options):
         run(*args, out=out, **options)
         outs.append(out)
         if len(outs) % 2 == 0:

@@ -28,10 +28,10 @@ def test_no_judged_model_is_tuned(monkeypatch):
         assert not {tuple(shape[name] for name in names) for shape in judged} & set(shapes[names])
 
 
-def in_a_fork(commands: Commands, module: str, *words: object, **limits: object) -> float:
+def in_a_fork(commands, module, *words, **limits):
     """In place of a new process, which would import torch again."""
 
-    def run() -> None:
+    def run():
         for name in list(sys.modules):  # of another folder that a test has used
             if name.partition(".")[0] in ("heuristics", "tune", "untuned"):
                 del sys.modules[name]

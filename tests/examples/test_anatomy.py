@@ -7,7 +7,7 @@ import pytest
 import torch
 from kernel_cases import TOLERANCE
 
-from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error
+from attn_kernels.testing.poisoned import make_batch, relative_error
 from examples.anatomy import STEPS, step8_tuned
 from examples.anatomy.common import Batch
 
@@ -21,7 +21,7 @@ BATCHES = {
 LAYOUTS = {"decode": (4, 128, 16), "prompts": (1, 64, 1), "mixed": (7, 80, 48)}
 
 
-def poisoned(name: str, group: int, head_size: int, block_size: int) -> tuple[PoisonedBatch, Batch]:
+def poisoned(name, group, head_size, block_size):
     """A batch whose output and unused pages hold NaN."""
     queries, keys = BATCHES[name]
     kv_heads = 1 if group == 7 else 2
@@ -46,7 +46,7 @@ def test_the_last_program_of_a_q_block_joins_its_segments_and_resets_its_counter
     config = {"BLOCK_M": 16, "TILE": 16, "SEGMENTS": 4, "num_warps": 4, "num_stages": 2}
 
     class Launches:
-        def __getitem__(self, grid: object) -> object:
+        def __getitem__(self, grid):
             return partial(step8_tuned.tuned_kernel.fn[grid], **config)
 
     for _ in range(2):

@@ -2,10 +2,8 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forked import code, forked
@@ -48,7 +46,7 @@ print(matmul.matmul_kernel.best_config.kwargs["BLOCK_M"])
 """
 
 
-def run(call: Callable[[], Any], folder: Path) -> str:
+def run(call, folder):
     """Call this in an example's folder, whose modules are forgotten afterwards."""
     status, output = forked(call, folder)
     assert status == 0, output

@@ -18,7 +18,7 @@ PAGE = (REPOSITORY / "docs/imports.md").read_text()
 SECTIONS = {text.partition("\n")[0]: text for text in PAGE.split("\n## ")[1:]}
 
 
-def _write(path: str, content: object) -> None:
+def _write(path, content):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(content if isinstance(content, str) else json.dumps(content))
 

@@ -1,9 +1,7 @@
 """Damaged files of a table, and what run.yaml may not hold: an error that names the file and the line."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,10 +15,9 @@ from tuning_table.run_yaml import read_header
 from tuning_table.strict_yaml import parse
 
 RUN, TIMES, SCENARIOS = FILES = "run.yaml", "times.csv", "scenarios.csv"
-Edit = Callable[[str], str]
 
 
-def _error(folder: Path, name: str, edit: Edit, write: Callable[..., Path] = write_table) -> str:
+def _error(folder, name, edit, write=write_table):
     """The error for a table with one file edited, without the folder."""
     path = write(folder) / name
     before = path.read_text()
@@ -31,11 +28,11 @@ def _error(folder: Path, name: str, edit: Edit, write: Callable[..., Path] = wri
     return message.removeprefix(f"{folder}/")
 
 
-def _swap(old: str, new: str) -> Edit:
+def _swap(old, new):
     return lambda text: text.replace(old, new, 1)
 
 
-STRUCTURE: list[tuple[str, str, Edit, int]] = [
+STRUCTURE = [
     ("cut off in the last row", TIMES, lambda text: text[:-6], 19),
     ("without the last line end", TIMES, lambda text: text[:-1], 19),
     ("wrong header", TIMES, _swap("medium", "median"), 1),
@@ -154,10 +151,10 @@ PATH = Path("run.yaml")
 REQUIRED = ["format", "kernel", "device", "cells", "timing", "features", "configs"]
 PROVENANCE = ["source_hash", "date"]
 SUMMARY = {"seconds": 5400.5, "rows": 18, "noise_p90": 0.02, "finished": True, "failures": {"no": 1}}
-COURSE: dict[str, Any] = {"scenario_set": "serving", "seed": -7, "strategy": "race", "summary": SUMMARY}
+COURSE = {"scenario_set": "serving", "seed": -7, "strategy": "race", "summary": SUMMARY}
 
 
-def _yaml_error(text: str) -> TableError:
+def _yaml_error(text):
     with pytest.raises(TableError) as caught:
         read_header(PATH, text)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
@@ -179,12 +176,12 @@ def test_a_missing_key_is_named_and_imported_tables_have_an_origin_instead_of_so
         assert _yaml_error(text).line == line_of(text, f"{course}:")
 
 
-def _config(**changes: Any) -> dict[str, Any]:
+def _config(**changes):
     return {key: value for key, value in {**WIDE, **changes}.items() if value is not ...}
 
 
 # Values of a key; the error must name the key's line.
-WRONG: dict[str, list[Any]] = {
+WRONG = {
     "format": [2, "1", True],
     "cells": ["medians"],
     "kernel": [7],
@@ -202,7 +199,7 @@ WRONG: dict[str, list[Any]] = {
     "configs": [[], {"id": "a"}, [dict(NARROW), "wide"]],
 }
 WRONG["features"] += [["os.system"], ['a"b'], ["a\nb"], ["rоws"], ["a" * 65], [""]]  # noqa: RUF001
-NESTED: list[tuple[dict[str, Any], str | tuple[str, int]]] = [
+NESTED = [
     ({"device": {"arch": "sm_90"}}, "arch:"),
     ({"device": {"name": "H100", "vram": 80}}, "vram:"),
     ({"device": {"name": "x", "cache_bytes": 1.5}}, "cache_bytes:"),

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import signal
-from typing import Any
 
 import programs
 import pytest
@@ -44,7 +43,7 @@ def test_a_creation_that_was_killed_is_begun_again(tmp_path, stop, torn):
 def test_a_killed_change_is_finished_or_undone(tmp_path, monkeypatch):
     """A kill before times.csv is in its place leaves the table as it was; the next run ends what is left."""
     fewer = RUN["configs"][:2]
-    steps: list[str] = []
+    steps = []
     for killed in range(100):
         folder = filled(tmp_path / str(killed))
         before = contents(folder)
@@ -52,7 +51,7 @@ def test_a_killed_change_is_finished_or_undone(tmp_path, monkeypatch):
             for name in ("append_whole", "replace_file"):
                 do = getattr(files, name)
 
-                def step(*arguments: object, name: str = name, do: Any = do, most: int = killed) -> Any:
+                def step(*arguments, name=name, do=do, most=killed):
                     steps.append(name)
                     if len(steps) > most:
                         raise SystemExit
@@ -77,7 +76,7 @@ def test_a_killed_change_is_finished_or_undone(tmp_path, monkeypatch):
 def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch, written):
     write = os.write
 
-    def full(descriptor: int, data: bytes) -> int:
+    def full(descriptor, data):
         if not written:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(descriptor, data[:written])

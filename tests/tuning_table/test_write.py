@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from treegen_strategies import examples
 import tuning_table
 from tuning_table import Failure, TableError, read_run
 from tuning_table.merge import merge
-from tuning_table.table import Cell, Visit
+from tuning_table.table import Visit
 from tuning_table.writer import time_text
 
 REPOSITORY = Path(__file__).parents[2]
@@ -169,15 +168,14 @@ def test_an_imported_table_which_has_no_date_gets_more_configs(tmp_path):
 CONFIGS = {name: config(name, block_m=int(name[1:])) for name in ("M16", "M32", "M64", "M128")}
 SCENARIOS = {"decode-0": (1, 2048), "prefill-0": (512, 512), "mixed-0": (7, -1), "new-0": (3, 4)}
 CELLS = st.sampled_from([0.5, 5.1234, 706.34, 1e6]) | st.sampled_from(["no", 'a, "b"', ""]).map(Failure)
-Known = dict[tuple[str, int], dict[str, Cell]]
 
 
-def known_of(visits: Sequence[Visit]) -> Known:
+def known_of(visits):
     return {(visit.scenario, visit.repeat): dict(visit.cells) for visit in visits}
 
 
 @st.composite
-def new_visits(draw: st.DrawFn, known: Known, configs: list[str], scenarios: list[str]) -> Visit:
+def new_visits(draw, known, configs, scenarios):
     """One that the table lacks; of its cells, that of M16 is a time."""
     scenario = draw(st.sampled_from(scenarios))
     repeat = 1 + max((repeat for s, repeat in known if s == scenario), default=0)

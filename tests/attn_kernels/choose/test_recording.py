@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from attn_kernels.core.errors import AttnKernelsWarning
 from attn_kernels.testing.poisoned import make_batch
 from attn_kernels.tuning.scenarios.recorded import read_counted
 
-ROOT = Path(__file__).parents[3]
 MODEL = Model(8, 2, 64, 16, torch.float16)
 SIZES = {"num_query_heads": 2, "num_kv_heads": 1, "head_size": 64, "block_size": 16}
 
@@ -172,7 +170,6 @@ def test_plans_are_counted_but_not_those_of_a_given_config(tmp_path, monkeypatch
     batch.plan(for_capture=True)
     record_step(MODEL, Lengths(1, 1, 1, 9, 9))
     recorder = recorder_of_process()
-    assert recorder is not None
     assert recorder.path == tmp_path / f"batches.{os.getpid()}.jsonl"
     found = {(r["head_size"], r.get("parts"), r.get("for_capture"), r["count"]) for r in records(recorder)}
     assert (

@@ -60,7 +60,7 @@ def test_plans_and_tables_see_the_same_lengths(pairs, window):
     pairs = [(query + 1, cached) for query, cached in pairs]
     queries, contexts = tuple(q for q, _ in pairs), tuple(q + c for q, c in pairs)
     batch = Batch("any", "", queries, contexts, scores=ScoreOptions(window))
-    seen: list[dict[str, int]] = []
+    seen = []
     choices = Choices(windowed(window), torch.device("cpu"), "nvidia_h200")
     choices.possible()  # finds the module
     choices._choose = lambda **lengths: seen.append(lengths) or SEPARATE

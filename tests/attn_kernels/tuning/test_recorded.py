@@ -4,7 +4,6 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from attn_kernels.tuning.scenarios.recorded import drawn, outside, read_counted
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of, shape_of
 from tuning_table import TableError, create
 
-GOOD: dict[str, Any] = {
+GOOD = {
     "query_lens": [1, 1, 512],
     "context_lens": [900, 77, 512],
     "num_query_heads": 32,

@@ -8,7 +8,6 @@ from treegen_strategies import FEATURES, conditions, examples, expressions, poin
 
 from treegen.core.expr import (
     MAX_TEXT,
-    Expression,
     evaluate,
     names,
     parse,
@@ -21,7 +20,7 @@ from treegen.core.expr import (
 both = expressions(truths=True) | conditions()
 
 
-def _by_python(expression: Expression, point: dict[str, int], *, fast: bool = False) -> int:
+def _by_python(expression, point, *, fast=False):
     text = to_python(expression, fast=fast)
     return int(eval(text, {"__builtins__": {}, "min": min, "max": max}, dict(point)))
 

@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 from treegen_builders import paths
 from treegen_strategies import CONFIGS, LIMITS, examples, heuristics, kernels, shapes
 
-from treegen.core.expr import Expression, parse_condition, to_python
-from treegen.core.heuristic import Heuristic, StepTree, choose, fits
+from treegen.core.expr import parse_condition, to_python
+from treegen.core.heuristic import Heuristic, choose, fits
 from treegen.core.launches import as_columns, launches
 from treegen.core.spec import Constraint
 
 
-def _value(expression: Expression, values: dict[str, int]) -> int:
+def _value(expression, values):
     return int(eval(to_python(expression), {"__builtins__": {}, "min": min, "max": max}, dict(values)))
 
 
-def _ways(tree: StepTree, values: dict[str, int]) -> list[int]:
+def _ways(tree, values):
     """The rows whose answers all hold."""
     return [row for row, path in paths(tree) if all(eval(answer, {}, dict(values)) for answer in path)]
 

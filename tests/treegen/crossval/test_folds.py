@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import MEDIUM, NARROW, SIDES, WIDE, Cell, Row, problem
+from treegen_builders import MEDIUM, NARROW, SIDES, WIDE, problem
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
@@ -17,7 +17,6 @@ from treegen.core.heuristic import Heuristic, RegimeRows, Split
 from treegen.core.heuristic import Row as HeuristicRow
 from treegen.core.problem import UNIT
 from treegen.crossval.folds import (
-    Evaluation,
     cross_validate,
     split,
     standard_error,
@@ -28,7 +27,7 @@ from treegen.fit.costs import copies
 from treegen.fit.fit import fit
 from treegen.read.problem import read_table
 
-LINE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
+LINE = [(i + 1, 5, 2) for i in range(12)]
 
 
 @examples(50)
@@ -60,7 +59,7 @@ def test_the_standard_error_is_the_bootstrap_s_and_of_single_scenarios_the_textb
     assert standard_error(*copies) == pytest.approx(expected)  # which add no evidence
 
 
-def _evaluated(folder: Path, low: tuple[Cell, Cell], high: tuple[Cell, Cell]) -> Evaluation:
+def _evaluated(folder, low, high):
     """Of twelve scenarios in a line, with the times of two configs in the first and the last six."""
     made = problem(
         folder,
@@ -101,7 +100,7 @@ def test_results_of_several_processes_keep_their_order(tmp_path):
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
 
-def _bands(row: Row) -> list[float]:
+def _bands(row):
     """Three bands of rows, in which another config is best each time."""
     best = 0 if row[0] <= 1 else 1 if row[0] <= 64 else 2
     return [10.0 + 5 * abs(best - config) for config in range(3)]

@@ -9,11 +9,8 @@ import builtins
 import itertools
 import re
 import runpy
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -27,17 +24,17 @@ from treegen_strategies import FEATURES, LIMITS, examples, heuristics, kernels
 from treegen.core import expr
 from treegen.core.expr import Call, Name, Number
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
-from treegen.core.spec import Config, KernelSpec
+from treegen.core.spec import Config
 from treegen.emit.triton import Unprintable, in_kernel_module
 
 GREATEST = (1 << 63) - 1
 CONFIG = Config("plain", (("block", 16), ("warps", 2)))
 
 
-def execute(text: str) -> dict[str, Any]:
+def execute(text):
     """What a module defines, run with a stand-in for Triton."""
 
-    def cast(value: int, kind: str) -> int:
+    def cast(value, kind):
         assert kind == "int64" and -GREATEST - 1 <= value <= GREATEST
         return value
 
@@ -49,26 +46,26 @@ def execute(text: str) -> dict[str, Any]:
         maximum=lambda one, other: max(one, other),
     )
     triton = SimpleNamespace(jit=lambda function: function, language=language)
-    names: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": lambda *_: triton}}
+    names = {"__builtins__": {**vars(builtins), "__import__": lambda *_: triton}}
     exec(compile(text, "module", "exec"), names)
     return names
 
 
-def place(heuristic: Heuristic, kernel: KernelSpec, point: dict[str, int]) -> int:
+def place(heuristic, kernel, point):
     """The number of the row, counted over all regimes."""
     found = choose(heuristic, kernel, LIMITS, point)
     before = heuristic.regimes[: heuristic.regimes.index(found.regime)]
     return found.row + sum(len(regime.rows) for regime in before)
 
 
-def _parts_of(expression: expr.Expression) -> Iterator[expr.Expression]:
+def _parts_of(expression):
     yield expression
     if isinstance(expression, Call):
         for argument in expression.arguments:
             yield from _parts_of(argument)
 
 
-def _fits(kernel: KernelSpec, point: dict[str, int]) -> bool:
+def _fits(kernel, point):
     """Whether 64 bits are enough for all that is computed."""
     values = kernel.with_derived({**LIMITS, **point})
     found = [*kernel.derived.values(), *(r.when for r in kernel.regimes if r.when is not None)]
@@ -76,7 +73,7 @@ def _fits(kernel: KernelSpec, point: dict[str, int]) -> bool:
     return all(abs(expr.evaluate(part, values)) <= GREATEST for part in parts)
 
 
-def _printed(kernel: KernelSpec, heuristic: Heuristic) -> str:
+def _printed(kernel, heuristic):
     try:
         return in_kernel_module(kernel, "nvidia_h100", LIMITS, heuristic)
     except Unprintable:
@@ -100,11 +97,11 @@ def test_the_row_is_that_of_the_heuristic(data, kernel):
             assert row(**point) == place(heuristic, kernel, point)
 
 
-def _asking(name: str) -> Heuristic:
+def _asking(name):
     return Heuristic((RegimeRows("steps", Split(name, 5, 0, 1), (Row(CONFIG), Row(CONFIG))),))
 
 
-def _kernel(folder: Path, **derived: str) -> KernelSpec:
+def _kernel(folder, **derived):
     return device_and_kernel(folder, derived=derived, constraints=[])[1]
 
 

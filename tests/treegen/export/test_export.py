@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from table_builders import start
@@ -16,27 +15,26 @@ from tuned_files import launched_by
 from treegen.cli.main import main
 
 REAL = REPOSITORY / "tests/treegen/importers/real"
-Files = dict[str, dict[str, Any]]
 KEYS = (1, 2, 7, 16, 100, 333, 2048, 8192)
 
 
-def entry(block: int, **more: Any) -> dict[str, Any]:
+def entry(block, **more):
     sizes = {"BLOCK_SIZE_M": block, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
     return {**sizes, "num_warps": 4, "num_stages": 3, **more}
 
 
-def content(*winners: dict[str, Any], keys: tuple[int, ...] = KEYS) -> dict[str, Any]:
+def content(*winners, keys=KEYS):
     """Each winner at as many keys."""
     return {str(key): winners[place * len(winners) // len(keys)] for place, key in enumerate(keys)}
 
 
-def name(device: str = "NVIDIA_H200", end: str = "", size: int = 8) -> str:
+def name(device="NVIDIA_H200", end="", size=8):
     return f"E={size},N=3584,device_name={device}{end}.json"
 
 
 PLAIN = content(entry(16), entry(64), entry(128))
 BLOCKS = ",dtype=fp8_w8a8,block_shape=[128,128]"
-CASES: dict[str, Files] = {
+CASES = {
     "one file alone": {name(): PLAIN},
     "one size alone": {name(): content(entry(16), keys=(64,)), name(size=16): content(entry(32), keys=(64,))},
     "data type of all files": {name(end=",dtype=fp8_w8a8", size=e): PLAIN for e in (8, 16)},
@@ -66,7 +64,7 @@ def here(tmp_path, monkeypatch):
             del sys.modules[module]
 
 
-def built(form: str, source: Path | str, *options: str) -> list[Path]:
+def built(form, source, *options):
     """Import and build all that `source` holds. Returns the tables' folders."""
     assert main(["import", form, str(source), *options]) == 0
     folders = sorted(path.parent for path in Path("tuning_data").glob("*/*/run.yaml"))
@@ -75,24 +73,24 @@ def built(form: str, source: Path | str, *options: str) -> list[Path]:
     return folders
 
 
-def printed(*arguments: str) -> Files:
+def printed(*arguments):
     """The files of this and earlier calls of `treegen export ARGUMENTS`."""
     assert main(["export", *arguments]) == 0
     paths = Path("exported").rglob("*.json")
     return {path.relative_to("exported").as_posix(): json.loads(path.read_text()) for path in paths}
 
 
-def exported(form: str, folders: list[Path]) -> Files:
+def exported(form, folders):
     return [printed(form, folder.parent.name, "--device", folder.name) for folder in folders][-1]
 
 
-def write(files: Files) -> None:
+def write(files):
     for path, text in files.items():
         (Path("configs") / path).parent.mkdir(parents=True, exist_ok=True)
         (Path("configs") / path).write_text(json.dumps(text))
 
 
-def same(one: object, other: object) -> bool:
+def same(one, other):
     """Whether values are equal and of the same types."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
@@ -163,7 +161,7 @@ def test_what_is_selected(refusal, tmp_path):
     assert "--device" in refusal(tmp_path, "import", "vllm", "configs", "--device", "NVIDIA GB10")
 
 
-BROKEN: dict[str, Any] = {
+BROKEN = {
     name(size=1): "{",
     "E=8,device_name=NVIDIA_H200.json": PLAIN,
     "E=0,N=8,device_name=NVIDIA_H200.json": PLAIN,
@@ -195,10 +193,10 @@ def test_all_mistakes_are_told(tmp_path, capsys, refusal):
 # flash-linear-attention
 
 
-def looked_up(cache: dict[str, Any], key: list[Any], mode: str) -> Any:
+def looked_up(cache, key, mode):
     """The config that fla's cache gives in a mode, by fla/ops/utils/cache.py; None where it would tune."""
 
-    def alike(one: Any, other: Any) -> bool:
+    def alike(one, other):
         number = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (one, other))
         return number or same(one, other)
 
@@ -257,7 +255,7 @@ PARAMETERS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "num_warps", "maxnreg", "modifier"
 SIZES = [1, 2, 8, 16, 64, 100, 256, 777, 1024, 4096]
 
 
-def project(folder: Path, kernel: str, sizes: tuple[str, str], **table: Any) -> None:
+def project(folder, kernel, sizes, **table):
     """A module whose config depends on M and on the first of the other sizes; two models of each."""
     values = [(16, 32, 4, 0, 0), (64, 64, 4, 128, 1), (128, 64, 8, 0, 0)]
     configs = [{"id": f"c{n}", **dict(zip(PARAMETERS, own, strict=True))} for n, own in enumerate(values)]
@@ -282,7 +280,7 @@ def project(folder: Path, kernel: str, sizes: tuple[str, str], **table: Any) -> 
     assert main(["build"]) == 0
 
 
-def launched(kernel: str, **shape: int) -> dict[str, Any]:
+def launched(kernel, **shape):
     """What the module launches, as the files spell it."""
     choose = importlib.import_module(f"heuristics.{kernel}").MODULES["nvidia_h100"].choose
     config = choose(**shape)._asdict()

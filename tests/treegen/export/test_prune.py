@@ -4,7 +4,6 @@ import importlib
 import itertools
 import runpy
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -20,7 +19,7 @@ MATMUL = REPOSITORY / "examples/matmul"
 FLA = REPOSITORY / "tests/treegen/importers/real/fla"
 
 
-def loaded(path: Path) -> SimpleNamespace:
+def loaded(path):
     return SimpleNamespace(**runpy.run_path(str(path)))
 
 

@@ -3,14 +3,13 @@
 import dataclasses
 import math
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from treegen_builders import NARROW, WIDE, Cell, Row, problem, write_table
+from treegen_builders import NARROW, WIDE, problem, write_table
 from treegen_strategies import examples
 
 from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED
@@ -51,19 +50,19 @@ def test_every_cell_is_what_the_formula_says(made, table):
             assert loss == pytest.approx(min(weighted * UNIT, FAILED - 1), rel=1e-5, abs=len(table) + 1)
 
 
-LINE: list[Row] = [(i + 1, 5, 2) for i in range(150)]
+LINE = [(i + 1, 5, 2) for i in range(150)]
 
 
-def _gauss(rng: random.Random) -> Cell:
+def _gauss(rng):
     return round(50 * math.exp(rng.gauss(0, 0.02)), 9)
 
 
-def _wild(rng: random.Random) -> Cell:
+def _wild(rng):
     kind, time = rng.random(), float(_gauss(rng))
     return "inf" if kind < 0.05 else "" if kind < 0.1 else round(9 * time, 9) if kind < 0.15 else time
 
 
-def _noise(folder: Path, rows: list[list[Cell]]) -> int:
+def _noise(folder, rows):
     return table_noise(read_table(write_table(folder, shapes=LINE, rows=rows, configs=(NARROW, WIDE))))
 
 
@@ -74,9 +73,7 @@ def _noise(folder: Path, rows: list[list[Cell]]) -> int:
 ])  # fmt: skip
 def test_the_spread_that_was_put_in(tmp_path, cell, repeats, spread, within):
     rng = random.Random(1)
-    rows: list[list[Cell]] = [
-        [f"s{i + 1:03}", r + 1, _gauss(rng), cell(rng)] for i in range(len(LINE)) for r in range(repeats)
-    ]
+    rows = [[f"s{i + 1:03}", r + 1, _gauss(rng), cell(rng)] for i in range(len(LINE)) for r in range(repeats)]
     assert _noise(tmp_path, rows) == pytest.approx(math.sqrt(2) * spread * 0.02 * UNIT, rel=within)
     # Drift counts only from one repeat to the next; rows stand in any order.
     rows = [["s001", r, round(1.01**r, 9), round(2 * 1.01**r, 9)] for r in (3, 1, 4, 2)]
@@ -103,7 +100,7 @@ def test_it_is_students_test_with_one_neutral_scenario_more(drops, z):
         assert not _pays(drops, z)
 
 
-def _pays(drops: list[int], z: float, **more: float) -> bool:
+def _pays(drops, z, **more):
     return bool(Evidence(z, **more).pays(1000.0 * np.array(drops)))
 
 

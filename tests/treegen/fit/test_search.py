@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from treegen_strategies import examples
 
 from treegen.fit.costs import Evidence
-from treegen.fit.search import Leaf, RowTree, Training, count_leaves, grow, local_search
+from treegen.fit.search import Leaf, Training, count_leaves, grow, local_search
 from treegen.fit.splits import candidate_splits, low_sides, round_between
 
 ANY = Evidence(0.0)
@@ -20,7 +20,7 @@ LOSSES = (st.integers(0, 9) | st.integers(0, 1)).map(lambda n: n * STEP) | st.sa
 
 
 @st.composite
-def training_sets(draw: st.DrawFn) -> Training:
+def training_sets(draw):
     """Splits may repeat or have an empty side, scenarios may be on the same sides, losses may tie."""
     count, configs = draw(st.integers(1, 10)), draw(st.integers(1, 4))
     sides = st.lists(st.booleans(), min_size=count, max_size=count)
@@ -42,10 +42,10 @@ def training_sets(draw: st.DrawFn) -> Training:
     )
 
 
-def least_total(case: Training) -> float:
+def least_total(case):
     """The total of the best tree within the limits, by trying them all."""
 
-    def totals(rows: frozenset[int], depth: int) -> dict[int, float]:
+    def totals(rows, depth):
         """The least total of a subtree for each number of leaves."""
         inside = sorted(rows)
         parts = [[row for row in inside if case.group[row] == k] for k in range(case.classes)]
@@ -63,11 +63,11 @@ def least_total(case: Training) -> float:
     return min(totals(frozenset(range(len(case.loss))), case.max_depth).values())
 
 
-def _depth(tree: RowTree) -> int:
+def _depth(tree):
     return 0 if isinstance(tree, Leaf) else 1 + max(_depth(tree.low), _depth(tree.high))
 
 
-def _greedy(case: Training) -> RowTree:
+def _greedy(case):
     return grow(case, case.best_cells(case.everywhere))
 
 
@@ -129,7 +129,7 @@ TABLES = st.integers(1, 3).flatmap(
 )
 
 
-def _on_grid(low: int, high: int) -> bool:
+def _on_grid(low, high):
     """Whether some t with low <= t < high is on the grid: up to 15, 2^k or 3 * 2^k, or the opposite."""
     sizes = {*range(16), *(m << k for k in range(63) for m in (1, 3))}
     return any(low <= t < high for size in sizes for t in (size, -size))

@@ -1,15 +1,13 @@
 """treegen import dejavu: a cache becomes a table of winners that treegen can read, or one line is printed."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import contents
 from treegen_caches import SCENARIOS, cache, write_cache
 
 from treegen.cli.main import main
-from treegen.core.table import Cells, Table, median_times
+from treegen.core.table import Cells, median_times
 from treegen.read.problem import read_table
 
 FIRST, SECOND, *_ = SCENARIOS
@@ -17,11 +15,11 @@ TABLE = "tables/my_kernel/nvidia_h100"
 CREDIT = ("--origin", "A paper", "--licence", "x}\nkernel: other\n# '\"\u2028 !!python/object:os.system [*a]")
 
 
-def _import(folder: Path, *options: str) -> list[str]:
+def _import(folder, *options):
     return ["import", "dejavu", str(folder / "caches"), "--to", str(folder / "tables"), *options]
 
 
-def _imported(folder: Path, content: dict[str, Any] | None = None, *options: str) -> Table:
+def _imported(folder, content=None, *options):
     write_cache(folder / "caches", content)
     assert main(_import(folder, *options)) == 0
     return read_table(folder / TABLE)
@@ -129,12 +127,12 @@ def test_a_plain_cache_file_needs_the_gpus_name(tmp_path, table, refusal):
     assert origin["tool"] == "triton-dejavu" and "triton" not in origin
 
 
-def _two(first: str, second: str) -> dict[str, Any]:
+def _two(first, second):
     keys = (FIRST, SECOND)
     return cache(cache=dict(zip(keys, (first, second), strict=True)), timings={key: [1.0] for key in keys})
 
 
-def _scenario(key: str) -> dict[str, Any]:
+def _scenario(key):
     """The cache with its first scenario under another key."""
     rows = {key if name == FIRST else name: config for name, (config, _) in SCENARIOS.items()}
     return cache(cache=rows, timings={name: [1.0] for name in rows})
@@ -169,16 +167,16 @@ def test_columns_keep_their_order_and_texts_become_integers(tmp_path, table):
 # Broken caches
 
 
-def _config(text: object) -> dict[str, Any]:
+def _config(text):
     return cache(cache={name: text if name == FIRST else config for name, (config, _) in SCENARIOS.items()})
 
 
-def _time(value: object) -> dict[str, Any]:
+def _time(value):
     return cache(timings={name: value if name == FIRST else [1.0] for name in SCENARIOS})
 
 
 ENTRY = f"{json.dumps(FIRST)}: {json.dumps(SCENARIOS[FIRST][0])}, "
-BROKEN: list[dict[str, Any] | str] = [
+BROKEN = [
     *("{", "", "[]", "[" * 100_000),  # no JSON object
     *({name: value for name, value in cache().items() if name != field} for field in cache()),
     *(cache(cache=[]), cache(cache={})),

@@ -4,8 +4,6 @@ import json
 import math
 import random
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,16 +12,16 @@ from treegen_builders import contents
 from tuned_files import AITER, COLUMNS, CSV, ENTRY, GPU, MOE, NAMED
 
 from treegen.cli.main import main
-from treegen.core.table import Cells, Table, median_times
+from treegen.core.table import Cells, median_times
 from treegen.read.problem import read_table
 from triton_tune.launch.features import word_of
 
 
-def _import(to: Path, *arguments: str | Path) -> None:
+def _import(to, *arguments):
     assert main(["import", *map(str, arguments), "--to", str(to)]) == 0
 
 
-def _rows(table: Table) -> list[tuple[list[int], list[float | None]]]:
+def _rows(table):
     times = [[None if time != time else time for time in row] for row in median_times(table).tolist()]
     return list(zip(table.features.tolist(), times, strict=True))
 
@@ -140,7 +138,7 @@ def test_what_is_wrong_with_aiters_file(tmp_path, refusal, text):
 # Whatever the damage: a table, or one line and nothing written.
 
 MOE_NAME = "E=128,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
-FILES: dict[str, tuple[str, str, list[str]]] = {
+FILES = {
     "triton": ("scale.autotune.json", f'{{"key": [8, true], "configs_timings": [{ENTRY}]}}', NAMED),
     "csv": ("all.csv", CSV, COLUMNS),
     "vllm": (MOE_NAME, json.dumps(MOE), []),
@@ -151,7 +149,7 @@ VALUES += ["NaN", "Infinity", '{"a": [1, {"b": [null]}]}', '"\\ud800"', '"a\\nb"
 VALUES.append("'")
 
 
-def _damaged(text: str, draw: random.Random) -> str:
+def _damaged(text, draw):
     """The text with a number, a word or a stretch of it replaced, doubled or removed."""
     parts = [match.span() for match in re.finditer(r'[0-9.]+|"[^"]*"|[a-z_]+|[\[\]{},:\n]', text)]
     for _ in range(draw.choice((1, 1, 2, 4))):
@@ -198,7 +196,7 @@ def written(tmp_path_factory):
     return folder
 
 
-def _tritons(source: Path, to: Path, *options: str) -> Table:
+def _tritons(source, to, *options):
     _import(to, "triton", source, *options)
     return read_table(to / "scale/nvidia_h100")
 
@@ -220,7 +218,7 @@ def test_all_times_of_a_cache_that_triton_wrote(written, tmp_path):
     assert not {"maxnreg", "ir_override"} & set(table.configs[0].parameters)
 
 
-def _write(folder: Path, key: Any, entries: str, name: str = "scale.autotune.json") -> Path:
+def _write(folder, key, entries, name="scale.autotune.json"):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(f'{{"key": {json.dumps(key)}, "configs_timings": {entries}}}')

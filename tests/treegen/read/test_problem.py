@@ -2,8 +2,6 @@
 
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from treegen_builders import (
     NARROW,
     REPOSITORY,
     WIDE,
-    Row,
     device_and_kernel,
     error_of,
     problem,
@@ -25,8 +22,8 @@ from treegen_builders import (
 )
 
 from treegen.core.expr import parse_condition
-from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
-from treegen.core.spec import Budget, Config, KernelSpec, ModelClass, Regime
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED
+from treegen.core.spec import Budget, Config, ModelClass, Regime
 from treegen.core.table import Cells, median_times
 from treegen.read import words
 from treegen.read.problem import build_problem, read_table
@@ -34,8 +31,8 @@ from treegen.read.spec import read_spec
 
 SHAPES = [(1, 8, 2), (64, 64, 2)]
 THREE = [(1, 1, 2), (8, 8, 2), (64, 64, 2)]
-OF_KINDS: list[Row] = [(rows, columns, kind) for rows in (1, 8, 64) for columns in (1, 8) for kind in (0, 1)]
-FROM_COLUMNS: dict[str, Any] = {
+OF_KINDS = [(rows, columns, kind) for rows in (1, 8, 64) for columns in (1, 8) for kind in (0, 1)]
+FROM_COLUMNS = {
     "features": ["rows", "columns"],
     "constants": [],
     "derived": {"heads": "columns // 4"},
@@ -69,13 +66,13 @@ def test_the_median_of_repeats(tmp_path, repeats, median):
     assert median_times(read_table(table)).tolist() == [median]
 
 
-def _winners(folder: Path, kernel: dict[str, Any] | None = None, **table: Any) -> Problem:
+def _winners(folder, kernel=None, **table):
     read = read_spec(write_spec(folder, spec(**(kernel or {}))))
     table_folder = write_winners(folder / "tables/h100", **table)
     return build_problem(read.kernels[KERNEL], read.devices[DEVICE], read_table(table_folder))
 
 
-def _costs(built: Problem) -> dict[int, list[int]]:
+def _costs(built):
     """Costs by the scenario's number of rows, because the order of scenarios does not matter."""
     return dict(zip(built.column("rows").tolist(), built.cost.tolist(), strict=True))
 
@@ -142,10 +139,10 @@ def test_a_table_may_lack_parts_of_derived_features_and_of_constraints(tmp_path)
 TRANSLATE = {KERNEL: {"variant": "plain", "rename": {"ROWS": "rows", "BLOCK": "block"}}}
 FOREIGN = [{"id": c["id"], "BLOCK": c["block"], "warps": c["warps"], "stages": 1} for c in CONFIGS]
 FOREIGN_TABLE = {"shapes": SHAPES, "features": ["ROWS", "columns", "heads"], "configs": FOREIGN}
-DEEP: dict[str, Any] = {"features": ["rows", "columns", "heads", "depth"]}  # no table holds `depth`
+DEEP = {"features": ["rows", "columns", "heads", "depth"]}  # no table holds `depth`
 
 
-def _with_constants(**constants: int) -> dict[str, Any]:
+def _with_constants(**constants):
     return {**DEEP, "translate": {KERNEL: {**TRANSLATE[KERNEL], "constants": constants}}}
 
 
@@ -172,7 +169,7 @@ def test_a_tables_words_become_the_specs_integers(tmp_path):
     assert pairs == [(("block", 16), ("warps", 6)), (("block", 128), ("warps", 5))]
 
 
-def _configs(**changes: Any) -> dict[str, Any]:
+def _configs(**changes):
     """A table whose configs have these parameters changed, or left out where None."""
     changed = ({**config, **changes} for config in CONFIGS)
     return {"configs": [{key: v for key, v in config.items() if v is not None} for config in changed]}
@@ -180,7 +177,7 @@ def _configs(**changes: Any) -> dict[str, Any]:
 
 TWINS = [{**NARROW, "stages": 1}, {**NARROW, "id": "other", "stages": 2}, {**WIDE, "stages": 1}]
 RENAMED = {"translate": {KERNEL: {"variant": "plain", "rename": {"columns": "rows"}}}}
-REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+REFUSED = [
     ({}, {"shapes": [(1, 8, 500), (64, 64, 501)]}),  # no config may be launched
     ({}, {"shapes": [(2**40, 2**40, 2)]}),  # a derived feature grows beyond 62 bits
     ({}, {"times": lambda shape: [10, "", ""]}),  # nothing to compare
@@ -221,7 +218,7 @@ def test_contradictions_are_named(tmp_path, kernel, table):
 # What a spec says
 
 
-def kernel_of(folder: Path, **kernel: Any) -> KernelSpec:
+def kernel_of(folder, **kernel):
     return read_spec(write_spec(folder, spec(**kernel))).kernels[KERNEL]
 
 
@@ -308,7 +305,7 @@ def test_a_constraint_of_a_variant_forbids_that_variant_only(tmp_path):
     assert forbidden == [Config("split", (("block", 16), ("warps", 2)))]
 
 
-PARAMETERS: dict[str, Any] = {
+PARAMETERS = {
     "parts": {"letter": "N", "default": 1},
     "block": "B",
     "warps": "W",
@@ -318,7 +315,7 @@ WITH_DEFAULTS = {"config": {"variants": ["plain", "split"], "parameters": PARAME
 TWO_SHAPES = [(1, 8, 2), (64, 64, 2)]
 
 
-def made(variant: str = "plain", parts: int = 1, block: int = 16, warps: int = 2, far: int = 0) -> Config:
+def made(variant="plain", parts=1, block=16, warps=2, far=0):
     return Config(variant, (("parts", parts), ("block", block), ("warps", warps), ("far", far)))
 
 

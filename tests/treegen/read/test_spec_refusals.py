@@ -1,17 +1,13 @@
 """What a spec may not say. Every refusal is one InputError that names the file and the line."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import DEVICE, KERNEL, error_of, line_of, spec, write_spec
 
 from treegen.read.spec import find_spec, read_spec
 
-Spec = dict[str, Any]
-Change = Callable[[Spec], object]
-SECTIONS: dict[str, Callable[[Spec], Spec]] = {
+SECTIONS = {
     "root": lambda s: s,
     "device": lambda s: s["devices"][DEVICE],
     "limits": lambda s: s["devices"][DEVICE]["limits"],
@@ -24,43 +20,43 @@ SECTIONS: dict[str, Callable[[Spec], Spec]] = {
 }
 
 
-def put(section: str, **values: Any) -> Change:
+def put(section, **values):
     return lambda s: SECTIONS[section](s).update(values)
 
 
-def kernel(**values: Any) -> Change:
+def kernel(**values):
     return put("kernel", **values)
 
 
-def parameters(**values: Any) -> Change:
+def parameters(**values):
     return put("config", parameters=values)
 
 
-def third_parameter(entry: Any) -> Change:
+def third_parameter(entry):
     return parameters(block="B", warps="W", parts=entry)
 
 
-def bound(**changes: Any) -> Change:
+def bound(**changes):
     return kernel(constraints=[{"holds": "block >= heads", "variants": ["split"], **changes}])
 
 
-def regime(when: str) -> Change:
+def regime(when):
     return kernel(regimes={"decode": {"when": when}, "rest": {"when": "otherwise"}})
 
 
-def model_class(when: str) -> Change:
+def model_class(when):
     return kernel(classes={"few": when, "many": "otherwise"})
 
 
-def words(listed: Any) -> Change:
+def words(listed):
     return kernel(values={"heads": listed})
 
 
-def device_b(entry: Any) -> Change:
+def device_b(entry):
     return lambda s: s["devices"].update(b=entry)
 
 
-def written(folder: Path, change: Change) -> Path:
+def written(folder, change):
     content = spec(
         config={"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}},
         derived={"area": "rows * columns", "double": "heads * 2"},
@@ -71,7 +67,7 @@ def written(folder: Path, change: Change) -> Path:
     return write_spec(folder, content)
 
 
-def refused(folder: Path, change: Change, needle: str | tuple[str, int]) -> str:
+def refused(folder, change, needle):
     """The message of a spec with a change, which must name the line that holds the needle."""
     path = written(folder, change)
     line = line_of(path.read_text(), *((needle,) if isinstance(needle, str) else needle))
@@ -104,19 +100,19 @@ NAN, INFINITY = float("nan"), float("inf")
 PRICES = [-0.0001, 1.5, NAN, INFINITY, 10**400, True, None, [0.1], "5e-4"]
 
 
-def each(section: str, **values: list[Any]) -> Iterator[tuple[Change, str]]:
+def each(section, **values):
     """Wrong values of some words of a section, each with the line of its word."""
     for word, wrong in values.items():
         for value in wrong:
             yield put(section, **{word: value}), f"{word}:" if section == "root" else f" {word}:"
 
 
-def many(needle: str, change: Callable[[Any], Change], *values: Any) -> Iterator[tuple[Change, str]]:
+def many(needle, change, *values):
     """A change for each value; the line of the mistake holds the needle, in which {} is the value."""
     return ((change(value), needle.format(value)) for value in values)
 
 
-WRONG: list[tuple[Change, str | tuple[str, int]]] = [
+WRONG = [
     *each("root", format=[2], devices=[["h100"]], kernels=[{}, "scale"]),
     *each("device", vendor=[1], arch=[90], names=["H100", ["a", "a"]]),
     *each("limits", memory=["48K", 4.5, LONG, -LONG]),
@@ -236,7 +232,7 @@ def test_an_expression_beyond_the_language_or_that_may_divide_by_zero(tmp_path, 
 BAD_NAMES = ["class", "match", "_", "print", "__init__", "__builtins", "a.b", "a b", "../a", "a\\b", "1a", ""]
 BAD_NAMES += ["a'b", "a\nb", "a\0b", "a{{b}}", "ä", "a\u200b", "a" * 65]
 BAD_NAMES += ["ａ"]  # noqa: RUF001 - a fullwidth letter, which Python would read as the ASCII one
-NAMED: dict[str, Callable[[Spec, str], object]] = {
+NAMED = {
     "feature": lambda s, name: SECTIONS["kernel"](s)["features"].append(name),
     "derived": lambda s, name: SECTIONS["kernel"](s)["derived"].update({name: "rows"}),
     "parameter": lambda s, name: SECTIONS["config"](s)["parameters"].update({name: "X"}),

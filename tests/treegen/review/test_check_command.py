@@ -34,7 +34,7 @@ def project(tmp_path, monkeypatch):
 def check(project, capsys):
     """A function that runs `treegen check OPTIONS`, asserts the exit code and returns stdout."""
 
-    def run(status: int, *options: str) -> str:
+    def run(status, *options):
         capsys.readouterr()
         assert main(["check", *options]) == status
         return capsys.readouterr().out
@@ -42,13 +42,13 @@ def check(project, capsys):
     return run
 
 
-def section(out: str, name: str) -> list[str]:
+def section(out, name):
     """A check's line and its problems."""
     start, *rest = out[out.index(f"{name:<12} ") :].splitlines()
     return [start, *itertools.takewhile(lambda line: line.startswith(" "), rest)]
 
 
-def named(out: str, name: str) -> list[str]:
+def named(out, name):
     """The files that the problems of a check name."""
     return [re.split("[: ]", line.strip())[0] for line in section(out, name)[1:]]
 

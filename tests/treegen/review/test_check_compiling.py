@@ -1,16 +1,11 @@
 """Which compilations cover all launches, and what their outcomes say."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import DEVICE, device_and_kernel
 
-from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
 from treegen.core.spec import NO_DEVICE, Config, DeviceSpec, Spec
 from treegen.emit.module import device_module
 from treegen.review.check.checks import compile_problems, compile_tasks, largest_sizes
@@ -34,25 +29,25 @@ SMALL, MIDDLE, LARGE, LARGEST = (
 class Hook(HookProcess):
     """A hook of this process with an outcome for each case."""
 
-    def __init__(self, outcome: Callable[[CompileCase], CompileOutcome]) -> None:
+    def __init__(self, outcome):
         self.outcome, self.compiled = outcome, list[CompileCase]()
 
-    def describe(self) -> HookDescription:
+    def describe(self):
         return CODE
 
-    def compile(self, cases: Sequence[CompileCase], jobs: int) -> list[CompileOutcome]:
+    def compile(self, cases, jobs):
         self.compiled += cases
         return [self.outcome(case) for case in cases]
 
 
-def project(folder: Path, *rows: Row, key: str = DEVICE, **kernel: object) -> tuple[Spec, Module]:
+def project(folder, *rows, key=DEVICE, **kernel):
     """A device's module with these rows, beside a vendor's device with lower limits."""
     device, found = device_and_kernel(folder, **kernel)
     device = replace(device, limits={"shared_memory": 1000, "spills": 8})
     vendor = DeviceSpec("nvidia", (), None, "nvidia", {"shared_memory": 400})
     devices = {DEVICE: device, "nvidia": vendor}
     one = devices.get(key, NO_DEVICE)
-    tree: StepTree = 0
+    tree = 0
     for number in range(1, len(rows)):
         tree = Split("rows", 4 * number, tree, number)
     heuristic = Heuristic((RegimeRows("steps", tree, rows),) if rows else ())
@@ -61,7 +56,7 @@ def project(folder: Path, *rows: Row, key: str = DEVICE, **kernel: object) -> tu
     return Spec(folder / "treegen.yaml", folder, devices, {found.name: found}), module
 
 
-def sizes(module: Module, *names: str) -> list[tuple[int, dict[str, Any]]]:
+def sizes(module, *names):
     found = largest_sizes(module, names)
     return [(dict(config.parameters)["block"], dict(largest)) for config, largest in found]
 

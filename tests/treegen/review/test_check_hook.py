@@ -38,7 +38,7 @@ def offer(tmp_path, monkeypatch):
     """A function that installs a hook called `scale_hook` with this code, for this test alone."""
     about = tmp_path / "installed/scale_code-1.dist-info"
 
-    def install(code: str) -> None:
+    def install(code):
         about.mkdir(parents=True)
         (about / "METADATA").write_text("Name: scale-code\nVersion: 1\n")
         (about / "entry_points.txt").write_text("[treegen.hooks]\nscale_hook = scale_code:HOOK\n")
@@ -55,7 +55,7 @@ def check(tmp_path, capfd):
     It asserts the exit code and returns the lines of stdout. shared_memory: the device's limit in bytes.
     """
 
-    def run(status: int, *skip: str, shared_memory: int = 1 << 20, strict: bool = False) -> list[str]:
+    def run(status, *skip, shared_memory=1 << 20, strict=False):
         content = spec(hook="scale_hook")
         content["devices"][DEVICE]["limits"]["shared_memory"] = shared_memory
         path = write_project(tmp_path, content)
@@ -72,7 +72,7 @@ def check(tmp_path, capfd):
     return run
 
 
-def changed(code: str) -> str:
+def changed(code):
     """HOOK with more lines in its class."""
     return HOOK.replace("HOOK = Hook()", textwrap.indent(code, "    ") + "\nHOOK = Hook()")
 

@@ -4,8 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pytest
 import yaml
@@ -22,12 +20,12 @@ ON = True  # YAML 1.1 takes `on` for a boolean
 HOOKS = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
 
 
-def steps(workflow: dict[Any, Any]) -> Iterator[dict[str, Any]]:
+def steps(workflow):
     for job in workflow["jobs"].values():
         yield from job["steps"]
 
 
-def scripts(steps: Iterable[dict[str, Any]]) -> Iterator[str]:
+def scripts(steps):
     """Everything that a shell or JavaScript runs."""
     for step in steps:
         yield from (text for text in (step.get("run"), step.get("with", {}).get("script")) if text)

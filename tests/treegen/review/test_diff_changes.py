@@ -1,7 +1,5 @@
 """What a diff says of single edits of a spec, a table or the output folder."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,7 +29,7 @@ from treegen.write.modules import Module, read_modules
 SHARED = f"generated/{KERNEL}/__init__.py", f"generated/{KERNEL}/config.py"
 
 
-def _slower(row: tuple[int, int, int]) -> list[float]:
+def _slower(row):
     return [1.3 * time for time in planted(row)]
 
 
@@ -143,7 +141,7 @@ def test_an_old_module_is_not_read_by_a_spec_that_is_newer_than_it(tmp_path):
     assert build(path) == 0
     write_spec(tmp_path, spec(constraints=["block <= 64"]))
 
-    def read() -> Module | str:
+    def read():
         with ExitStack() as stack:
             return read_snapshot(str(tmp_path), None, stack, older=True).modules[KERNEL, DEVICE]
 

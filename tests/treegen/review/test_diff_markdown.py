@@ -13,15 +13,14 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt  # comes with rich
-from treegen_builders import Row, as_h100, planted, spec, time_rows, write_project, write_winners
-from treegen_diffs import BEST, MEDIUM, NARROW, Ask, Tree, compared, of_device, project, write_modules
+from treegen_builders import as_h100, planted, spec, time_rows, write_project, write_winners
+from treegen_diffs import BEST, MEDIUM, NARROW, Ask, compared, of_device, project, write_modules
 from treegen_strategies import examples
 
 from treegen.cli.main import main
@@ -32,18 +31,18 @@ from treegen.review.diff.markdown import code, markdown, text
 from treegen.review.diff.prices import price
 
 GOLDEN = Path(__file__).with_name("golden")
-SHAPES: list[Row] = [(rows, columns, 2) for rows in (1, 8, 64, 512) for columns in (1, 8, 64, 512)]
+SHAPES = [(rows, columns, 2) for rows in (1, 8, 64, 512) for columns in (1, 8, 64, 512)]
 SLOWER = Ask("area", 64, NARROW, MEDIUM)
 
 
-def _is_golden(name: str, text: str) -> None:
+def _is_golden(name, text):
     path = GOLDEN / name
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text()
 
 
-def _measured(folder: Path, tree: Tree, factor: float, **run: str) -> Path:
+def _measured(folder, tree, factor, **run):
     """Second repeats take 1% longer; `factor` multiplies the times of WIDE."""
     content = spec(classes={"few": "heads <= 2", "many": "otherwise"})
     rows = time_rows(SHAPES, lambda row: [*planted(row)[:2], planted(row)[2] * factor])
@@ -83,7 +82,7 @@ def test_every_kind_of_module(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder, keys, edited in (("old", "abce", "b"), ("new", "abcd", "c")):
         block = 64 if folder == "old" else 128
-        content: dict[str, Any] = spec(
+        content = spec(
             tables={f"gpu_{key}": as_h100() for key in keys},
             fallback={"variant": "plain", "block": block, "warps": block // 16},
         )
@@ -145,13 +144,13 @@ any_text = st.one_of(
 )
 
 
-def _kinds(source: str) -> set[str]:
+def _kinds(source):
     """The kinds of all tokens of a Markdown text, those within lines included."""
     tokens = PARSER.parse(source)
     return {token.type for token in tokens} | {i.type for token in tokens for i in token.children or ()}
 
 
-def _seen(source: str) -> str:
+def _seen(source):
     return html.unescape(re.sub(r"<[^>]*>", "", PARSER.render(source)))
 
 

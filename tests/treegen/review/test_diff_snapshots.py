@@ -20,7 +20,7 @@ OTHER = Ask("area", 8, NARROW, MEDIUM)
 MODULE = "generated/scale/nvidia_h100.py"
 
 
-def _slower_wide(row: tuple[int, int, int]) -> list[float]:
+def _slower_wide(row):
     narrow, medium, wide = planted(row)
     return [narrow, medium, 2 * wide]
 
@@ -46,7 +46,7 @@ def repository(tmp_path, monkeypatch):
     return folder
 
 
-def _lay_out(folder: Path, name: str = "HEAD") -> dict[str, bytes | None]:
+def _lay_out(folder, name="HEAD"):
     """The files that a revision gives."""
     out = folder.parent / "out"
     out.mkdir(exist_ok=True)
@@ -163,11 +163,11 @@ def test_a_revision_is_what_was_committed_without_filters_attributes_links_and_s
 def test_nothing_leads_out_of_the_folder(repository):
     """git itself makes no tree that names the folder above, but it lists one."""
 
-    def write(content: bytes, *options: str) -> bytes:
+    def write(content, *options):
         command = ["git", "-C", str(repository), "hash-object", "-w", *options, "--stdin"]
         return subprocess.run(command, input=content, capture_output=True, check=True).stdout.strip()
 
-    def tree(*entries: tuple[bytes, bytes, bytes]) -> bytes:
+    def tree(*entries):
         raw = [mode + b" " + name + b"\0" + bytes.fromhex(sha.decode()) for mode, name, sha in entries]
         return write(b"".join(raw), "-t", "tree", "--literally")
 

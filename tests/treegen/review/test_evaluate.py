@@ -4,14 +4,12 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import (
     DEVICE,
     MI300X,
     SIDES,
-    Row,
     contents,
     spec,
     write_project,
@@ -26,14 +24,14 @@ from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
 from treegen.write.modules import read_tables
 
-SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
+SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
 
 @pytest.fixture
 def figures(capsys):
     """A function that runs `treegen eval --json OPTIONS` for a spec and returns its tables."""
 
-    def run(path: Path, *options: object) -> Any:
+    def run(path, *options):
         capsys.readouterr()
         words = ["eval", "--spec", str(path), "--folds", "2", "--jobs", "1", "--json", *map(str, options)]
         assert main(words) == 0
@@ -62,7 +60,7 @@ def test_held_out_figures_are_those_of_build(tmp_path, figures):
     """Four models with a best config each, which rows can remember by the length of their steps."""
     shapes = [((64 << model) + step, 8, model) for model in range(4) for step in range(15)]
 
-    def times(shape: Row) -> list[float]:
+    def times(shape):
         return [10.0 if config == shape[2] * 2 % 3 else 20.0 for config in range(3)]
 
     path = write_project(tmp_path, spec(constraints=[]), shapes=shapes, times=times)

@@ -1,12 +1,9 @@
 """`treegen explain`: the way through the tree, what would change the config, and what it prints."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +14,6 @@ from treegen_builders import (
     FEATURES,
     KERNEL,
     SIDES,
-    Cell,
     as_h100,
     build,
     planted,
@@ -34,11 +30,11 @@ from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
 from treegen.core.problem import broken_invariant
 from treegen.review.explain import alternatives, candidates, choice_of, complete, explain, show
-from treegen.write.modules import TunedModule, read_module_and_table
+from treegen.write.modules import read_module_and_table
 
 GOLDEN = Path(__file__).parent / "golden"
 SHAPES = [(rows, columns, heads) for rows in SIDES for columns in SIDES for heads in (2, 8)]
-SECTIONS: dict[str, Any] = {
+SECTIONS = {
     "regimes": {
         "thin": {"when": "columns <= 1", "split_on": ["rows"]},
         "thick": {"when": "otherwise", "split_on": ["area"]},
@@ -50,7 +46,7 @@ SECTIONS: dict[str, Any] = {
 
 @pytest.fixture
 def explained(capsys):
-    def text(path: Path, *words: str) -> str:
+    def text(path, *words):
         capsys.readouterr()
         assert main(["explain", KERNEL, *words, "--spec", str(path)]) == 0
         return capsys.readouterr().out
@@ -58,7 +54,7 @@ def explained(capsys):
     return text
 
 
-def _times(row: tuple[int, int, int]) -> list[Cell]:
+def _times(row):
     """Work makes `planted` slower; medium was timed in small shapes only."""
     narrow, medium, wide = (time * (1 + row[0] * row[1] / 1000) for time in planted(row))
     return [round(narrow, 2), round(medium, 2) if row[0] <= 8 else "", round(wide, 2)]
@@ -89,11 +85,11 @@ def test_the_text(project, tmp_path, explained):
         assert explained(path, *words, "--top", "2") == (GOLDEN / f"explain_{name}.txt").read_text()
 
 
-def _with(tuned: TunedModule, *regimes: RegimeRows) -> TunedModule:
+def _with(tuned, *regimes):
     return replace(tuned, module=replace(tuned.module, heuristic=Heuristic(regimes)))
 
 
-def _planned(tuned: TunedModule) -> TunedModule:
+def _planned(tuned):
     narrow, medium, wide = tuned.problem.configs
     small, large = Row(narrow, {"many": medium}, (wide,)), Row(wide, {"many": narrow}, (medium,))
     thick = Split("area", 64, Split("rows", 3, 0, 1), 1)
@@ -132,7 +128,7 @@ def test_an_alternative_is_the_nearest_other_value(tuned, known):
     found = alternatives(planned, choice, values)
     assert [one["distance"] for one in found] == sorted(one["distance"] for one in found)
 
-    def differs(name: str, value: int) -> bool:
+    def differs(name, value):
         there = {**(values if name == "area" else known), name: value}
         possible = broken_invariant(kernel, problem.device, there) is None
         return possible and choose(planned.module.heuristic, kernel, limits, there).config != choice.config
@@ -163,7 +159,7 @@ def test_any_integers_are_explained_or_refused(tuned, values):
 
 
 def test_a_module_that_is_missing(tmp_path, explained, refusal):
-    content: dict[str, Any] = spec(tables={DEVICE: "tables/h100", "gpu_b": as_h100()})
+    content = spec(tables={DEVICE: "tables/h100", "gpu_b": as_h100()})
     content["devices"]["gpu_b"] = {"names": ["B"], "vendor": "nvidia", "limits": {"shared_memory": 1}}
     path = write_project(tmp_path, content)
     assert build(path) == 0

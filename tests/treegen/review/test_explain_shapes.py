@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from treegen_builders import FEATURES, Row, error_of, problem
+from treegen_builders import FEATURES, error_of, problem
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
@@ -29,7 +29,7 @@ def test_integers_are_read_as_python_writes_them_and_words_as_the_spec_does():
 
 
 # Twenty values of rows and of columns, two of heads.
-SHAPES: list[Row] = [(1 + r**2, 3 + c**2, h) for r in range(20) for c in range(20) for h in (2, 8)]
+SHAPES = [(1 + r**2, 3 + c**2, h) for r in range(20) for c in range(20) for h in (2, 8)]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,6 @@ def test_what_is_not_given_comes_from_a_nearest_scenario(measured, known):
     names = [*known, "area"] if {"rows", "columns"} <= set(known) else list(known)
     logs = np.log2(np.maximum(0.5, np.stack([measured.column(name) for name in names], axis=1)))
     away = np.hypot.reduce(logs - [math.log2(max(0.5, shape.values[name])) for name in names], axis=1)
-    assert shape.source is not None
     row = measured.scenarios.index(shape.source)
     assert away[row] == pytest.approx(away.min(), abs=1e-5)
     assert all(shape.values[name] == measured.column(name)[row] for name in shape.assumed)
@@ -96,7 +95,7 @@ def test_what_lies_outside_the_tuned_shapes(measured, tmp_path):
     """Values beyond and between the measured ones, and what is farther than nearly all have another."""
     space = FeatureSpace(measured)
 
-    def said(*row: int) -> tuple[str, ...]:
+    def said(*row):
         return outside(complete(dict(zip(FEATURES, row, strict=True)), measured).values, measured, space)
 
     assert said(101, 103, 2) == said(100, 99, 2) == ()

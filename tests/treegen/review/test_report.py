@@ -3,14 +3,12 @@
 import html
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
 from treegen_builders import (
     DEVICE,
     MI300X,
-    Row,
     build,
     contents,
     planted,
@@ -29,10 +27,10 @@ from treegen.review.report import section
 from treegen.write.modules import Module, read_tables
 
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ {{ 7 * 7 }}"""
-SHAPES: list[Row] = [(1 << a, 1 << b, 2) for a in range(9) for b in range(9)]
+SHAPES = [(1 << a, 1 << b, 2) for a in range(9) for b in range(9)]
 
 
-def _noisy(row: Row) -> list[float]:
+def _noisy(row):
     """`planted`, but in two scenarios `wide` takes 26 and 27 us, and `medium` 25."""
     narrow, medium, wide = planted(row)
     return [narrow, medium, {(256, 256, 2): 26.0, (256, 64, 2): 27.0}.get(row, wide)]
@@ -56,20 +54,20 @@ def copy(project, tmp_path, monkeypatch):
     return tmp_path / "copy" / project.name
 
 
-def _page(path: Path, out: Path, *options: str) -> str:
+def _page(path, out, *options):
     assert main(["report", "--spec", str(path), "--out", str(out), *options]) == 0
     return out.read_text()
 
 
-def _tags(page: str) -> set[str]:
+def _tags(page):
     return set(re.findall(r"<(\w+)", page))
 
 
-def _text(page: str) -> str:
+def _text(page):
     return " ".join(html.unescape(re.sub("<[^>]*>", " ", page)).split())
 
 
-def _section(page: str, device: str) -> str:
+def _section(page, device):
     """The text of a device's section."""
     parts = re.split(r"(?=scale on \w+ The table)", _text(page))
     return next(part for part in parts if part.startswith(f"scale on {device} "))

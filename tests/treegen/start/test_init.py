@@ -5,7 +5,6 @@ import csv
 import io
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import event, example, given
@@ -15,12 +14,11 @@ from treegen_strategies import examples
 
 from treegen.cli.main import main
 from treegen.core.expr import to_text
-from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
 from tuning_table import Failure
 from tuning_table.table import TOO_LARGE
 
-PLAIN: dict[str, Any] = {
+PLAIN = {
     "kernel": "matmul",
     "features": ("M", "N", "dtype"),
     "values": {"dtype": ["float16", "float32"]},
@@ -33,7 +31,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 CPU = {"name": "cpu (Triton interpreter)", "arch": "cpu", "multiprocessors": 1}
 
 
-def table(folder: Path, *, rows: bool = True, **changes: Any) -> Path:
+def table(folder, *, rows=True, **changes):
     """A table in which c64 is the best but fails once, and c32 is better than c16."""
     with start(folder, **{**PLAIN, **changes}) as writer:
         for scenario in PLAIN["scenarios"] if rows else ():
@@ -42,7 +40,7 @@ def table(folder: Path, *, rows: bool = True, **changes: Any) -> Path:
     return folder
 
 
-def kernel_of(*arguments: str) -> KernelSpec:
+def kernel_of(*arguments):
     """The only kernel of the spec that `treegen init ARGUMENTS` writes."""
     assert main(["init", *arguments]) == 0
     (kernel,) = read_spec(Path("treegen.yaml")).kernels.values()
@@ -262,7 +260,7 @@ CELLS = st.one_of(
 COLUMNS = st.dictionaries(ANY_NAME, CELLS, min_size=2, max_size=5)
 
 
-def run(*arguments: str) -> tuple[int, str]:
+def run(*arguments):
     err = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
         return main(list(arguments)), err.getvalue()

@@ -4,7 +4,6 @@ import json
 import os
 import random
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 from programs import python
@@ -12,7 +11,6 @@ from treegen_builders import (
     DEVICE,
     FEATURES,
     KERNEL,
-    Row,
     as_h100,
     build,
     contents,
@@ -34,7 +32,7 @@ FILES = {
     "scale",
     *(f"scale/{n}.py" for n in ("__init__", "config", "default", DEVICE)),
 }
-TWELVE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
+TWELVE = [(i + 1, 5, 2) for i in range(12)]
 
 
 def test_what_is_written_chooses_the_planted_configs(tmp_path):
@@ -76,7 +74,7 @@ def test_of_many_kernels_those_that_are_slow_are_shown(tmp_path, kernels, capsys
 
 def test_left_out_scenarios_and_an_unmeasured_fallback_are_named(tmp_path, capsys):
     """Blocks of 16 and 64 are for up to 16 and 64 heads; narrow alone was timed in one scenario."""
-    shapes: list[Row] = [(1, 8, 2), (64, 64, 2), (64, 65, 20), (2, 2, 200)]
+    shapes = [(1, 8, 2), (64, 64, 2), (64, 65, 20), (2, 2, 200)]
     rows = time_rows(shapes)
     for row in rows:
         row[3:] = ["", ""] if row[0] == "s003" else row[3:]
@@ -181,7 +179,7 @@ def fresh(tmp_path):
 def test_check_shows_the_first_difference_and_names_files(fresh, capsys):
     folder = fresh.parent / "generated"
 
-    def checked() -> list[str]:
+    def checked():
         """The lines of `treegen build --check` about files, of which it changes none."""
         before = contents(fresh.parent)
         capsys.readouterr()
@@ -246,7 +244,7 @@ def test_an_endless_file_and_an_impossible_output_are_refused(fresh, refusal):
 # The same bytes
 
 
-def _without_pattern(folder: Path) -> Path:
+def _without_pattern(folder):
     """A table without a pattern, so that ties and narrow decisions have their say."""
     rng = random.Random(7)
     shapes = [(rng.randint(1, 4096), rng.randint(1, 4096), rng.choice([1, 2, 8, 40])) for _ in range(11)]

@@ -3,24 +3,20 @@
 import json
 import math
 import random
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import DEVICE, Cell, Row, build, contents, imported, spec, write_spec, write_table
+from treegen_builders import DEVICE, build, contents, imported, spec, write_spec, write_table
 from treegen_strategies import examples
 
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
 
-Capture = pytest.CaptureFixture[str]
-Times = Callable[[Row], Sequence[float]]
 POWERS = tuple(1 << k for k in range(8))
-SHAPES: list[Row] = [(rows, columns, 2) for rows in POWERS for columns in POWERS]
+SHAPES = [(rows, columns, 2) for rows in POWERS for columns in POWERS]
 MUCH, LITTLE = 0.03, 0.01
 MODULE, LOCK = f"generated/scale/{DEVICE}.py", "generated/treegen.lock"
 
@@ -31,7 +27,7 @@ def _without_held_out_figures(monkeypatch):
     monkeypatch.setattr("treegen.crossval.folds.folds_of", lambda problem: ())
 
 
-def _times(shape: Row) -> list[float]:
+def _times(shape):
     """Narrow for small areas, wide for large ones, and between them a wide stretch of nearly equal times."""
     rows, columns, _ = shape
     grain = [(5 * rows + 3 * columns + 7 * config) % 11 / 100 for config in range(3)]
@@ -39,22 +35,15 @@ def _times(shape: Row) -> list[float]:
     return [10 * (1 + far + more) for far, more in zip(away, grain, strict=True)]
 
 
-def _plain(shape: Row) -> list[float]:
+def _plain(shape):
     """Narrow for few rows and few columns, wide elsewhere."""
     rows, columns, _ = shape
     return [10.0, 10.5, 20.0] if rows <= 8 and columns <= 8 else [14.0, 13.0, 10.0]
 
 
-def _write(
-    folder: Path,
-    seed: int,
-    times: Times = _times,
-    shapes: list[Row] = SHAPES,
-    noise: float = MUCH,
-    **run: Any,
-) -> None:
+def _write(folder, seed, times=_times, shapes=SHAPES, noise=MUCH, **run):
     rng = random.Random(seed)
-    rows: list[list[Cell]] = [
+    rows = [
         [f"s{i + 1:03}", repeat, *(round(time * math.exp(rng.gauss(0, noise)), 9) for time in times(shape))]
         for repeat in (1, 2, 3)
         for i, shape in enumerate(shapes)
@@ -62,35 +51,35 @@ def _write(
     write_table(folder / "tables/h100", shapes=shapes, rows=rows, **run)
 
 
-def _project(folder: Path, times: Times = _times, noise: float = MUCH) -> Path:
+def _project(folder, times=_times, noise=MUCH):
     _write(folder, 0, times, noise=noise)
     return write_spec(folder, spec(constraints=[]))
 
 
-def _built(folder: Path, times: Times = _times, noise: float = MUCH) -> Path:
+def _built(folder, times=_times, noise=MUCH):
     path = _project(folder, times, noise)
     assert build(path) == 0
     return path
 
 
-def _module(folder: Path) -> str:
+def _module(folder):
     return (folder / MODULE).read_text()
 
 
-def _lock(folder: Path, output: str = "generated") -> Any:
+def _lock(folder, output="generated"):
     return json.loads((folder / output / "treegen.lock").read_text())
 
 
-def _rows(folder: Path, output: str = "generated") -> str:
+def _rows(folder, output="generated"):
     """What is launched, as the lock stores it."""
     return json.dumps(_lock(folder, output)["rows"]["scale"][DEVICE]["regimes"], indent=1)
 
 
-def _origin(folder: Path) -> str:
+def _origin(folder):
     return str(_lock(folder)["heuristics"]["scale"][DEVICE]["origin"])
 
 
-def _printed(capsys: Capture) -> tuple[str, list[str]]:
+def _printed(capsys):
     """The origin in the device's row, and the lines about it."""
     lines = capsys.readouterr().out.splitlines()
     (row,) = [line.split() for line in lines if line.startswith(f"{DEVICE} ")]
@@ -115,7 +104,7 @@ def test_redrawn_noise_keeps_every_row(tmp_path, capsys):
 def test_one_config_that_became_slow_changes_its_cells_and_no_other(tmp_path, capsys):
     """Narrow, which is launched in one row, loses 30% everywhere."""
 
-    def times(shape: Row, slower: float = 1.0) -> list[float]:
+    def times(shape, slower=1.0):
         return [10.0 * slower, 10.5, 20.0] if shape[0] <= 8 else [14.0 * slower, 13.0, 10.0]
 
     path = _built(tmp_path, times=times)
@@ -141,7 +130,7 @@ def test_a_second_build_is_the_same(tmp_path_factory, data):
         factors = [data.draw(st.sampled_from([0.7, 0.95, 1.0, 1.0, 1.3])) for _ in range(3)]
         part = rng.choice([1, 4, 8, 200])
 
-        def times(shape: Row, factors: list[float] = factors, part: int = part) -> list[float]:
+        def times(shape, factors=factors, part=part):
             now = factors if shape[0] <= part else [1.0] * 3
             return [time * factor for time, factor in zip(_times(shape), now, strict=True)]
 
@@ -157,7 +146,7 @@ def test_a_second_build_is_the_same(tmp_path_factory, data):
         assert contents(folder / "generated") == built
 
 
-def _edit(path: Path, change: Callable[[str], str]) -> None:
+def _edit(path, change):
     path.write_text(change(path.read_text()))
 
 
@@ -173,7 +162,7 @@ def test_fresh_ignores_the_previous_rows(tmp_path, capsys):
     assert _printed(capsys) == ("fresh", []) and _module(tmp_path) == module
 
 
-def _replaced(old: str, new: str) -> Callable[[str], str]:
+def _replaced(old, new):
     return lambda text: text.replace(old, new, 1)
 
 
@@ -216,7 +205,7 @@ def test_a_spec_of_other_text_keeps_rows(tmp_path, capsys, change):
     assert _printed(capsys)[0] == "kept" and _rows(tmp_path) == body
 
 
-CHANGES: list[dict[str, Any]] = [
+CHANGES = [
     {},
     *({"tree": {"max_depth": deep, "max_rows": rows}} for deep, rows in ((4, 9), (4, 1), (1, 4))),
     {"tree": {"max_configs": 1}},
@@ -240,12 +229,12 @@ def test_any_build_is_as_good_as_a_fresh_one(tmp_path, change, times):
     _assert_as_good_as_fresh(tmp_path)
 
 
-def _assert_as_good_as_fresh(folder: Path) -> None:
+def _assert_as_good_as_fresh(folder):
     assert build(folder / "treegen.yaml", "--fresh", "--output", folder / "fresh/generated") == 0
     assert _loss(folder, folder) <= _loss(folder, folder / "fresh") + math.log(1.005)
 
 
-def _loss(folder: Path, built: Path) -> float:
+def _loss(folder, built):
     """The mean log of what is launched over the best that no constraint forbids, by the table."""
     read = read_spec(folder / "treegen.yaml")
     kernel = read.kernels["scale"]

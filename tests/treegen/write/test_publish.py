@@ -5,9 +5,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import DEVICE, build, contents, planted, spec, write_project, write_spec, write_table
@@ -27,7 +25,7 @@ AFTER = {"k/__init__.py": OLD, **dict.fromkeys(_NAMES, NEW)}
 FOREIGN = {"notes.md": "mine", "k/mine.py": "x = 1\n", "other/deep/data": "mine"}
 
 
-def _old_folder(folder: Path) -> Path:
+def _old_folder(folder):
     """An output folder of a build, with files of others in it."""
     publish(folder, BEFORE)
     for name, text in FOREIGN.items():
@@ -37,20 +35,20 @@ def _old_folder(folder: Path) -> Path:
     return folder
 
 
-def _files(folder: Path) -> dict[str, str]:
+def _files(folder):
     return {name: text.decode() for name, text in contents(folder).items() if text is not None}
 
 
 LINKED = {"k/link": "x = 1\n"}
 
 
-def _killed_after(steps: int, folder: Path, files: Mapping[str, str]) -> bool:
+def _killed_after(steps, folder, files):
     """Publish in another process that gets a real SIGKILL after so many changes; whether it came to that."""
     child = os.fork()
     if child == 0:
         left = iter(range(steps))
 
-        def count(event: str, arguments: tuple[Any, ...]) -> None:
+        def count(event, arguments):
             writes = event == "open" and isinstance(arguments[1], str) and set("wx") & set(arguments[1])
             changes = ("os.mkdir", "os.rename", "os.remove", "os.rmdir")
             if (writes or event in changes) and next(left, None) is None:
@@ -138,11 +136,11 @@ def test_two_builds_at_a_time_wait_for_each_other(tmp_path):
     assert found.keys() == AFTER.keys() and len({text.split("#")[1] for text in found.values()}) == 1
 
 
-def _after(calls: int, real: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
+def _after(calls, real, error):
     """`real`, but every call after that many raises."""
     made = itertools.count()
 
-    def stand_in(*arguments: Any, **options: Any) -> Any:
+    def stand_in(*arguments, **options):
         if next(made) >= calls:
             raise error
         return real(*arguments, **options)
@@ -150,7 +148,7 @@ def _after(calls: int, real: Callable[..., Any], error: BaseException) -> Callab
     return stand_in
 
 
-def _stale(folder: Path) -> Path:
+def _stale(folder):
     """A project with an older build in it, whose next build changes files and adds one."""
     path = write_project(folder)
     assert build(path) == 0

@@ -2,9 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,20 +42,20 @@ def test_a_parameter_that_the_spec_gained_has_its_default_and_what_it_lost_is_re
             heuristic_of(content, other)
 
 
-def _of_regime(**changes: Any) -> Callable[[Any], object]:
+def _of_regime(**changes):
     return lambda content: content["regimes"][0].update(changes)
 
 
-def _of_row(**changes: Any) -> Callable[[Any], object]:
+def _of_row(**changes):
     return lambda content: content["regimes"][0]["rows"][0].update(changes)
 
 
-TREES: list[list[Any]] = [
+TREES = [
     *([], ["rows <= 3", "row 0"], ["row 0", "row 1"], ["row 2"], ["row -1"], ["row ²"], ["row x"], [0]),
     *([question, "row 0", "row 1"] for question in ("rows < 3", "rows <= three", "os.system('id') <= 3")),
     ["rows <= 3"] * 2000,
 ]
-DAMAGE: list[Callable[[Any], object]] = [
+DAMAGE = [
     *(lambda c, key=key: c.pop(key) for key in ("parameters", "regimes")),
     *(lambda c, value=value: c.update(regimes=value) for value in ({}, [5])),
     *(lambda c, value=value: c.update(parameters=value) for value in (["block"], [["block"], 3])),

@@ -3,16 +3,14 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from programs import start
 from triton.runtime.errors import OutOfResources
-from tuning_workers import Act, stub
+from tuning_workers import stub
 
 from triton_tune.bench import pool
 from triton_tune.bench.pool import CRASHED, HUNG, GpuBench
@@ -25,7 +23,7 @@ from tuning_table.table import TOO_LARGE, Failure
 
 CPU = torch.device("cpu")
 NAMES = ("c0", "c1", "c2", "c3")
-WORKLOAD: Any = SimpleNamespace(  # as much as a bench needs
+WORKLOAD = SimpleNamespace(  # as much as a bench needs
     scenarios={name: SimpleNamespace(name=name) for name in "abc"},
     configs={name: name for name in NAMES},
     prepare=print,  # any function, as `stub` takes its place
@@ -39,10 +37,10 @@ LATER = 1e9
 @pytest.fixture
 def bench(monkeypatch):
     """Makes benches of stubs; forked, so that any function can be one."""
-    made: list[GpuBench] = []
+    made = []
     monkeypatch.setattr(pool, "START_METHOD", "fork")
 
-    def make(act: Act, devices: Sequence[torch.device] = (CPU,), **keywords: object) -> GpuBench:
+    def make(act, devices=(CPU,), **keywords):
         monkeypatch.setattr(pool, "serve", stub(act, **keywords))
         found = GpuBench(devices, 0)
         made.append(found)
@@ -54,18 +52,18 @@ def bench(monkeypatch):
         each.close()
 
 
-def idle(*_: object) -> None:
+def idle(*_):
     pass
 
 
-def die(*_: object) -> None:
+def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def at(scenario: str, config: str | None, what: Callable[[], None], once: Path | None = None) -> Act:
+def at(scenario, config, what, once=None):
     """Do `what` when this is asked for; with `once` only the first time, in whichever process."""
 
-    def act(in_scenario: str, asked: str | None) -> None:
+    def act(in_scenario, asked):
         if (in_scenario, asked) == (scenario, config) and not (once and once.exists()):
             if once:
                 once.touch()
@@ -74,7 +72,7 @@ def at(scenario: str, config: str | None, what: Callable[[], None], once: Path |
     return act
 
 
-def visits(bench: GpuBench, *scenarios: str) -> dict[str, dict[str, object]]:
+def visits(bench, *scenarios):
     found = list(bench.measure([PlannedVisit(name, 2, NAMES) for name in scenarios], bench.clock() + LATER))
     assert all(visit.repeat == 2 for visit in found) and len(found) == len(scenarios)
     return {visit.scenario: dict(visit.cells) for visit in found}
@@ -107,7 +105,7 @@ def test_a_hang_is_ended(bench, monkeypatch):
 
 
 def test_visits_are_shared_among_devices(bench, tmp_path):
-    def both_at_once(scenario: str, config: str | None) -> None:
+    def both_at_once(scenario, config):
         (tmp_path / str(os.getpid())).touch()
         while len(list(tmp_path.iterdir())) < 2:
             time.sleep(0.01)

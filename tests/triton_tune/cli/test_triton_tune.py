@@ -3,7 +3,6 @@
 import linecache
 import shlex
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,12 @@ from triton_tune.cli.main import main
 from triton_tune.kernel.measuring import loaded
 from triton_tune.kernel.tuning import load_tunings
 from tuning_table import read_run
-from tuning_table.table import Cell, Failure
+from tuning_table.table import Failure
 
 torch.use_deterministic_algorithms(False)  # imports for a second what forked processes then share
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
 SCALED = ("--kernel", "scaled")
 SUMS = ("--kernel", "sums")
-
-Run = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -33,7 +30,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copy(FILE, tmp_path / "kernel.py")
 
-    def run_here(*arguments: str, code: int = 0) -> list[str]:
+    def run_here(*arguments, code=0):
         linecache.clearcache()  # the file may have changed
         load_tunings.cache_clear()
         loaded.cache_clear()
@@ -48,7 +45,7 @@ TABLE = Path("tuning_data/scaled/cpu_triton_interpreter")
 SUMS_TABLE = Path("tuning_data/sums/cpu_triton_interpreter")
 
 
-def change(*replacements: tuple[str, str]) -> str:
+def change(*replacements):
     """Replace texts of the kernel's file, which must be there. Returns the file as it was."""
     path = Path("kernel.py")
     text = before = path.read_text()
@@ -102,7 +99,7 @@ def test_an_empty_table_is_filled_and_grows_but_not_with_another_kernel_or_list_
     assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
 
 
-def cells_of(table: Path) -> dict[tuple[str, int], Mapping[str, Cell]]:
+def cells_of(table):
     return {(visit.scenario, visit.repeat): visit.cells for visit in read_run(table).visits}
 
 

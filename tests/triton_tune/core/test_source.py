@@ -70,7 +70,7 @@ def hash_with(tmp_path, monkeypatch):
     """The identity after `old` became `new` in both files."""
     monkeypatch.syspath_prepend(tmp_path)
 
-    def identity(old: str, new: str) -> str:
+    def identity(old, new):
         assert not old or old in KERNEL + FILE
         (tmp_path / "helpers_of_identity.py").write_text(KERNEL.replace(old, new) if old else KERNEL)
         (tmp_path / "tune.py").write_text(FILE.replace(old, new) if old else FILE)

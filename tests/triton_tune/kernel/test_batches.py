@@ -3,7 +3,6 @@
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -85,7 +84,6 @@ def test_arguments_repeat_are_copied_and_memory_is_poisoned(scaled):
 def test_pruning_parts_what_may_not_run_from_what_is_slow(scaled):
     kernel, tuning = scaled
     launch = first_launch(kernel, make(tuning, tuning.shapes[0], CPU))  # of seven values
-    assert launch is not None
     kept, excluded = kernel.pruned(launch)
     assert excluded == {"B32_M0_W1_S1", "B64_M0_W1_S1"} and set(kept) == set(kernel.configs) - excluded
     kernel.tuner.perf_model, kernel.tuner.configs_top_k = lambda MODE, **others: -MODE, 2
@@ -96,7 +94,7 @@ def test_pruning_parts_what_may_not_run_from_what_is_slow(scaled):
     assert kept == ("B16_M3_W1_S1", "B16_M1_W1_S1") and len(excluded) == 2
 
 
-def launch_of(*values: Any) -> Launch:
+def launch_of(*values):
     return Launch(values, {}, (1,))
 
 
@@ -129,7 +127,7 @@ def test_parameters_of_configs_are_integers():
 @triton.autotune([triton.Config({"BLOCK": block}) for block in (16, 64)], key=["N"])
 @triton.heuristics({"EVEN": lambda args: args["N"] % args["BLOCK"] == 0})
 @triton.jit
-def with_computed_constant(x_ptr, N, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
+def with_computed_constant(x_ptr, N, BLOCK: tl.constexpr, EVEN: tl.constexpr):
     tl.store(x_ptr + tl.arange(0, BLOCK), 0.0)
 
 
@@ -148,12 +146,12 @@ def device(monkeypatch):
     monkeypatch.setattr(measuring, "memory_bytes", lambda device: MEMORY)
 
 
-def sets_of(size: int) -> Sets:
+def sets_of(size):
     """Launches whose tensors have so many bytes."""
     return Sets(lambda seed, config: (Launch((torch.empty(size, dtype=torch.int8), seed), {}, (1,)),))
 
 
-def us_to_read(size: int) -> float:
+def us_to_read(size):
     return 1.0001 * size / BYTES_PER_US + measuring.IDLE_US
 
 

@@ -1,7 +1,6 @@
 """Shapes that are drawn from ranges: where they lie, and which are kept aside."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,7 @@ from triton_tune.kernel.ranges import draw
 
 TILES = (16, 64, 128)
 MATRICES = [(128 * index, 512 * index) for index in (6, 8, 16, 20, 28, 32, 40, 48, 64)]
-SHAPES: dict[Any, Any] = {"M": (1, 16384), ("N", "K"): MATRICES}
+SHAPES = {"M": (1, 16384), ("N", "K"): MATRICES}
 
 
 @given(st.integers(1, 500), st.integers(0, 500), st.integers(1, 60), st.integers(0, 9), st.integers(1, 4))

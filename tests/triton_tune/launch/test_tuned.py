@@ -14,7 +14,7 @@ from triton.runtime.errors import OutOfResources
 
 from triton_tune.launch import tuned as module
 from triton_tune.launch.choosing import CONFIG, DEVICE, LOG
-from triton_tune.launch.tuned import Tuned, tuned
+from triton_tune.launch.tuned import tuned
 
 
 class Config(NamedTuple):
@@ -33,27 +33,27 @@ VALUES = {
 }
 
 
-def by_length(*, N: int) -> Config:
+def by_length(*, N):
     return SMALL if N <= 20 else LARGE
 
 
-def by_words(*, N: int, x_ptr_dtype: int, MODE: int) -> Config:
+def by_words(*, N, x_ptr_dtype, MODE):
     assert x_ptr_dtype == 7
     return SMALL if MODE else LARGE
 
 
-def package(choose: Callable[..., Config], name: str = "made.doubled") -> types.ModuleType:
+def package(choose, name="made.doubled"):
     """A package as treegen generates it, for the CPU."""
     names = choose.__code__.co_varnames[: choose.__code__.co_kwonlyargcount]
-    scope: dict[str, object] = {"FALLBACK": FALLBACK}
+    scope = {"FALLBACK": FALLBACK}
     exec(f"def choose(*, {', '.join(names)}): return FALLBACK", scope)
     made = types.ModuleType(name)
-    made.MODULES = {  # type: ignore[attr-defined]
+    made.MODULES = {
         "cpu": types.SimpleNamespace(choose=choose),
         "default": types.SimpleNamespace(choose=scope["choose"]),
     }
-    made.VALUES = VALUES  # type: ignore[attr-defined]
-    made.key_for = lambda name, arch, vendor: "cpu" if name == "cpu" else "default"  # type: ignore[attr-defined]
+    made.VALUES = VALUES
+    made.key_for = lambda name, arch, vendor: "cpu" if name == "cpu" else "default"
     return made
 
 
@@ -64,7 +64,7 @@ def doubled(x_ptr, y_ptr, seen_ptr, N, BLOCK: tl.constexpr, MODE: tl.constexpr =
     tl.store(seen_ptr, BLOCK)
 
 
-hooked: list[dict[str, object]] = []
+hooked = []
 CONFIGS = [
     triton.Config({"BLOCK": 16}, num_warps=1, pre_hook=hooked.append),
     triton.Config({"BLOCK": 256}, num_warps=8),
@@ -72,7 +72,7 @@ CONFIGS = [
 PLAIN = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((16, 1), (64, 2), (32, 4))]
 
 
-def launch(kernel: Tuned, length: int, dtype: torch.dtype = torch.float32, **keywords: object) -> int:
+def launch(kernel, length, dtype=torch.float32, **keywords):
     """Launch, check the result, and return the block that was launched."""
     x = torch.arange(length, dtype=dtype)
     y, seen = torch.full_like(x, torch.nan), torch.zeros(1, dtype=torch.int32)
@@ -81,7 +81,7 @@ def launch(kernel: Tuned, length: int, dtype: torch.dtype = torch.float32, **key
     return int(seen)
 
 
-def block(config: triton.Config) -> int:
+def block(config):
     (value,) = config.kwargs.values()
     return int(value)
 
@@ -94,15 +94,15 @@ def unset(monkeypatch):
     hooked.clear()
 
 
-def jitted() -> object:
+def jitted():
     return triton.jit(doubled)
 
 
-def autotuned() -> object:
+def autotuned():
     return triton.autotune(configs=CONFIGS, key=["N"])(jitted())
 
 
-def pruned(rule: Callable[..., object], choose: Callable[..., Config]) -> Tuned:
+def pruned(rule, choose):
     """A kernel whose autotuner leaves out configs by a rule."""
     options = {"configs": [*PLAIN], "key": ["N"], "prune_configs_by": {"early_config_prune": rule}}
     return tuned(package(choose))(triton.autotune(**options)(jitted()))
@@ -142,7 +142,7 @@ LITERALS = {"MODE": {0: ..., 1: "tf32", 2: None, 3: False, 5: "2"}}
 def test_a_launch_gets_what_integers_stand_for(number, launched):
     config = Worded("doubled", 64, 8, number)
     made = package(lambda *, N: config)
-    made.LITERALS = LITERALS  # type: ignore[attr-defined]
+    made.LITERALS = LITERALS
     own = triton.Config({"BLOCK": 64, **launched}, num_warps=8)
     kernels = [jitted(), triton.autotune(configs=[*PLAIN, own], key=["N"])(jitted())]
     for kernel in [tuned(made)(kernel) for kernel in kernels]:
@@ -176,7 +176,7 @@ def test_words_are_given_their_integers_and_unknown_ones_the_fallback_and_defaul
 
 
 def test_features_can_be_functions_and_expressions():
-    def choose(*, halves: int) -> Config:
+    def choose(*, halves):
         return SMALL if halves == 10 else LARGE
 
     for halves in (lambda args: args["N"] // 2, "x_ptr.shape[0] // 2 + len(MODE) - 4"):
@@ -211,7 +211,7 @@ def test_pruned_configs_do_not_run(monkeypatch, most, launched):
     """The fallback is launched instead, or the first that is kept; a rule that keeps none is ignored."""
     asked = []
 
-    def small(configs: list[triton.Config], given: object, **others: object) -> list[triton.Config]:
+    def small(configs, given, **others):
         asked.append(others["N"])
         return [config for config in configs if config.kwargs["BLOCK"] <= most]
 
@@ -226,7 +226,7 @@ def test_pruned_configs_do_not_run(monkeypatch, most, launched):
 
 
 def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words():
-    def by_type(configs: list[triton.Config], given: dict[str, torch.Tensor], **others: object) -> object:
+    def by_type(configs, given, **others):
         small = given["x_ptr"].dtype == torch.float64 or others.get("MODE") == "thrice"
         return [config for config in configs if (config.kwargs["BLOCK"] == 16) == small]
 
@@ -250,11 +250,11 @@ def test_variables_overrule_all_that_chooses(monkeypatch):
     assert launch(tuned(package(by_length))(jitted()), 5) == FALLBACK.BLOCK
 
 
-def timed(kernel: Tuned, fastest: int) -> list[int]:
+def timed(kernel, fastest):
     """Let this block be the fastest; the blocks that are timed from now on."""
-    blocks: list[int] = []
+    blocks = []
 
-    def bench(call: Callable[[], None], quantiles: object) -> list[float]:
+    def bench(call, quantiles):
         call()
         block = int(seen_by[-1]["BLOCK"])
         blocks.append(block)
@@ -268,7 +268,7 @@ def timed(kernel: Tuned, fastest: int) -> list[int]:
     return blocks
 
 
-def ranked(choose: Callable[..., Config]) -> types.ModuleType:
+def ranked(choose):
     """A package that knows of the fallback as the second best, and of a third."""
     made = package(choose)
     others = (FALLBACK, LARGE)
@@ -291,7 +291,7 @@ def test_the_autotuner_tries_the_best_configs_once_per_shape(monkeypatch):
     assert block(kernel.best_config) == 32 and block(kernel.chosen(None, None, None, 5)) == 16
 
 
-def left_to_the_autotuner(choose: Callable[..., Config], **options: object) -> tuple[Tuned, list[int]]:
+def left_to_the_autotuner(choose, **options):
     configs = triton.autotune(configs=[*PLAIN[1:], triton.Config({"BLOCK": 128})], key=["N"])
     kernel = tuned(package(choose), unknown="autotune", **options)(configs(jitted()))
     return kernel, timed(kernel, fastest=128)
@@ -300,7 +300,7 @@ def left_to_the_autotuner(choose: Callable[..., Config], **options: object) -> t
 def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch):
     """That is a GPU of which only the vendor is known, a word, and what gets the fallback alone."""
 
-    def choose(*, N: int, MODE: int) -> Config:
+    def choose(*, N, MODE):
         return FALLBACK if N > 20 else LARGE
 
     kernel, blocks = left_to_the_autotuner(choose)
@@ -322,11 +322,11 @@ def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch
     assert launch(kernel, 6) == FALLBACK.BLOCK and len(blocks) == 3
 
 
-def too_large_for(kernel: Tuned, *blocks: int) -> list[int]:
+def too_large_for(kernel, *blocks):
     """Let launches with these blocks fail for lack of shared memory; the blocks that are tried."""
     tried, below = [], kernel.fn.run
 
-    def run(*args: object, **keywords: object) -> object:
+    def run(*args, **keywords):
         tried.append(keywords["BLOCK"])
         if keywords["BLOCK"] in blocks:
             raise OutOfResources(300_000, 232_448, "shared memory")
@@ -381,7 +381,7 @@ def test_operators_that_wrap_the_kernel_launch_what_the_module_chooses(below: Ca
     assert torch.library.wrap_triton(kernel) is kernel
 
 
-OPTIONS: list[tuple[str, dict[str, object]]] = [
+OPTIONS = [
     *(("autotune", {"autotune": most}) for most in (-1, True)),
     *(("unknown", {"unknown": text}) for text in ("best", "autotune")),  # without an autotuner
     *(("halves", {"features": {"halves": text}}) for text in ("x_ptr.shape[", "M // 2", "", "N = 2", 3)),
@@ -391,7 +391,7 @@ OPTIONS: list[tuple[str, dict[str, object]]] = [
 @pytest.mark.parametrize(("named", "options"), OPTIONS)
 def test_a_wrong_option_is_named_by_the_decorator(named, options):
     with pytest.raises(ValueError, match=named):
-        tuned(package(by_length), **options)(jitted())  # type: ignore[arg-type]
+        tuned(package(by_length), **options)(jitted())
 
 
 def test_without_the_package_the_autotuner_decides(tmp_path, monkeypatch):

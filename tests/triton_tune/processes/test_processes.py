@@ -6,7 +6,6 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -55,11 +54,11 @@ def filler():
     return CacheFiller(META)
 
 
-def lines(file: Path) -> list[list[str]]:
+def lines(file):
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition):
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -101,7 +100,6 @@ def test_it_waits_for_another_process_and_survives_a_kill(filler, file):
 def test_kernels_that_come_after_the_process_ended_compile_in_another(filler, file):
     """As of a second kind of layer, which a model makes later."""
     filler.add([FakeKernel("a", str(file))], 1)
-    assert filler._process is not None
     filler._process.wait(60)
     filler.add([FakeKernel("b", str(file))], 1)
     assert not filler.finish()
@@ -112,7 +110,7 @@ def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler, file
     """Whatever a pipe holds: long kernels are sent while another process compiles, and many end unheard."""
     sent, many = threading.Event(), [FakeKernel("a" * 1000 + str(number), str(file)) for number in range(300)]
 
-    def send() -> None:
+    def send():
         filler.add(many, 1)
         sent.set()
 
@@ -122,7 +120,6 @@ def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler, file
         time.sleep(1)
     assert filler.finish()
     filler.add(many[:120], 2)
-    assert filler._process is not None
     filler._process.wait(120)
     assert not filler.finish() and len(filler.ended) == 120
 
@@ -138,7 +135,7 @@ def test_processes_end_with_their_caller(killed, file):
     until(lambda: not any(runs(pid) for _, pid, _ in lines(file)))
 
 
-def runs(pid: str) -> bool:
+def runs(pid):
     """Whether a process runs; one that has ended may still be listed."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
@@ -169,7 +166,7 @@ def test_without_a_folder_to_write_nothing_is_locked(file):
 # Ahead of a run
 
 
-def interrupt_itself(done: Path) -> None:
+def interrupt_itself(done):
     os.kill(os.getpid(), signal.SIGINT)
     done.touch()
 
@@ -185,7 +182,7 @@ def test_an_interrupt_while_processes_start_spares_them_and_comes_afterwards(tmp
     assert done.exists() and process.exitcode == 0 and signal.getsignal(signal.SIGINT) is handler
 
 
-def kernels(file: Path, count: int, deadly: int = -1) -> list[FakeKernel]:
+def kernels(file, count, deadly=-1):
     return [FakeKernel(str(n), str(file), -n, "die" if n == deadly else "") for n in range(count)]
 
 
@@ -205,7 +202,6 @@ def test_compiling_goes_on_after_a_process_died_between_two_rounds(tmp_path):
     first, second = kernels(tmp_path / "compiled", 2)
     with closing(CompileAhead(META, 1)) as processes:
         assert processes.compile([first]).jobs == 1
-        assert processes._pool is not None
         for process in list(processes._pool._processes.values()):
             process.kill()
             process.join()

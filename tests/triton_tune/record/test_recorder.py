@@ -5,10 +5,6 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 import small_package
@@ -20,15 +16,15 @@ from triton_tune.bench import pool
 from triton_tune.cli import many
 from triton_tune.cli.main import main
 from triton_tune.core.errors import TuningError
-from triton_tune.kernel.autotuned import AutotunedKernel, Launch
+from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import make, result_of
 from triton_tune.kernel.recorded import Replay, load_recorded
 from triton_tune.launch import install
-from triton_tune.record.lines import Record, read_record
+from triton_tune.record.lines import read_record
 from triton_tune.record.recorder import Recorder
 
 DTYPES = ["float32", "float16", "bfloat16", "float8_e4m3fn", "complex64", "int64", "int32", "uint8", "bool"]
-LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+LAYOUTS = {
     "as it is": lambda tensor: tensor,
     "transposed": lambda tensor: tensor.T if tensor.dim() == 2 else tensor,
     "every second": lambda tensor: tensor[::2] if tensor.dim() else tensor,
@@ -47,7 +43,7 @@ def small(tmp_path_factory):
     del sys.modules["small"]
 
 
-def all_of(small: ModuleType) -> tuple[Any, ...]:
+def all_of(small):
     return small.scale_in_place, small.sum_in_parts.fn, small.gather, small.sums_of_blocks, small.overruns
 
 
@@ -62,7 +58,7 @@ def seen(small, tmp_path):
 
 
 @contextlib.contextmanager
-def recording(folder: Path, *tuners: Any) -> Iterator[Path]:
+def recording(folder, *tuners):
     """Records these autotuners' launches in a folder, as one process."""
     folder.mkdir(exist_ok=True)
     recorder = Recorder(folder)
@@ -75,7 +71,7 @@ def recording(folder: Path, *tuners: Any) -> Iterator[Path]:
 
 
 @st.composite
-def tensors(draw: st.DrawFn) -> torch.Tensor:
+def tensors(draw):
     shape = draw(st.lists(st.integers(0, 5), max_size=3))
     seed = torch.Generator().manual_seed(draw(st.integers(0, 9)))
     numbers = torch.randint(draw(st.sampled_from([0, 1])), 100, shape, generator=seed)
@@ -86,7 +82,7 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
 
 
-def bits(value: Any) -> Any:
+def bits(value):
     """What two equal arguments have in common, also where tensors do not know `==`."""
     if not isinstance(value, torch.Tensor):
         return type(value), repr(value)
@@ -106,7 +102,7 @@ def test_a_launch_is_made_again_with_the_arguments_that_were_noted(small, tmp_pa
             kernel[(2,)](*arguments, 16, rows=8)
     (recorded,) = (record := read_record(folder)).kernels.values()
     assert sum(launch.count for launch in recorded.launches) == len(launches)
-    made: list[Launch] = []
+    made = []
     replay = Replay(record, recorded)
     with AutotunedKernel(kernel).launched_by(made.append):
         for number in range(len(recorded.launches)):
@@ -120,7 +116,7 @@ def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen):
     whole = file.read_bytes()
     ends = [place for place, byte in enumerate(whole) if byte == ord("\n")]
 
-    def read(damaged: bytes) -> Record | None:
+    def read(damaged):
         file.write_bytes(damaged)
         try:
             return read_record(seen)
@@ -130,7 +126,7 @@ def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen):
 
     @settings(max_examples=200)
     @given(st.integers(0, len(whole) - 1), st.binary(min_size=1, max_size=3))
-    def damage(place: int, text: bytes) -> None:
+    def damage(place, text):
         read(whole[:place] + text + whole[place + len(text) :])
         cut = read(whole[:place])
         complete = [end for end in ends if end < place]
@@ -243,13 +239,13 @@ def test_no_kernel_searches_while_a_graph_is_captured(small, monkeypatch):
     monkeypatch.setattr(install, "capturing", lambda: captured[0])
     monkeypatch.setattr(kernel, "run", install.serve(kernel, {}), raising=False)
 
-    def bench(*args: object, config: Any, **kwargs: object) -> list[float]:
+    def bench(*args, config, **kwargs):
         timed.append(config)
         return [float(len(kernel.configs) - kernel.configs.index(config))] * 3  # the last one is best
 
     monkeypatch.setattr(kernel, "_bench", bench, raising=False)
 
-    def launch(size: int) -> Any:
+    def launch(size):
         x = torch.zeros(size)
         kernel[small.blocks(size)](x, size)
         assert torch.equal(x, torch.arange(size).float())
@@ -319,7 +315,7 @@ def test_a_kernel_of_another_version_or_whose_tensors_exceed_the_memory_is_left_
 
 
 OTHER = '{"format": 1}\n{"function": "small:gather", "source_hash": "0"}\n'
-WRONG: dict[str, Callable[[Path], object]] = {
+WRONG = {
     "empty": lambda file: file.unlink(),
     "of another format": lambda file: file.write_text('{"format": 99}\n'),
     "two versions": lambda file: file.with_name("0-0.jsonl").write_text(OTHER),
@@ -351,5 +347,5 @@ def test_wrong_use_is_refused_in_one_line(seen, capsys):
         try:
             code = main(words)
         except SystemExit as ended:  # of the parser
-            code = ended.code  # type: ignore[assignment]
+            code = ended.code
         assert code == 2 and len(capsys.readouterr().err.splitlines()) == 1, words

@@ -43,7 +43,7 @@ def project(tmp_path_factory):
     return Project(where, told, killed)
 
 
-def rows(folder: Path) -> dict[Path, str]:
+def rows(folder):
     return {path: path.read_text() for path in folder.glob("tuning_data/*/*/times.csv")}
 
 

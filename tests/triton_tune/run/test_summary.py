@@ -49,7 +49,7 @@ def test_scenarios_with_a_single_config_are_named_and_an_unfinished_run_is_judge
     tasks = [PlannedVisit(s, 1, row) for s, row in there.problem.candidates.items()]
     times = Times(map(there.visit, [*tasks[:-1], replace(tasks[-1], configs=("c0",))]))
 
-    def lines(finished: bool) -> list[str]:
+    def lines(finished):
         return lines_about_worth(summarise(there.problem, times, 10.0, finished), there.problem, times)
 
     (alone,) = lines(True)

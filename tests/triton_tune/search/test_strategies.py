@@ -2,27 +2,24 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from statistics import geometric_mean
 
 import pytest
-from tuning_builders import Silent, Surface, SurfaceBench, full, rounds_of, surface
+from tuning_builders import Silent, SurfaceBench, full, rounds_of, surface
 
-from triton_tune.core.problem import SearchProblem, Strategy, Times
+from triton_tune.core.problem import Times
 from triton_tune.search.loop import tune
 from triton_tune.search.neighbours import Distances
 from triton_tune.search.race import FULL, REPEATS, Race, RaceRules
-from tuning_table.table import Visit
 
 QUICK = RaceRules(explore=(2, 8), refine=2, neighbours=2, portfolio_size=(2, 4))
-Make = Callable[[SearchProblem], Strategy]
 
 
-def quick_race(problem: SearchProblem) -> Race:
+def quick_race(problem):
     return Race(problem, QUICK)
 
 
-def holes(seed: int) -> frozenset[tuple[str, str]]:
+def holes(seed):
     """A quarter of all pairs are no candidates, nor is any of s3; c5 is one in s1 only."""
     rng = random.Random(seed)
     pairs = [(f"s{s}", f"c{c}") for s in range(24) for c in range(12)]
@@ -46,8 +43,8 @@ def there(request):
     return SURFACES[request.param]
 
 
-def finished(there: Surface, strategy: Strategy) -> Times:
-    visits: list[Visit] = []
+def finished(there, strategy):
+    visits = []
     for _ in rounds_of(strategy, there, visits):
         assert len(visits) < 1000
     return Times(visits)
@@ -75,7 +72,7 @@ def test_rounds_plan_candidates_each_at_most_twice(there, make, spent):
 def test_the_next_round_follows_from_the_table_alone(name, make):
     there = SURFACES[name]
     one = make(there.problem)
-    visits: list[Visit] = []
+    visits = []
     for planned in rounds_of(one, there, visits):
         assert make(there.problem).next_round(Times(visits), 0.0) == planned
         # Killed within the round: a fresh strategy, and one that has gone further, plan the same.
@@ -104,7 +101,7 @@ def test_full_sweeps_everything_and_times_the_best_again():
 def test_a_race_measures_less_loses_little_and_is_the_same_each_time():
     there = surface(scenarios=144, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
 
-    def measured(make: Make, budget: float) -> tuple[Times, float]:
+    def measured(make, budget):
         bench, times = SurfaceBench(there, visit_s=0.02, cell_s=0.02), Times()
         start = bench.clock()
         tune(make(there.problem), bench, times, lambda visit: None, Silent(), budget=budget)
@@ -113,7 +110,7 @@ def test_a_race_measures_less_loses_little_and_is_the_same_each_time():
     swept, full_seconds = measured(full, 1e6)
     race, seconds = measured(Race, 1e6)
 
-    def loss(found: Times) -> float:
+    def loss(found):
         """Of the configs found best, by the times of the full sweep; the slowest counts where none is."""
         ratios = []
         for scenario in there.problem.scenarios:
