@@ -1,8 +1,10 @@
 """Python in processes of its own, where this repository and the tests' helpers can be imported."""
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +12,21 @@ HELPERS = Path(__file__).resolve().parent
 REPOSITORY = HELPERS.parents[1]
 
 
+@contextlib.contextmanager
 def start(
     *arguments: object,
     cwd: Path = REPOSITORY,
     stdin: int | None = None,
     stdout: Any = subprocess.PIPE,
     **variables: str | None,
-) -> subprocess.Popen[str]:
-    """Start Python with these arguments and further environment variables; one that is None is unset."""
+) -> Iterator[subprocess.Popen[str]]:
+    """Python with these arguments and further environment variables; one that is None is unset.
+
+    At the end, its stdin is closed and it is awaited; after an error, it is killed.
+    """
     path = os.pathsep.join(map(str, (cwd, REPOSITORY, HELPERS)))
     environment = {**os.environ, "PYTHONPATH": path, **variables}
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
         env={name: value for name, value in environment.items() if value is not None},
@@ -28,7 +34,12 @@ def start(
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 def python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:

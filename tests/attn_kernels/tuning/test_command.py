@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from programs import python
+from programs import python, start
 from treegen_builders import contents as files
-from tuning_workers import BATCHES, CONFIGS, OUTPUT_FILES, RUN, command, stub
+from tuning_workers import stub
 
 from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
@@ -33,6 +33,26 @@ from triton_tune.core.problem import Times
 from tuning_table import read_run
 
 ROOT = Path(__file__).parents[3]
+LINE = (
+    '{{"id": "{}", "query_lens": [1], "context_lens": [{}], "num_query_heads": 2, "num_kv_heads": 1, '
+    '"head_size": 16, "block_size": 16}}\n'
+)
+BATCHES = "".join(LINE.format(name, length) for name, length in (("a", 3), ("b", 20), ("c", 40)))
+RUN = ("--scenarios", "batches.jsonl", "--gpus", "cpu", "--out", "table")
+CONFIGS = [str(config) for config in declared("cpu") if config.block_m <= 64 and not config.tma]
+
+# `attn-tune`, whose processes start at once. A background process of a shell inherits an ignored SIGINT.
+COMMAND = """
+import signal, sys
+import torch
+from attn_kernels.tuning.cli import main
+from triton_tune.bench import pool
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+torch.set_num_threads(1)
+pool.START_METHOD = "fork"
+sys.exit(main())
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -219,10 +239,10 @@ def test_a_folder_of_another_run_or_of_something_else_is_refused(run):
 
 
 def ended(process, code):
-    process.join(120)
-    said = {name: Path(name).read_text() for name in OUTPUT_FILES}
-    assert process.exitcode == code, said
-    return said
+    """What a process prints on stdout until it ends, with this status and nothing on stderr."""
+    out, error = process.communicate(timeout=120)
+    assert (process.returncode, error) == (code, ""), out
+    return out
 
 
 def rows():
@@ -232,24 +252,27 @@ def rows():
 
 def wait_for_rows(process, count):
     while len(rows()) < count:
-        assert process.is_alive(), Path("stderr").read_text()
+        assert process.poll() is None
         time.sleep(0.01)
 
 
 def test_a_run_that_is_stopped_keeps_its_rows_and_the_next_one_goes_on(run, capsys):
-    with command(Path(), RUN, hold_after=1) as process:
+    with start("-c", COMMAND, *RUN, cwd=Path()) as process:
         wait_for_rows(process, 1)
+        process.send_signal(signal.SIGSTOP)
         assert main([*RUN]) == 2  # while the other one writes
         assert "table: another run is writing here" in capsys.readouterr().err
-        os.kill(process.pid, signal.SIGINT)
-        message = ended(process, 130)
-    assert message["stderr"] == "" and "\nstopped; table keeps " in message["stdout"]
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
+        assert "\nstopped; table keeps " in ended(process, 130)
     stopped = rows()
-    assert len(stopped) == 1 and summary()["finished"] is False and summary()["seconds"] > 0.0
+    assert 1 <= len(stopped) < 8 and summary()["finished"] is False and summary()["seconds"] > 0.0
     with Path("table/times.csv").open("a") as file:
         file.write("c,9,5")  # as if it had been killed within a row
     assert "3 of 3 scenarios, " in "\n".join(run())
-    assert rows()[:1] == stopped and len({tuple(row.split(",")[:2]) for row in rows()}) == len(rows())
+    assert rows()[: len(stopped)] == stopped and len({tuple(row.split(",")[:2]) for row in rows()}) == len(
+        rows()
+    )
     recorded = read_run(Path("table"))
     assert recorded.header.device_name == "cpu (Triton interpreter)"
     assert all(set(Times(recorded.visits).measured(s)) == set(CONFIGS) for s in recorded.scenarios)
@@ -258,10 +281,9 @@ def test_a_run_that_is_stopped_keeps_its_rows_and_the_next_one_goes_on(run, caps
 
 def test_mixed_attention_is_measured_in_series_and_as_a_whole_where_no_kernel_works():
     arguments = ["--kernel", "mixed_attention", "--gpus", "cpu", "--out", "table", "--scenarios", "tiny"]
-    with command(Path(), arguments) as process:
-        message = ended(process, 0)
+    with start("-c", COMMAND, *arguments, cwd=Path()) as process:
+        assert "6 of 6 cells" in ended(process, 0)
     recorded = read_run(Path("table"))
-    assert message["stderr"] == "" and "6 of 6 cells" in message["stdout"]
     assert recorded.header.kernel == "mixed_attention" and recorded.header.features == MIXED.features
     assert [config.id for config in recorded.header.configs] == [str(way) for way in WITHOUT_KERNEL]
     assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())

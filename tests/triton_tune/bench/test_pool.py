@@ -190,10 +190,8 @@ if __name__ == "__main__":
 def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path):
     (tmp_path / "parent.py").write_text(PARENT)
     with start("parent.py", cwd=tmp_path) as parent:
-        try:
-            lines = [parent.stdout.readline().strip() for _ in range(3)]
-        finally:
-            parent.kill()
+        lines = [parent.stdout.readline().strip() for _ in range(3)]
+        parent.kill()
     assert lines[:2] == ["raised ValueError: no such scenario", "raised KeyError: 'raises'"]
     child = Path(f"/proc/{lines[2]}/stat")
     end = time.monotonic() + 60
