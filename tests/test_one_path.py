@@ -2,14 +2,12 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import yaml
-from programs import printed
+from programs import REPOSITORY, printed
 
 from treegen.cli.main import main as treegen_main
 
-REPOSITORY = Path(__file__).parents[1]
 TABLE = "tuning_data/unified_attention/nvidia_h100"
 
 # Runs a small batch through the public interface; prints the config of its plan and its error.

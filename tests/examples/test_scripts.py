@@ -7,11 +7,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from programs import printed
+from programs import REPOSITORY, printed
 
 from treegen.cli.main import main as treegen
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO, CONVOLVE = REPOSITORY / "examples/demo", REPOSITORY / "examples/convolve"
 
 

@@ -7,7 +7,7 @@ import signal
 
 import programs
 import pytest
-from table_builders import RUN, VISITS, append, contents, filled, read_back, start
+from table_builders import RUN, VISITS, append, contents, filled, start
 
 from tuning_table import TableError, files, read_run
 
@@ -17,9 +17,9 @@ def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path):
     with (folder / "failures.csv").open("a") as out:
         out.write("decode-0,1,M16,flaky\nprefill-0,1,M16,flaky\nprefill-0,1,,no row\n")
     with start(folder) as table:
-        assert read_back(table.visits) == read_back(VISITS[:1])
+        assert table.visits == VISITS[:1]
         append(table, VISITS[1])
-    assert read_back(read_run(folder).visits) == read_back(VISITS[:2])
+    assert read_run(folder).visits == VISITS[:2]
 
 
 @pytest.mark.parametrize("stop", ["times.csv", "scenarios.csv", "run.yaml"])
@@ -91,7 +91,7 @@ def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch, written):
                     action()
                 assert contents(tmp_path) == before
         append(table, VISITS[1])
-    assert read_back(read_run(tmp_path).visits) == read_back(VISITS[:2])
+    assert read_run(tmp_path).visits == VISITS[:2]
 
 
 WRITER = """
@@ -116,6 +116,6 @@ def test_a_killed_run_frees_its_lock_also_where_a_forked_worker_lives_on(tmp_pat
             process.kill()
             process.wait()
             with start(tmp_path) as table:
-                assert read_back(table.visits) == read_back(VISITS[1:2])
+                assert table.visits == VISITS[1:2]
         finally:
             os.kill(child, signal.SIGKILL)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from table_builders import RUN, VISITS, append, config, contents, filled, read_back, refusal, start
+from table_builders import RUN, VISITS, append, config, contents, filled, refusal, start
 from treegen_strategies import examples
 
 import tuning_table
@@ -81,7 +81,7 @@ def test_a_table_of_failures_alone_is_begun_again_by_any_run(tmp_path):
     folder = filled(tmp_path / "failed", failed, VISITS[0])
     assert (folder / "times.csv").read_text().count("\n") == 2
     with start(folder) as table:
-        assert read_back(table.visits) == read_back((VISITS[0], failed))  # they are remembered
+        assert table.visits == (VISITS[0], failed)  # they are remembered
         with pytest.raises(TableError, match="mixed-0"):
             append(table, failed)
 
@@ -306,7 +306,7 @@ def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_
     done = merge([one, two], tmp_path / "all")
     assert (done.rows, done.repeated) == (3, 0)
     found = read_run(tmp_path / "all")
-    assert read_back(found.visits) == read_back(read_run(one).visits + read_run(two).visits)
+    assert found.visits == read_run(one).visits + read_run(two).visits
     assert found.header.provenance["date"] == "2026-01-03" and found.header.seconds == 10.0
     given = ("kernel", "device", "timing", "features", "configs", "scenarios")
     imported = {**{key: RUN[key] for key in given}, "origin": {"tool": "CSV"}}  # without a summary

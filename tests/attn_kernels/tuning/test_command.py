@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from programs import python, start
+from programs import REPOSITORY, python, start
 from treegen_builders import contents as files
 from tuning_workers import stub
 
@@ -32,7 +32,6 @@ from triton_tune.core.device import device_facts
 from triton_tune.core.problem import Times
 from tuning_table import read_run
 
-ROOT = Path(__file__).parents[3]
 LINE = (
     '{{"id": "{}", "query_lens": [1], "context_lens": [{}], "num_query_heads": 2, "num_kv_heads": 1, '
     '"head_size": 16, "block_size": 16}}\n'
@@ -166,7 +165,7 @@ def test_a_dry_run_counts_cells_and_needs_no_gpu(gpus, capsys, kernel):
 
 
 def test_a_recorded_file_is_compared_with_a_table(capsys):
-    table = str(ROOT / "tuning_data" / "unified_attention" / "nvidia_h200")
+    table = str(REPOSITORY / "tuning_data" / "unified_attention" / "nvidia_h200")
     assert main(["--scenarios", "batches.jsonl", "--outside", table]) == 0
     first, *others = capsys.readouterr().out.splitlines()
     assert first.startswith("3 of 3 plans (100.0%)") and len(others) == 3

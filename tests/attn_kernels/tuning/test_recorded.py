@@ -24,7 +24,6 @@ GOOD = {
     "block_size": 16,
 }
 FP8 = torch.float8_e4m3fn
-few = settings(max_examples=150)
 
 
 def line(**changes):
@@ -132,7 +131,7 @@ def test_a_file_without_batches_is_refused(path, tmp_path):
 
 
 @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
-@few
+@settings(max_examples=150)
 def test_no_content_breaks_the_reader(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
     path.write_bytes(content)

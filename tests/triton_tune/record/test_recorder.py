@@ -260,39 +260,40 @@ def test_no_kernel_searches_while_a_graph_is_captured(small, monkeypatch):
     assert launch(32) == last and len(timed) > searched
 
 
-def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(seen, capsys, monkeypatch):
+@pytest.fixture
+def tune(seen, capsys, monkeypatch):
+    """A function that tunes what was seen within a budget, and returns the exit code and what it prints."""
     monkeypatch.setattr(pool, "START_METHOD", "fork")
+    command = [str(seen), "--out", str(seen.parent / "tables"), "--gpus", "cpu", "--compile-workers", "0"]
+    return lambda budget: (main([*command, "--budget", str(budget)]), capsys.readouterr().out)
+
+
+def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(seen, tune):
     (file,) = seen.iterdir()
     file.write_text(re.sub('"bytes": "[^"]*"', '"bytes": "AAAA"', file.read_text()))
-    tables = seen.parent / "tables"
-    arguments = ["--out", str(tables), "--gpus", "cpu", "--budget", "10", "--compile-workers", "0"]
-    assert main([str(seen), *arguments]) == 1
-    assert capsys.readouterr().out.endswith("0 kernels measured, 0 not yet, 5 left out\n")
-    assert not list(tables.glob("*"))
+    code, printed = tune(10)
+    assert code == 1 and printed.endswith("0 kernels measured, 0 not yet, 5 left out\n")
+    assert not list((seen.parent / "tables").glob("*"))
 
 
-def test_the_next_command_names_no_table_that_a_build_would_refuse(seen, capsys, monkeypatch):
-    monkeypatch.setattr(pool, "START_METHOD", "fork")
+def test_the_next_command_names_no_table_that_a_build_would_refuse(seen, tune, monkeypatch):
     monkeypatch.setattr(many, "fails", lambda problem, times: problem.scenarios[0].startswith("gather"))
-    tables = seen.parent / "tables"
-    command = [str(seen), "--out", str(tables), "--gpus", "cpu", "--compile-workers", "0"]
-    assert main([*command, "--budget", "60"]) == 1
-    named = capsys.readouterr().out.splitlines()[-1].partition("treegen init ")[2].partition(" &&")[0]
+    tables, (code, printed) = seen.parent / "tables", tune(60)
+    assert code == 1
+    named = printed.splitlines()[-1].partition("treegen init ")[2].partition(" &&")[0]
     device = "cpu_triton_interpreter"
     assert {*named.split()} == {str(tables / name / device) for name in ("scale_in_place", "sum_in_parts")}
 
 
-def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(seen, capsys, monkeypatch):
-    monkeypatch.setattr(pool, "START_METHOD", "fork")
+def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(seen, tune):
     tables = seen.parent / "tables"
-    command = [str(seen), "--out", str(tables), "--gpus", "cpu", "--compile-workers", "0"]
-    assert main([*command, "--budget", "60"]) == 0
+    assert tune(60)[0] == 0
     for run in tables.glob("*/*/run.yaml"):
         run.write_text(re.sub("seconds: .*", "seconds: 9.0", run.read_text()))
     (times,) = tables.glob("gather/*/times.csv")
     times.write_text(times.read_text().partition("\n")[0] + "\n")  # as if killed before its first row
-    assert main([*command, "--budget", "1"]) == 0
-    assert "2 kernels measured, 3 not yet, 0 left out; next: " in capsys.readouterr().out
+    code, printed = tune(1)
+    assert code == 0 and "2 kernels measured, 3 not yet, 0 left out; next: " in printed
 
 
 @pytest.mark.parametrize("reason", ["memory", "version"])
