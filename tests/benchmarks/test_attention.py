@@ -17,12 +17,7 @@ from attn_kernels.measure.tensors import materialise
 from benchmarks.attention import compare, plot
 from benchmarks.attention.batches import BATCH_SETS, select
 from benchmarks.attention.measure import Record, measure_batch, ours_failed, time_ratio
-from benchmarks.common.implementations import (
-    NotApplicable,
-    Peer,
-    PreparedLaunches,
-    load_peers,
-)
+from benchmarks.common.implementations import NotApplicable, Peer, PreparedLaunches, load_peers
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)

@@ -7,14 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_cases import (
-    assert_close,
-    forget_choices,
-    make_config,
-    random_batch,
-    record_launches,
-    scores,
-)
+from kernel_cases import assert_close, forget_choices, make_config, random_batch, record_launches, scores
 from schedules import tiles_per_split
 
 from attn_kernels import Lengths, Model

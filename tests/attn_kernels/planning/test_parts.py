@@ -4,14 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import (
-    ONCE_A_PLAN,
-    assert_close,
-    make_config,
-    random_batch,
-    record_launches,
-    set_choices,
-)
+from kernel_cases import ONCE_A_PLAN, assert_close, make_config, random_batch, record_launches, set_choices
 
 from attn_kernels import Config, Lengths, Parts, Workspace
 from attn_kernels.choose.mixed import SEPARATE, SINGLE

@@ -18,12 +18,7 @@ from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
 from attn_kernels.choose.recording import Recorder
 from attn_kernels.tuning.cli import main
-from attn_kernels.tuning.kernels import (
-    KERNELS,
-    MIXED,
-    kernel_source_hash,
-    source_hash_with_choices,
-)
+from attn_kernels.tuning.kernels import KERNELS, MIXED, kernel_source_hash, source_hash_with_choices
 from attn_kernels.tuning.space.space import declared
 from generated import unified_attention
 from treegen.cli.main import main as treegen

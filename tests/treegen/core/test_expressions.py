@@ -6,16 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import FEATURES, conditions, examples, expressions, points
 
-from treegen.core.expr import (
-    MAX_TEXT,
-    evaluate,
-    names,
-    parse,
-    simplified,
-    substitute,
-    to_python,
-    to_text,
-)
+from treegen.core.expr import MAX_TEXT, evaluate, names, parse, simplified, substitute, to_python, to_text
 
 both = expressions(truths=True) | conditions()
 

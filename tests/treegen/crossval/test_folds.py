@@ -16,11 +16,7 @@ from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic, RegimeRows, Split
 from treegen.core.heuristic import Row as HeuristicRow
 from treegen.core.problem import UNIT
-from treegen.crossval.folds import (
-    cross_validate,
-    split,
-    standard_error,
-)
+from treegen.crossval.folds import cross_validate, split, standard_error
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import FOREST, OURS, PEERS, SINGLE, classifier, learn
 from treegen.fit.costs import copies
