@@ -264,9 +264,8 @@ def test_a_run_that_is_stopped_keeps_its_rows_and_the_next_one_goes_on(run, caps
     with Path("table/times.csv").open("a") as file:
         file.write("c,9,5")  # as if it had been killed within a row
     assert "3 of 3 scenarios, " in "\n".join(run())
-    assert rows()[: len(stopped)] == stopped and len({tuple(row.split(",")[:2]) for row in rows()}) == len(
-        rows()
-    )
+    done = rows()
+    assert done[: len(stopped)] == stopped and len({tuple(row.split(",")[:2]) for row in done}) == len(done)
     recorded = read_run(Path("table"))
     assert recorded.header.device_name == "cpu (Triton interpreter)"
     assert all(set(Times(recorded.visits).measured(s)) == set(CONFIGS) for s in recorded.scenarios)
