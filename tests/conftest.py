@@ -3,9 +3,9 @@
 pytest's importlib mode puts no folder on ``sys.path``. Triton reads TRITON_INTERPRET when it is imported.
 """
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,16 @@ os.environ["OMP_NUM_THREADS"] = "1"  # tests fork, and a fork has none of its pa
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE / "helpers"), str(HERE.parent)) if path not in sys.path]
 
+with contextlib.suppress(ModuleNotFoundError):  # tests on a GPU need no Hypothesis
+    from hypothesis import settings
+
+    # The same examples on every machine.
+    settings.register_profile("tests", deadline=None, derandomize=True, database=None)
+    settings.load_profile("tests")
+
 
 @pytest.fixture(autouse=True, scope="session")
-def quick_interpreter() -> Iterator[None]:
+def quick_interpreter():
     """Interpret kernels without the checks and look-ups of each operation that change no result."""
     with pytest.MonkeyPatch.context() as patch:
         if "triton.runtime.interpreter" in sys.modules:
@@ -31,7 +38,7 @@ def quick_interpreter() -> Iterator[None]:
 
 
 @pytest.fixture
-def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refusal(capsys):
     """A function (folder, *arguments) that returns the one line with which `treegen ARGUMENTS` refuses.
 
     Fails unless the command exits with status 2, prints exactly one line to stderr and leaves every byte
@@ -39,7 +46,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """
     from treegen_builders import contents  # tests on a GPU need no treegen
 
-    def refuse(folder: Path, *arguments: object) -> str:
+    def refuse(folder, *arguments):
         from treegen.cli.main import main  # the tests of the core need no command
 
         before = contents(folder)

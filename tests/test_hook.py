@@ -5,7 +5,6 @@ import inspect
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,10 +15,9 @@ from attn_kernels.offline import hook as module
 from attn_kernels.offline.compile import CompileCase as OfflineCase
 from attn_kernels.offline.compile import CompileOutcome as OfflineOutcome
 from attn_kernels.offline.compile import CompileShape
-from attn_kernels.offline.hook import HOOK, MIXED_HOOK, AttentionHook
+from attn_kernels.offline.hook import HOOK, MIXED_HOOK
 from attn_kernels.offline.resources import Resources
 from attn_kernels.planning import plan
-from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
 from treegen.review.check.checks import code_problems
 from treegen.review.check.hook import GROUP, CompileCase, CompileOutcome, HookDescription, checked
@@ -32,15 +30,15 @@ TILE = {"block_m": 16, "tile_size": 32, "num_warps": 4, "num_stages": 2}
 ANY = {"head_size": None, "gqa_group_size": None, "kv_element_size": None}
 
 
-def case(variant: str = "qblock", target: str = "sm_80", largest: Any = ANY, **changes: int) -> CompileCase:
+def case(variant="qblock", target="sm_80", largest=ANY, **changes):
     return CompileCase(target, variant, {**TILE, **changes}, largest)
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[OfflineCase]:
+def recorded(monkeypatch):
     """The jobs that the hook would compile, in order; nothing is compiled."""
-    recorded: list[OfflineCase] = []
+    recorded = []
 
-    def note(attempt: object, jobs: list[OfflineCase], processes: int) -> list[OfflineOutcome]:
+    def note(attempt, jobs, processes):
         recorded.extend(jobs)
         return [OfflineOutcome({"k": Resources(job.shape.head_size, None, None)}) for job in jobs]
 
@@ -49,7 +47,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[OfflineCase]:
 
 
 @pytest.mark.parametrize(("kernel", "hook"), [(KERNEL, HOOK), (MIXED, MIXED_HOOK)])
-def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHook) -> None:
+def test_pyprojects_entry_points_are_hooks(kernel, hook):
     entries = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
     assert kernel.hook in entries
     place, _, name = entries[kernel.hook].partition(":")
@@ -69,9 +67,7 @@ def test_pyprojects_entry_points_are_hooks(kernel: KernelSpec, hook: AttentionHo
     (MIXED_HOOK, "num_kv_heads) <= 16", "16", "20"),
     (MIXED_HOOK, "block_size % 16 == 0 and head_size >= 64", "64", "48"),
 ])  # fmt: skip
-def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(
-    hook: AttentionHook, limit: str, old: str, new: str, tmp_path: Path
-) -> None:
+def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(hook, limit, old, new, tmp_path):
     text = (REPOSITORY / "treegen.yaml").read_text()
     assert text.count(limit) == 1 and limit.count(old) == 1
     (tmp_path / "treegen.yaml").write_text(text.replace(limit, limit.replace(old, new)))
@@ -82,7 +78,7 @@ def test_the_hook_finds_a_planted_wrong_limit_of_the_hopper_kernel(
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
-def test_parts_need_the_kernel_that_divides(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_need_the_kernel_that_divides(target, monkeypatch):
     """And on Hopper GPUs the one launch; what computes the parts are cases of `unified_attention`."""
     nothing = dict.fromkeys(TILE, 0)
     ways = [CompileCase(target, way, nothing, ANY) for way in ("separate", "single")]
@@ -93,13 +89,13 @@ def test_parts_need_the_kernel_that_divides(target: str, monkeypatch: pytest.Mon
     assert [set(outcome.kernels) for outcome in outcomes] == [{"divide"}, {"divide"}, of_pod]
 
 
-def test_its_features_are_those_that_a_plan_passes() -> None:
+def test_its_features_are_those_that_a_plan_passes():
     """All of them are keywords of the one call, and arguments of `plan` or of the batch it is given."""
     given = {*inspect.signature(plan.plan).parameters, *inspect.signature(Model).parameters}
     assert set(HOOK.features) == set(KERNEL.features) <= given | {"num_seqs", "kv_element_size"}
 
 
-def test_sizes_are_the_largest_and_equal_cases_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_are_the_largest_and_equal_cases_compile_once(monkeypatch):
     for sizes, largest in (
         (ANY, (256, 64)),
         ({"head_size": 128, "gqa_group_size": 16, "kv_element_size": 2}, (128, 16)),
@@ -120,7 +116,7 @@ def test_sizes_are_the_largest_and_equal_cases_compile_once(monkeypatch: pytest.
     assert "block_n" in str(outcomes[-1].error)
 
 
-def test_kernels_compile_where_triton_interprets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_kernels_compile_where_triton_interprets(monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     small = {**ANY, "head_size": 64}
     cases = [case(target=name, largest={**small, "kv_element_size": 1}) for name in ("gfx942", "sm_123")]
@@ -138,7 +134,7 @@ def test_kernels_compile_where_triton_interprets(monkeypatch: pytest.MonkeyPatch
     assert "block_m" in str(impossible.error)
 
 
-def test_a_compiler_that_crashes_costs_one_case(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_compiler_that_crashes_costs_one_case(monkeypatch, tmp_path):
     (tmp_path / "crashing_compiler.py").write_text(
         "import os\n"
         "from attn_kernels.offline.compile import CompileOutcome\n"

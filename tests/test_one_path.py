@@ -1,18 +1,13 @@
 """From a table to a launch: a changed table changes the config that is planned and launched."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
-import pytest
 import yaml
+from programs import REPOSITORY, printed
 
 from treegen.cli.main import main as treegen_main
 
-REPOSITORY = Path(__file__).parents[1]
 TABLE = "tuning_data/unified_attention/nvidia_h100"
 
 # Runs a small batch through the public interface; prints the config of its plan and its error.
@@ -33,16 +28,11 @@ print(json.dumps({"config": plan.config._asdict(), "error": float(relative_error
 """
 
 
-def launch(generated_from: Path) -> dict[str, dict[str, object]]:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{generated_from}:{REPOSITORY}"}
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCH], env=environment, cwd=generated_from, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def launch(generated_from):
+    return json.loads(printed("-c", LAUNCH, cwd=generated_from))
 
 
-def test_a_changed_table_changes_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_table_changes_the_launch(tmp_path, monkeypatch):
     shutil.copytree(REPOSITORY / TABLE, tmp_path / TABLE)
     times = tmp_path / TABLE / "times.csv"
     header, *rows = (line.split(",") for line in times.read_text().splitlines())

@@ -7,8 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from treegen_builders import REPOSITORY
@@ -29,7 +27,7 @@ UNKNOWN = {
 }
 
 
-def _imports(package: str) -> Iterator[tuple[Path, str]]:
+def _imports(package):
     """Each file of a package with every name that it imports, wherever in the file the import stands."""
     for path in sorted((REPOSITORY / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -41,7 +39,7 @@ def _imports(package: str) -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.parametrize("package", FOLDERS)
-def test_folders_and_packages_import_only_those_below_them(package: str) -> None:
+def test_folders_and_packages_import_only_those_below_them(package):
     level = {
         folder: height
         for height, folders in enumerate(FOLDERS[package].split(";"))
@@ -58,7 +56,7 @@ def test_folders_and_packages_import_only_those_below_them(package: str) -> None
     assert wrong == []
 
 
-def test_generated_and_tuning_table_import_the_standard_library_triton_in_kernels_and_pyyaml() -> None:
+def test_generated_and_tuning_table_import_the_standard_library_triton_in_kernels_and_pyyaml():
     for path, name in _imports("generated"):
         known = ("triton",) if path.parent.name == "in_kernel" else ("typing", "collections", "functools")
         assert name.split(".")[0] in ("", *known), path  # "" begins a relative import
@@ -67,14 +65,14 @@ def test_generated_and_tuning_table_import_the_standard_library_triton_in_kernel
     assert _loaded("import tuning_table, tuning_table.merge, tuning_table.strict_yaml", {"yaml"}) == "[]\n"
 
 
-def _loaded(code: str, names: set[str]) -> str:
+def _loaded(code, names):
     """Which of these modules a fresh Python has loaded after running `code`."""
     code += f"\nimport sys; print(sorted({names!r} & set(sys.modules)))"
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
 
 
-def test_importing_loads_neither_torch_nor_triton_and_tuned_triton_alone() -> None:
+def test_importing_loads_neither_torch_nor_triton_and_tuned_triton_alone():
     paths = [path for path in (REPOSITORY / "treegen").rglob("*.py") if path.name != "__main__.py"]
     modules = [".".join(path.relative_to(REPOSITORY).with_suffix("").parts) for path in paths]
     assert len(modules) > 20
@@ -97,7 +95,7 @@ PAGES = sorted(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
-def test_links_lead_to_files_and_commands_name_modules_that_exist(page: Path) -> None:
+def test_links_lead_to_files_and_commands_name_modules_that_exist(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", re.sub(r"(?ms)^```.*?^```", "", page.read_text())):
         assert "://" in target or target.startswith("...") or (page.parent / target).exists(), target
     for module in re.findall(r"python -m ((?:benchmarks|examples)[\w.]*)", page.read_text()):
@@ -108,7 +106,7 @@ SCRIPTS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
 
 
 @pytest.mark.parametrize("command", SCRIPTS)
-def test_every_command_tells_the_one_version(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_tells_the_one_version(command, capsys):
     module, _, name = SCRIPTS[command].partition(":")
     with pytest.raises(SystemExit) as end:
         getattr(importlib.import_module(module), name)(["--version"])
@@ -116,6 +114,6 @@ def test_every_command_tells_the_one_version(command: str, capsys: pytest.Captur
     assert attn_kernels.__version__ == tuning_table.__version__
 
 
-def test_the_readme_shows_a_function_as_it_is_generated() -> None:
+def test_the_readme_shows_a_function_as_it_is_generated():
     (shown,) = re.findall(r"(?ms)^```python\n(def .*?)^```", (REPOSITORY / "README.md").read_text())
     assert shown in (REPOSITORY / "generated/unified_attention/nvidia_h100.py").read_text()

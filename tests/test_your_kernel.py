@@ -6,7 +6,6 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
-import pytest
 from forked import code, forked
 
 from treegen.cli.main import main as treegen
@@ -18,11 +17,11 @@ BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# (\w+\.py)\n")
 
 
-def run(line: str, folder: Path) -> str:
+def run(line, folder):
     """Run a line of a shell and return what it prints. Our commands, and Python, need no new process."""
     command, _, otherwise = line.partition(" || ")
     name, *words = shlex.split(command)
-    arguments: list[str] = []
+    arguments = []
     for word in words:
         arguments += [str(path.relative_to(folder)) for path in folder.glob(word)] if "*" in word else [word]
     calls = {"triton-tune": partial(triton_tune, arguments), "treegen": partial(treegen, arguments)}
@@ -38,7 +37,7 @@ def run(line: str, folder: Path) -> str:
     return output
 
 
-def follow(page: str, folder: Path) -> str:
+def follow(page, folder):
     """Write the files that a page names, run its commands, and return what they print."""
     outputs = []
     for kind, text in BLOCK.findall(page):
@@ -50,7 +49,7 @@ def follow(page: str, folder: Path) -> str:
     return "".join(outputs)
 
 
-def test_the_page_is_followed_word_for_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_followed_word_for_word(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     everything = follow(PAGE.read_text().replace(other_packages(), ""), tmp_path)
     assert "rms_norm: 12 shapes, 8 configs, 96 cells" in everything
@@ -61,13 +60,13 @@ def test_the_page_is_followed_word_for_word(tmp_path: Path, monkeypatch: pytest.
     assert '@tuned("heuristics.rms_norm")\n@triton.autotune' in (tmp_path / "norm.py").read_text()
 
 
-def other_packages() -> str:
+def other_packages():
     """The section about a kernel of another package."""
     (section,) = re.findall(r"^## A kernel you do not own$.*?(?=^## )", PAGE.read_text(), re.M | re.S)
     return section
 
 
-def test_a_kernel_of_another_package_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_of_another_package_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     output = follow(other_packages(), tmp_path)
     assert "l2norm: 4 shapes, 25 configs, 100 cells" in output and "features: D, NB, T" in output

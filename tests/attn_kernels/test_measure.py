@@ -113,7 +113,7 @@ def test_a_lost_head_is_seen_unless_its_type_cannot_hold_it(size, fine):
 def test_launches_are_timed_in_order_and_in_reverse():
     timing = Timing.of([3.0, 1.0, 2.0, 5.0, 4.0])
     assert (timing.median_us, timing.noise_us) == (3.0, 1.0)
-    calls: list[str] = []
+    calls = []
     timed = {name: prepare([lambda name=name: calls.append(name)], CPU) for name in ("a", "b")}
     assert set(time_together(timed, repeats=4)) == {"a", "b"}
     assert calls == list("aabbbbaa")

@@ -5,31 +5,25 @@ import json
 import math
 import sys
 from itertools import chain, repeat
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import torch
 
-from attn_kernels.measure.batches import Batch, HeadLayout, decode, prefill
+from attn_kernels.measure.batches import HeadLayout, decode, prefill
 from attn_kernels.measure.checking import expect
 from attn_kernels.measure.roofline import Ceilings
-from attn_kernels.measure.tensors import BatchTensors, materialise
+from attn_kernels.measure.tensors import materialise
 from benchmarks.attention import compare, plot
 from benchmarks.attention.batches import BATCH_SETS, select
-from benchmarks.attention.measure import Record, Records, measure_batch, ours_failed, time_ratio
-from benchmarks.common.implementations import (
-    NotApplicable,
-    Peer,
-    PreparedLaunches,
-    load_peers,
-)
+from benchmarks.attention.measure import Record, measure_batch, ours_failed, time_ratio
+from benchmarks.common.implementations import NotApplicable, Peer, PreparedLaunches, load_peers
 
 CPU = torch.device("cpu")
 SMALL = HeadLayout(4, 2, 16)
 
 
-def test_sets_hold_each_batch_once_and_are_the_same_at_every_call() -> None:
+def test_sets_hold_each_batch_once_and_are_the_same_at_every_call():
     for name in BATCH_SETS:
         batches = select(name)
         assert batches and batches == select(name)
@@ -41,16 +35,16 @@ def test_sets_hold_each_batch_once_and_are_the_same_at_every_call() -> None:
     assert all(batch.kv_bytes <= 4 << 30 for batch in steps)
 
 
-def record(name: str, us: float | None, ok: bool = True, batch: Batch | None = None) -> Record:
+def record(name, us, ok=True, batch=None):
     """A record with a known time, or without one."""
     return Record(batch or prefill(1, 32), 2, name, time_us=us, ok=us is not None and ok)
 
 
-def records(batch: Batch | None = None, **us: float | None) -> Records:
+def records(batch=None, **us):
     return {name.replace("_", " "): record(name, time, batch=batch) for name, time in us.items()}
 
 
-def test_ratios_and_geometric_means_by_kind_and_heads_leave_wrong_results_out() -> None:
+def test_ratios_and_geometric_means_by_kind_and_heads_leave_wrong_results_out():
     first = {**records(ours=10.0, fa3=20.0), "vllm": record("vllm", 5.0, ok=False)}
     second = records(ours=10.0, fa3=5.0, vllm=None)
     assert (time_ratio(first, "ours", "fa3"), time_ratio(first, "ours", "vllm")) == (0.5, None)
@@ -75,19 +69,19 @@ class FakeKernel:
     error: float
     right_launches: int = 0  # before the error shows
 
-    def prepare(self, tensors: BatchTensors) -> PreparedLaunches:
+    def prepare(self, tensors):
         if math.isinf(self.error):
             raise RuntimeError("cannot do this")
         expected, out = expect(tensors), tensors.sets[0].out
         errors = chain([0.0] * self.right_launches, repeat(self.error))
 
-        def launch() -> None:
+        def launch():
             out[expected.rows] = expected.values.to(out.dtype) + next(errors)
 
         return PreparedLaunches([launch], lambda i: out)
 
 
-def test_wrong_and_failed_kernels_are_reported() -> None:
+def test_wrong_and_failed_kernels_are_reported():
     wrong_replay = FakeKernel("vllm", 0.5, right_launches=1)
     implementations = [FakeKernel("ours", 0.5), FakeKernel("fa3", math.inf), wrong_replay]
     batch = prefill(1, 20).at(SMALL, dtype=torch.float32)
@@ -98,9 +92,7 @@ def test_wrong_and_failed_kernels_are_reported() -> None:
     assert not ours_failed({**found, "ours": record("ours", 1.0)})
 
 
-def test_rivals_that_do_not_load_are_a_line_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rivals_that_do_not_load_are_a_line_each(tmp_path, monkeypatch, capsys):
     (tmp_path / "peers.py").write_text("def fa3(): raise OSError('none')\ndef vllm_triton(): return print\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(sys.modules, "peers", None)  # after this test it is gone again
@@ -111,7 +103,7 @@ def test_rivals_that_do_not_load_are_a_line_each(
     assert load_peers(tmp_path / "none", "fa3") == []
 
 
-def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes() -> None:
+def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes():
     """Beside fp8 caches, FlashAttention-3 needs fp8 queries, and vLLM's kernel takes them as they are."""
     fp8 = torch.float8_e4m3fn
     batch = decode(2, 40).at(HeadLayout(2, 1, 512), cache_dtype=fp8)
@@ -124,7 +116,7 @@ def test_a_rival_is_asked_only_for_heads_and_queries_that_it_takes() -> None:
         Peer("b", lambda *_: None, largest_head=256).prepare(materialise(batch, CPU, num_sets=1))
 
 
-def test_compare_runs_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_runs_through(tmp_path, capsys):
     tried = "qblock_M16_T16_W4_S2"
     command = f"--device cpu --config {tried} --invariant --parts --out {tmp_path} --peers {tmp_path} --only"
     assert compare.main([*command.split(), "prefill 1x24 heads 2/2"]) == 0
@@ -146,13 +138,13 @@ BATCHES = [
 ]
 
 
-def write_run(folder: Path, batches: list[Records], device: str = "NVIDIA H100") -> Path:
+def write_run(folder, batches, device="NVIDIA H100"):
     folder.mkdir()
     (folder / "compare.json").write_text(compare.document({"environment": {"device": device}}, batches))
     return folder
 
 
-def test_a_picture_names_both_gpus_and_is_the_same_each_time(tmp_path: Path) -> None:
+def test_a_picture_names_both_gpus_and_is_the_same_each_time(tmp_path):
     pytest.importorskip("matplotlib")
     runs = [write_run(tmp_path / gpu, BATCHES, f"NVIDIA {gpu}") for gpu in ("H100", "H200")]
     first, second = tmp_path / "docs" / "first.svg", tmp_path / "second.svg"

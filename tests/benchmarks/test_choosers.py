@@ -2,30 +2,28 @@
 
 import itertools
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
-from treegen_builders import DEVICE, FEATURES, KERNEL, Row, problem
+from treegen_builders import DEVICE, FEATURES, KERNEL, problem
 
 from benchmarks.choosers.judge import AUTOTUNER, autotuned, columns, judge
-from benchmarks.choosers.tables import Case, Shape, shapes
+from benchmarks.choosers.tables import Case, shapes
 from benchmarks.choosers.ways import NEIGHBOURS, NONE_CHOSEN, WAYS, charged, tree_text
 from treegen.core.launches import ABSENT
-from treegen.core.problem import UNIT, Problem
+from treegen.core.problem import UNIT
 from treegen.crossval.score import Score
 from treegen.fit.fit import fit
 
 SHAPES = list(itertools.product((1, 3, 8, 20, 64, 512), (1, 8, 64), (2, 16)))
 
 
-def tiles(shape: Shape, config: Any) -> tuple[int, int]:
+def tiles(shape, config):
     return -(-shape["rows"] // config["block"]) * shape["columns"], shape["heads"]
 
 
-def times(row: Row) -> list[float]:
+def times(row):
     """A launch takes 20, and a step of a wave of programs as long as its block and 50."""
     shape = dict(zip(FEATURES, row, strict=True))
     programs = [(block, *tiles(shape, {"block": block})) for block in (16, 64, 128)]
@@ -33,20 +31,20 @@ def times(row: Row) -> list[float]:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Problem:
+def made(tmp_path):
     return problem(tmp_path, shapes=SHAPES, times=times)
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Case:
+def case(tmp_path):
     return Case("", str(tmp_path), KERNEL, DEVICE, None, "rows", ("heads",), tiles)
 
 
-def cost_of(made: Problem, column: int) -> Any:
+def cost_of(made, column):
     return charged(np.full(len(made.cost), column), made)
 
 
-def test_choices_that_cannot_launch_cost_what_the_fallback_costs(tmp_path: Path) -> None:
+def test_choices_that_cannot_launch_cost_what_the_fallback_costs(tmp_path):
     """`narrow` breaks the constraint for 64 heads, and `wide` failed everywhere."""
     made = problem(tmp_path, shapes=[(1, 1, 64), (1, 1, 2)], times=lambda shape: [10.0, 15.0, "inf"])
     row = made.scenarios.index("s001")
@@ -60,7 +58,7 @@ def test_choices_that_cannot_launch_cost_what_the_fallback_costs(tmp_path: Path)
 @pytest.mark.parametrize(
     ("way", "entry"), [("nearest M (vLLM)", int), ("powers of two", lambda m: math.floor(math.log2(m)))]
 )
-def test_the_nearest_entry_of_the_nearest_model(way: str, entry: Any, made: Problem, case: Case) -> None:
+def test_the_nearest_entry_of_the_nearest_model(way, entry, made, case):
     file = [row for row, heads in enumerate(made.column("heads")) if heads == 16]  # no file is of 11 heads
     entries = {row: entry(int(made.column("rows")[row])) for row in file}
     for rows in (1, 2, 5, 13, 40, 300, 9000):
@@ -70,7 +68,7 @@ def test_the_nearest_entry_of_the_nearest_model(way: str, entry: Any, made: Prob
         assert chosen == total.argmin()
 
 
-def test_neighbours_are_near_in_standardised_logarithms(tmp_path: Path, case: Case) -> None:
+def test_neighbours_are_near_in_standardised_logarithms(tmp_path, case):
     made = problem(tmp_path, shapes=[shape for shape in SHAPES if shape[2] == 2], times=times)
     chosen, sure = columns(WAYS[f"{NEIGHBOURS} neighbours"](made, case), made), 0
     logs = np.log2(1 + np.stack([made.column(name) for name in ("rows", "columns", "area")], axis=1))
@@ -84,7 +82,7 @@ def test_neighbours_are_near_in_standardised_logarithms(tmp_path: Path, case: Ca
     assert sure > 5
 
 
-def test_the_module_the_single_best_config_and_the_wave_model(made: Problem, case: Case) -> None:
+def test_the_module_the_single_best_config_and_the_wave_model(made, case):
     assert (columns(WAYS["treegen"](made, case), made) == Score.of(made, fit(made)).columns).all()
     every = [cost_of(made, column)[0].sum() for column in range(len(made.configs))]
     assert set(columns(WAYS["one config"](made, case), made)) == {int(np.argmin(every))}
@@ -92,10 +90,10 @@ def test_the_module_the_single_best_config_and_the_wave_model(made: Problem, cas
     assert charged(chosen, made)[0].max() < 1e-3 * UNIT
 
 
-def test_a_printed_classifier_is_unsure_in_leaves_and_any_shape_of_a_key_is_first(made: Problem) -> None:
+def test_a_printed_classifier_is_unsure_in_leaves_and_any_shape_of_a_key_is_first(made):
     features = np.stack([made.column(name) for name in made.names], axis=1)
     model = DecisionTreeClassifier(max_depth=3).fit(features, made.cost.argmin(axis=1))
-    leaves, scope = model.apply(features), dict[str, Any]()
+    leaves, scope = model.apply(features), {}
     exec(tree_text(model, list(made.names), {int(leaves[0])}), scope)
     places = np.where(leaves == leaves[0], None, model.predict(features).astype(object))
     assert [scope["choose"](shape) for shape in shapes(made)] == places.tolist()
@@ -106,7 +104,7 @@ def test_a_printed_classifier_is_unsure_in_leaves_and_any_shape_of_a_key_is_firs
 
 
 @pytest.mark.parametrize("way", [*WAYS, AUTOTUNER])
-def test_every_way_is_judged_on_groups_left_out(way: str, made: Problem, case: Case) -> None:
+def test_every_way_is_judged_on_groups_left_out(way, made, case):
     found = judge(way, case)
     if isinstance(found, str):
         pytest.skip(found)

@@ -1,8 +1,6 @@
 """benchmarks.engines without an engine: measurements, rows, tables and the commands."""
 
 import itertools
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +9,7 @@ from benchmarks.engines.tables import latency_lines
 from benchmarks.engines.turns import read
 
 
-def rows_of(backend: str, factor: float) -> list[dict[str, Any]]:
+def rows_of(backend, factor):
     head, rows = {"kind": "latency", "backend": backend}, []
     for batch, prompt, output in itertools.product((1, 2), (500, 8000), (1, 128, 512)):
         seconds = [factor * (0.1 + 0.005 * output), factor * (0.2 + 0.005 * output), 99.0]
@@ -20,7 +18,7 @@ def rows_of(backend: str, factor: float) -> list[dict[str, Any]]:
     return rows
 
 
-def test_latency_table_has_ratios_and_decode_steps() -> None:
+def test_latency_table_has_ratios_and_decode_steps():
     old = [{**row, "seconds": [1e9] * 3} for row in rows_of("CUSTOM", 1.0)]
     theirs = [row for row in rows_of("FLASH_ATTN", 1.5) if row["batch"] == 2]
     text = "\n".join(latency_lines([*old, *rows_of("CUSTOM", 1.0), *theirs]))
@@ -51,7 +49,7 @@ class LLM:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def command(tmp_path, monkeypatch):
     (tmp_path / "folder" / "vllm").mkdir(parents=True)
     (tmp_path / "folder" / "vllm" / "__init__.py").write_text(FAKE_VLLM)
     monkeypatch.chdir(tmp_path)
@@ -61,12 +59,12 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return f"{words} --engine-arg window=7".split()
 
 
-def latencies(folder: Path) -> list[tuple[int, str, int]]:
+def latencies(folder):
     rows = [row for row in read(folder / "out") if row["kind"] == "latency"]
     return [(row["output"], row["backend"], len(row["seconds"])) for row in rows]
 
 
-def test_each_engine_runs_in_its_process(tmp_path: Path, capsys, command: list[str]) -> None:
+def test_each_engine_runs_in_its_process(tmp_path, capsys, command):
     backends = ["--backends", "CUSTOM", "BROKEN", "HANGS", "OTHER", "--answer-seconds", "5"]
     assert latency.main([*command, *backends]) == 1
     printed = capsys.readouterr().out
@@ -87,7 +85,7 @@ def test_each_engine_runs_in_its_process(tmp_path: Path, capsys, command: list[s
     ("faults", [], [], False),
     ("faults", [0.0], ["nothing was preempted"], False),
 ])  # fmt: skip
-def test_verdict_on_tokens(case: str, margins: list[float], problems: list[str], right: bool) -> None:
+def test_verdict_on_tokens(case, margins, problems, right):
     line, fine = check_vllm.verdict(case, {"margins": [margins], "notes": [], "problems": problems})
     assert fine is right
     assert all(problem in line for problem in problems)

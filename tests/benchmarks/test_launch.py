@@ -2,7 +2,6 @@
 
 import random
 import threading
-from typing import Any
 
 import pytest
 import torch
@@ -19,21 +18,21 @@ CONFIGS = (None, Config("qblock", 16, 16), Config("qblock", 32, 16))
 BATCH = Batch("tiny", "mixed", (1, 0, 1, 12), (20, 5, 33, 20), HeadLayout(4, 2, 32), dtype=torch.float16)
 
 
-def test_launch_cost_runs_through(capsys: pytest.CaptureFixture[str]) -> None:
+def test_launch_cost_runs_through(capsys):
     assert launch_cost.main(["--device", "cpu"]) == 0
     printed = capsys.readouterr().out
     for heading in ("choose ", "plan, us", "record ", "run, us", "one call, us", "all fine"):
         assert heading in printed
 
 
-def test_a_thread_that_waits_too_long_is_a_hang() -> None:
+def test_a_thread_that_waits_too_long_is_a_hang():
     ended = threading.Event()
     with pytest.raises(Hang, match="thread 1"):
         in_threads(lambda number, _: (int(number != 1 or ended.wait(60.0)), []), 2, 0.1, patience=0.3)
     ended.set()
 
 
-def test_cases_that_are_right_and_their_jobs_run_what_they_compile() -> None:
+def test_cases_that_are_right_and_their_jobs_run_what_they_compile():
     words = draw_words(random.Random(0), fp8=False)
     for seed in (0, 1):
         assert LaunchCase(seed, BATCH, CONFIGS, words, in_pairs=True).failures(CPU) == []
@@ -43,16 +42,16 @@ def test_cases_that_are_right_and_their_jobs_run_what_they_compile() -> None:
         job.run(CPU)
 
 
-def wider(run: Any) -> Any:
+def wider(run):
     """A window that is one key too long reads NaN."""
     return lambda *args, sliding_window, **options: run(*args, sliding_window=sliding_window + 1, **options)
 
 
-def flipped(run: Any) -> Any:
+def flipped(run):
     """Every second launch has other bits."""
     outs = []
 
-    def flip(*args: Any, out: Any, **options: Any) -> None:
+    def flip(*args, out, **options):
         run(*args, out=out, **options)
         outs.append(out)
         if len(outs) % 2 == 0:
@@ -64,7 +63,7 @@ def flipped(run: Any) -> Any:
 @pytest.mark.parametrize(
     ("fault", "words"), [(wider, "window=4"), (flipped, "strides=off"), (lambda run: run, "")]
 )
-def test_every_wrong_launch_is_a_failure(monkeypatch: pytest.MonkeyPatch, fault: Any, words: str) -> None:
+def test_every_wrong_launch_is_a_failure(monkeypatch, fault, words):
     monkeypatch.setattr(attn_kernels, "run", fault(attn_kernels.run))
     wrong = () if fault in (wider, flipped) else (Config("qblock", 3, 16),)  # which raises
     case = LaunchCase(0, BATCH, wrong or CONFIGS[1:], words)

@@ -3,9 +3,7 @@
 import json
 import runpy
 import sys
-from pathlib import Path
 
-import pytest
 from forked import forked
 
 from benchmarks.packages import measure, models
@@ -21,7 +19,7 @@ UNTUNED = dataclasses.replace(tune.TUNING, shapes=[{"size": 7}, {"size": 40}])
 """
 
 
-def test_no_judged_model_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_judged_model_is_tuned(monkeypatch):
     monkeypatch.setattr(models, "TINY", False)
     for kernel in measure.KERNELS:
         shapes, judged = models.tuned(kernel)["shapes"], models.judged(kernel)
@@ -30,10 +28,10 @@ def test_no_judged_model_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not {tuple(shape[name] for name in names) for shape in judged} & set(shapes[names])
 
 
-def in_a_fork(commands: Commands, module: str, *words: object, **limits: object) -> float:
+def in_a_fork(commands, module, *words, **limits):
     """In place of a new process, which would import torch again."""
 
-    def run() -> None:
+    def run():
         for name in list(sys.modules):  # of another folder that a test has used
             if name.partition(".")[0] in ("heuristics", "tune", "untuned"):
                 del sys.modules[name]
@@ -46,9 +44,7 @@ def in_a_fork(commands: Commands, module: str, *words: object, **limits: object)
     return 0.0
 
 
-def test_a_kernel_is_tuned_and_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kernel_is_tuned_and_judged(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     monkeypatch.setattr(measure, "KERNELS", ("sums",))
     monkeypatch.setattr(measure, "HERE", tmp_path)

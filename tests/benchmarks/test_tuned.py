@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[2]
 NAN = np.nan
 
 
-def test_untimed_choices_are_counted_and_are_neither_the_single_best_nor_compared() -> None:
+def test_untimed_choices_are_counted_and_are_neither_the_single_best_nor_compared():
     assert tuned.cells(np.array([1.0, NAN, 4.0])).split() == ["2.000", "3.850", "4.00", "1"]
     assert tuned.cells(np.array([NAN])).split() == ["-", "-", "-", "1"]
     sparse = np.array([[10.0, 20.0, NAN], [NAN, 11.0, 10.0], [NAN, 11.0, 10.0]])
@@ -32,9 +32,7 @@ def test_untimed_choices_are_counted_and_are_neither_the_single_best_nor_compare
     assert on_second == pytest.approx([12 / 11, 1]) and on_first == pytest.approx([11 / 10, 1])
 
 
-def test_the_pages_state_the_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_pages_state_the_figures(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(REPOSITORY)
     assert tuned.main(["--out", str(tmp_path)]) == 0
@@ -60,11 +58,11 @@ def test_the_pages_state_the_figures(
 
 
 @pytest.fixture
-def spec(tmp_path: Path) -> Path:
+def spec(tmp_path):
     return write_project(tmp_path, shapes=list(itertools.product(SIDES, SIDES, (2, 4))))
 
 
-def test_a_larger_share_of_cells_is_no_worse(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_larger_share_of_cells_is_no_worse(spec, capsys):
     budgets.main([str(spec), "--seeds", "1", "--printed"])
     _, line, said = capsys.readouterr().out.splitlines()
     single, *figures = [float(word) for word in line.split() if word.replace(".", "").isdigit()]
@@ -76,7 +74,7 @@ def test_a_larger_share_of_cells_is_no_worse(spec: Path, capsys: pytest.CaptureF
     )
 
 
-def test_more_candidates_are_never_slower(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_candidates_are_never_slower(spec, capsys):
     candidates.main([str(spec)])
     _, *lines = capsys.readouterr().out.splitlines()
     assert [line.split()[2] for line in lines] == ["scenarios", "groups"]
@@ -85,5 +83,4 @@ def test_more_candidates_are_never_slower(spec: Path, capsys: pytest.CaptureFixt
         assert figures == sorted(figures, reverse=True) and figures[-1] >= 1
     (problem,) = read_problems(read_spec(spec))
     found = cross_validate(problem, fit)
-    assert found is not None
     assert float(lines[0].split()[3]) == pytest.approx(found.folds.quality.slowdown, abs=1e-3)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from kernel_cases import TOLERANCE
 
-from attn_kernels.testing.poisoned import PoisonedBatch, make_batch, relative_error
+from attn_kernels.testing.poisoned import make_batch, relative_error
 from examples.anatomy import STEPS, step8_tuned
 from examples.anatomy.common import Batch
 
@@ -21,7 +21,7 @@ BATCHES = {
 LAYOUTS = {"decode": (4, 128, 16), "prompts": (1, 64, 1), "mixed": (7, 80, 48)}
 
 
-def poisoned(name: str, group: int, head_size: int, block_size: int) -> tuple[PoisonedBatch, Batch]:
+def poisoned(name, group, head_size, block_size):
     """A batch whose output and unused pages hold NaN."""
     queries, keys = BATCHES[name]
     kv_heads = 1 if group == 7 else 2
@@ -34,19 +34,19 @@ def poisoned(name: str, group: int, head_size: int, block_size: int) -> tuple[Po
 
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize("step", STEPS)
-def test_every_step_computes_attention(step: str, name: str) -> None:
+def test_every_step_computes_attention(step, name):
     made, batch = poisoned(name, *LAYOUTS[name])
     assert import_module(f"examples.anatomy.{step}").attention(batch) is batch.out
     assert relative_error(batch.out, made.reference()) < TOLERANCE[torch.float16]
 
 
 @pytest.mark.parametrize("name", ["decode", "mixed"])
-def test_the_last_program_of_a_q_block_joins_its_segments_and_resets_its_counter(name: str) -> None:
+def test_the_last_program_of_a_q_block_joins_its_segments_and_resets_its_counter(name):
     made, batch = poisoned(name, 4, 64, 16)
     config = {"BLOCK_M": 16, "TILE": 16, "SEGMENTS": 4, "num_warps": 4, "num_stages": 2}
 
     class Launches:
-        def __getitem__(self, grid: object) -> object:
+        def __getitem__(self, grid):
             return partial(step8_tuned.tuned_kernel.fn[grid], **config)
 
     for _ in range(2):

@@ -1,42 +1,35 @@
 """The demo notebook, the commands of the tutorial on short signals, and the decode loop."""
 
 import json
-import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from programs import REPOSITORY, printed
 
 from treegen.cli.main import main as treegen
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO, CONVOLVE = REPOSITORY / "examples/demo", REPOSITORY / "examples/convolve"
 
 
-def test_it_goes_from_a_table_to_a_tree_and_shows_what_a_slower_config_changes(tmp_path: Path) -> None:
+def test_it_goes_from_a_table_to_a_tree_and_shows_what_a_slower_config_changes(tmp_path):
     cells = json.loads((DEMO / "demo.ipynb").read_text())["cells"]
     sources = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
     blocked = "import sys; sys.modules.update(torch=None, triton=None)\n"
     code = blocked + "\n".join(map("".join, sources[:-1]))  # the last one shows the page in Jupyter
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=DEMO, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    commands = re.findall(r"(?ms)^\$ treegen (\w+)(.*?)\(exit code (\d)\)", done.stdout)
+    told = printed("-c", code, cwd=DEMO, TMPDIR=str(tmp_path))
+    commands = re.findall(r"(?ms)^\$ treegen (\w+)(.*?)\(exit code (\d)\)", told)
     assert [(name, code) for name, _, code in commands] == [
         ("build", "0"),
         ("build", "0"),
         ("diff", "0"),  # the launched config got slower, which is the driver's fault
         ("report", "0"),
     ]
-    assert "def steps_row(" in done.stdout and "M64_N256_K64_W8_S4" in commands[2][1]
+    assert "def steps_row(" in told and "M64_N256_K64_W8_S4" in commands[2][1]
     (report,) = tmp_path.glob("*/report.html")
-    assert done.stdout.endswith(f"{report.resolve()}\n")
+    assert told.endswith(f"{report.resolve()}\n")
 
 
 LAUNCH = """
@@ -49,15 +42,7 @@ print(np.allclose(convolve(x, y, config.variant, config.block), np.convolve(x, y
 """
 
 
-def python(*arguments: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-
-def test_the_tutorial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_tutorial(tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```", (REPOSITORY / "docs/tutorial.md").read_text())
     commands = [line for block in blocks for line in block.splitlines()]
     ours = [line.split()[1] for line in commands if line.startswith("treegen ")]
@@ -66,9 +51,11 @@ def test_the_tutorial(
     here = tmp_path / "convolve"
     shutil.copytree(CONVOLVE, here, ignore=shutil.ignore_patterns("tables", "heuristics"))
     monkeypatch.chdir(here)
-    assert "30 scenarios x 5 configs, 2 repeats" in python("measure.py", "tables/cpu", "--largest", "10")
+    assert "30 scenarios x 5 configs, 2 repeats" in printed(
+        "measure.py", "tables/cpu", "--largest", "10", cwd=here
+    )
     assert treegen(["build"]) == 0
-    assert python("-c", LAUNCH) == "True\n"
+    assert printed("-c", LAUNCH, cwd=here) == "True\n"
     assert treegen(["explain", "convolve", "signal_len=300", "filter_len=30"]) == 0
     shutil.copytree(here, tmp_path / "before")
     text = Path("treegen.yaml").read_text()
@@ -80,9 +67,9 @@ def test_the_tutorial(
     assert "no problem" in capsys.readouterr().out
 
 
-def test_the_decode_loop_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_decode_loop_runs(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["decode_step.py", "--device", "cpu"])
     runpy.run_path(str(REPOSITORY / "examples/decode_step.py"), run_name="__main__")
-    printed = capsys.readouterr().out
-    assert [line.partition(":")[0] for line in printed.splitlines()] == ["step 0", "step 1"]
-    assert "nan" not in printed
+    out = capsys.readouterr().out
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["step 0", "step 1"]
+    assert "nan" not in out

@@ -2,10 +2,8 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forked import code, forked
@@ -48,7 +46,7 @@ print(matmul.matmul_kernel.best_config.kwargs["BLOCK_M"])
 """
 
 
-def run(call: Callable[[], Any], folder: Path) -> str:
+def run(call, folder):
     """Call this in an example's folder, whose modules are forgotten afterwards."""
     status, output = forked(call, folder)
     assert status == 0, output
@@ -56,7 +54,7 @@ def run(call: Callable[[], Any], folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["matmul", "block_fp8"])
-def test_committed_modules_and_the_readme_fit_the_committed_tables(name: str) -> None:
+def test_committed_modules_and_the_readme_fit_the_committed_tables(name):
     folder = EXAMPLES / name
     assert "heuristics: up to date" in run(partial(treegen, ["build", "--check"]), folder)
     readme = (folder / "README.md").read_text()
@@ -71,7 +69,7 @@ def test_committed_modules_and_the_readme_fit_the_committed_tables(name: str) ->
         assert f"not tuned | {found.slowdown:.3f} | {found.worst:.2f} |" in readme
 
 
-def test_matmul_goes_from_tuning_to_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matmul_goes_from_tuning_to_a_launch(tmp_path, monkeypatch):
     """What `measure.sh` does, with tiny shapes and few configs; then the untuned shapes are launched."""
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     for path in (EXAMPLES / "matmul").glob("*.*"):

@@ -23,7 +23,7 @@ if ALONE and not torch.cuda.is_available():
 from triton_tune.processes.compile_ahead import compile_in_parallel  # noqa: E402
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     skip = pytest.mark.skip(reason="needs a GPU and a process without Triton's interpreter")
     if not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1":
         for item in items:
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
-def pytest_runtest_teardown(item: pytest.Item) -> None:
+def pytest_runtest_teardown(item):
     """End the run where a launch made the whole device unusable."""
     if HERE in item.path.parents and torch.cuda.is_initialized():
         try:
@@ -41,12 +41,12 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def device() -> torch.device:
+def device():
     return torch.device("cuda", torch.cuda.current_device())
 
 
 @pytest.fixture(scope="module")
-def compiled(request: pytest.FixtureRequest, device: torch.device) -> None:
+def compiled(request, device):
     """Compile in parallel what the chosen tests of a module launch; their parameter `case` has `jobs()`."""
     items = (item for item in request.session.items if getattr(item, "module", None) is request.module)
     drawn = (item.callspec.params for item in items if hasattr(item, "callspec"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from batch_pieces import Piece, batch_of, differing, drawn, whole
+from batch_pieces import batch_of, differing, drawn, whole
 from kernel_cases import FP8, scores, words_of
 
 from attn_kernels import Parts, run
@@ -102,7 +102,7 @@ def test_bits_do_not_depend_on_the_batch(case, device, compiled):
         own = batch_of(batch, [whole(batch)[seq]])
         out = results(own, case, rng, options)
         assert relative_error(out, own.reference(**options)) < 3e-2
-    wrong: list[Piece] = []
+    wrong = []
     for _ in range(DRAWINGS):
         for pieces in drawn(batch, rng, 64):
             decodes_first = sorted(pieces, key=lambda piece: piece.stop - piece.first > 8)

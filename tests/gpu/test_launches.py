@@ -16,14 +16,7 @@ from launch_cases import LaunchCase, draw_words
 from attn_kernels import Config
 from attn_kernels.choose.choices import configs_of
 from attn_kernels.kernels.registry import VARIANTS
-from attn_kernels.measure.batches import (
-    HeadLayout,
-    ScoreOptions,
-    decode,
-    mixed,
-    speculative,
-    varlen,
-)
+from attn_kernels.measure.batches import HeadLayout, ScoreOptions, decode, mixed, speculative, varlen
 from generated import unified_attention
 
 pytestmark = pytest.mark.gpu

@@ -1,11 +1,7 @@
 """A package of autotuned kernels as strangers write them, and a program that launches them all."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
 KERNELS = """
 import torch
 import triton
@@ -104,19 +100,3 @@ for _ in range(3):
 def write(folder: Path, kernels: str = KERNELS) -> None:
     (folder / "small.py").write_text(kernels)
     (folder / "program.py").write_text(PROGRAM)
-
-
-def start(folder: Path, *words: object, **variables: str) -> subprocess.Popen[str]:
-    """Start a Python command in a folder, in Triton's interpreter."""
-    path = os.pathsep.join([str(ROOT), str(folder)])
-    environment = {**os.environ, "PYTHONPATH": path, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command, pipe = [sys.executable, *map(str, words)], subprocess.PIPE
-    return subprocess.Popen(
-        command, cwd=folder, env=environment | variables, stdout=pipe, stderr=pipe, text=True
-    )
-
-
-def run(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    with start(folder, *words, **variables) as process:
-        out, error = process.communicate(timeout=300)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, error)

@@ -9,7 +9,7 @@ from treegen_builders import contents as contents
 
 import tuning_table
 from tuning_table import Failure, TableError, TableWriter
-from tuning_table.table import Cell, Visit
+from tuning_table.table import Visit
 
 
 def config(name: str, **parameters: int) -> dict[str, str | int]:
@@ -60,10 +60,6 @@ def filled(folder: Path, *visits: Visit, **changes: Any) -> Path:
         for visit in visits or VISITS:
             append(table, visit)
     return folder
-
-
-def read_back(visits: tuple[Visit, ...]) -> list[tuple[str, int, dict[str, Cell]]]:
-    return [(visit.scenario, visit.repeat, dict(visit.cells)) for visit in visits]
 
 
 def refusal(folder: Path, **changes: Any) -> str:

@@ -9,14 +9,13 @@ import csv
 import importlib
 import io
 import itertools
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from programs import REPOSITORY as REPOSITORY
 
 from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic, StepTree
@@ -27,7 +26,6 @@ from treegen.fit.fit import fit
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 KERNEL, DEVICE, MI300X = "scale", "nvidia_h100", "amd_mi300x"
 FEATURES = ("rows", "columns", "heads")
 NARROW, MEDIUM, WIDE = (
@@ -203,21 +201,6 @@ def build(spec_path: Path, *options: str | Path) -> int:
     from treegen.cli.main import main  # the tests of the core need no command
 
     return main(["build", "--spec", str(spec_path), *map(str, options)])
-
-
-def treegen_command(
-    *arguments: str | Path, cwd: Path, stdout: Any = subprocess.PIPE, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """`python -m treegen` in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "treegen", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
 
 
 def error_of(action: Callable[..., object], *arguments: object) -> str:

@@ -26,13 +26,10 @@ LIMITS = {"shared_memory": 200}
 
 
 def examples(count: int, *, shrink: bool = True) -> settings:
-    """Deterministic, so that the suite never fails on one machine only; raise `count` to explore."""
+    """Settings for `count` examples, whose fixtures may be slow; raise `count` to explore."""
     return settings(
         phases=(Phase.explicit, Phase.generate, *((Phase.shrink,) if shrink else ())),
         max_examples=count,
-        deadline=None,
-        derandomize=True,
-        database=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
 

@@ -14,9 +14,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -39,7 +37,6 @@ from treegen_strategies import examples
 
 from treegen.cli.main import main
 from treegen.core.heuristic import choose
-from treegen.core.spec import Spec
 from treegen.emit.templating import literal
 from treegen.read.spec import read_spec
 from treegen.write.modules import loaded, read_modules
@@ -48,7 +45,7 @@ EXAMPLES = int(os.environ.get("DAMAGE_EXAMPLES", "8"))
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory):
     """A project that uses every word, so that each can be damaged, after a build of an older table.
 
     So a build finds a tree and changes it.
@@ -96,14 +93,14 @@ TEXTS += ["block", "null", "[/x]", "{0.__class__}", "{{ 7 * 7 }}", "\\", "=cmd|'
 TEXTS += ['"""\nimport os\n"""', '"); import os; os.system("touch x") #', "rows // columns", "rows // 0"]
 TEXTS += ["9 ** 9 ** 9", "(" * 140 + "rows" + ")" * 140, "lambda: 0", "rows.real", "1or 2", "'\\d'", "2 <= 1"]
 TEXTS += ["rows * rows" * 20, "block >= rows * columns"]
-NUMBERS: list[Any] = [float("nan"), float("inf"), 1e308, -0.0, 0.5, True, None, -1, 0, 1, 2, 33, 1025, 2**31]
+NUMBERS = [float("nan"), float("inf"), 1e308, -0.0, 0.5, True, None, -1, 0, 1, 2, 33, 1025, 2**31]
 NUMBERS += [2**62 + 1, 2**63, -(2**63), 10**30, 10**400, 10**4000, [], {}, [[]], {"a": {}}, [None]]
 SNIPPETS = [bytes([byte]) for byte in b"\0\xff\r\n\t'\",:{]"]
 SNIPPETS += [b"\xef\xbb\xbf", b"- ", b"&a ", b"*a", b"!!int ", b"---\n", b"nan", b"-1", b"9" * 30]
 SNIPPETS += [b"0x" + b"f" * 5000, b"__import__", b"[" * 90_000]
 
 
-def _places(data: Any) -> Iterator[tuple[Any, Any]]:
+def _places(data):
     """Every mapping or list in nested data with each of its keys or indices."""
     if isinstance(data, dict | list):
         for key in list(data) if isinstance(data, dict) else range(len(data)):
@@ -112,7 +109,7 @@ def _places(data: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @st.composite
-def damaged_bytes(draw: st.DrawFn, text: bytes) -> bytes:
+def damaged_bytes(draw, text):
     """The text with a part removed, doubled, moved or replaced, or in another encoding."""
     one, two = sorted(draw(st.tuples(*[st.integers(0, len(text))] * 2)))
     encoding = draw(st.sampled_from(["utf-16", "utf-8-sig", "cp037"]))
@@ -123,7 +120,7 @@ def damaged_bytes(draw: st.DrawFn, text: bytes) -> bytes:
 
 
 @st.composite
-def damaged_data(draw: st.DrawFn, data: Any) -> Any:
+def damaged_data(draw, data):
     """Nested data with another value, text or key in a place, or an entry removed, copied or wrapped."""
     data = copy.deepcopy(data)
     every = list(_places(data))
@@ -143,7 +140,7 @@ def damaged_data(draw: st.DrawFn, data: Any) -> Any:
 
 
 @st.composite
-def damage(draw: st.DrawFn, kind: str, folder: Path) -> None:
+def damage(draw, kind, folder):
     """Damage one file of a project."""
     names = {"spec": ("treegen.yaml",), "lock": (LOCK,), "modules": MODULES}
     file, _, how = kind.partition(": ")
@@ -167,7 +164,7 @@ COMMANDS += ["explain scale rows=16 columns=32 heads=2"]
 @pytest.mark.parametrize("kind", KINDS)
 @examples(EXAMPLES)
 @given(st.data())
-def test_damage_is_refused_in_one_line_or_does_no_harm(built: Path, kind: str, data: st.DataObject) -> None:
+def test_damage_is_refused_in_one_line_or_does_no_harm(built, kind, data):
     with tempfile.TemporaryDirectory() as name:
         root = Path(name).resolve()
         shutil.copytree(built, root / "built")
@@ -202,7 +199,7 @@ def test_damage_is_refused_in_one_line_or_does_no_harm(built: Path, kind: str, d
         assert_rows_are_launched(found)
 
 
-def assert_rows_are_launched(spec: Spec) -> None:
+def assert_rows_are_launched(spec):
     """Each module is the text that treegen prints for its rows, and launches what these say."""
     for module in read_modules(spec).values():
         kernel, launch = module.kernel, loaded(module)["choose"]
@@ -214,7 +211,7 @@ def assert_rows_are_launched(spec: Spec) -> None:
 
 @pytest.mark.parametrize("what", ["/dev/zero", "/dev/full", "pipe"])
 @pytest.mark.parametrize("name", ["treegen.yaml", "tables/h100/times.csv", LOCK, MODULES[0]])
-def test_a_device_in_place_of_a_file_is_not_read(tmp_path: Path, name: str, what: str) -> None:
+def test_a_device_in_place_of_a_file_is_not_read(tmp_path, name, what):
     """It was read until memory ended, or for ever."""
     path = write_project(tmp_path)
     build(path)
@@ -238,7 +235,7 @@ ATTACKS += [
 ]
 
 
-def test_the_names_of_gpus_are_texts(tmp_path: Path) -> None:
+def test_the_names_of_gpus_are_texts(tmp_path):
     names = [text for text in ATTACKS if text]
     content = spec(tables={DEVICE: as_h100(), "family": as_h100()})
     content["devices"][DEVICE] |= {"names": names, "arch": ATTACKS[-4]}
@@ -253,7 +250,7 @@ def test_the_names_of_gpus_are_texts(tmp_path: Path) -> None:
     assert_rows_are_launched(read_spec(path))
 
 
-def test_what_a_table_says_of_itself_reaches_no_module(tmp_path: Path) -> None:
+def test_what_a_table_says_of_itself_reaches_no_module(tmp_path):
     attack = "\n".join(ATTACKS).replace("\0", "")
     content = spec(tables={DEVICE: {"folder": "tables/h100", "measured_on": attack}})
     free = dict.fromkeys(["driver", "torch", "source_hash", "date", "timing"], attack)
@@ -266,6 +263,6 @@ def test_what_a_table_says_of_itself_reaches_no_module(tmp_path: Path) -> None:
 
 @examples(200)
 @given(st.one_of(st.text(), st.integers()))
-def test_a_literal_is_its_text_or_number(value: str | int) -> None:
+def test_a_literal_is_its_text_or_number(value):
     source = literal(value)
     assert ast.literal_eval(source) == value and source.isascii() and source.isprintable()

@@ -18,13 +18,13 @@ PAGE = (REPOSITORY / "docs/imports.md").read_text()
 SECTIONS = {text.partition("\n")[0]: text for text in PAGE.split("\n## ")[1:]}
 
 
-def _write(path: str, content: object) -> None:
+def _write(path, content):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(content if isinstance(content, str) else json.dumps(content))
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def files(tmp_path, monkeypatch):
     """The sources that the page's commands name."""
     monkeypatch.chdir(tmp_path)
     configs = ",".join(ENTRY.replace('"BLOCK": 64', f'"BLOCK": {block}') for block in (64, 128, 256))
@@ -47,7 +47,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("title", SECTIONS)
-def test_imports(title: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_imports(title, capsys):
     commands = re.findall(r"^    treegen (import .*)$", SECTIONS[title], re.MULTILINE)
     printed = ""
     for place, command in enumerate(commands):
@@ -58,7 +58,7 @@ def test_imports(title: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands and printed == shown
 
 
-def test_exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exports(tmp_path, monkeypatch, capsys):
     shutil.copytree(REPOSITORY / "examples/block_fp8", tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     page = (REPOSITORY / "docs/export.md").read_text()

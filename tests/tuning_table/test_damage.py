@@ -1,9 +1,7 @@
 """Damaged files of a table, and what run.yaml may not hold: an error that names the file and the line."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,10 +15,9 @@ from tuning_table.run_yaml import read_header
 from tuning_table.strict_yaml import parse
 
 RUN, TIMES, SCENARIOS = FILES = "run.yaml", "times.csv", "scenarios.csv"
-Edit = Callable[[str], str]
 
 
-def _error(folder: Path, name: str, edit: Edit, write: Callable[..., Path] = write_table) -> str:
+def _error(folder, name, edit, write=write_table):
     """The error for a table with one file edited, without the folder."""
     path = write(folder) / name
     before = path.read_text()
@@ -31,11 +28,11 @@ def _error(folder: Path, name: str, edit: Edit, write: Callable[..., Path] = wri
     return message.removeprefix(f"{folder}/")
 
 
-def _swap(old: str, new: str) -> Edit:
+def _swap(old, new):
     return lambda text: text.replace(old, new, 1)
 
 
-STRUCTURE: list[tuple[str, str, Edit, int]] = [
+STRUCTURE = [
     ("cut off in the last row", TIMES, lambda text: text[:-6], 19),
     ("without the last line end", TIMES, lambda text: text[:-1], 19),
     ("wrong header", TIMES, _swap("medium", "median"), 1),
@@ -75,7 +72,7 @@ STRUCTURE: list[tuple[str, str, Edit, int]] = [
 @pytest.mark.parametrize(
     ("name", "edit", "line"), [case[1:] for case in STRUCTURE], ids=[f"{c[1]}: {c[0]}" for c in STRUCTURE]
 )
-def test_damaged_structure_is_refused_by_its_line(tmp_path: Path, name: str, edit: Edit, line: int) -> None:
+def test_damaged_structure_is_refused_by_its_line(tmp_path, name, edit, line):
     assert _error(tmp_path / "t", name, edit).startswith(f"{name}:{line}: ")
 
 
@@ -92,18 +89,18 @@ CELLS += [(SCENARIOS, "s004,8,", f"s004,{cell},", "5: rows ") for cell in NO_INT
 
 
 @pytest.mark.parametrize(("name", "old", "new", "place"), CELLS)
-def test_a_cell_of_another_kind_is_named(tmp_path: Path, name: str, old: str, new: str, place: str) -> None:
+def test_a_cell_of_another_kind_is_named(tmp_path, name, old, new, place):
     assert _error(tmp_path / "t", name, _swap(old, new)).startswith(f"{name}:{place}")
 
 
 @pytest.mark.parametrize("cells", ["10.0,15.0,", ",,", "inf,,", "1,2,3"])
-def test_a_winners_row_has_exactly_one_time(tmp_path: Path, cells: str) -> None:
+def test_a_winners_row_has_exactly_one_time(tmp_path, cells):
     edit = _swap("s005,1,10.0,,", f"s005,1,{cells}")
     assert _error(tmp_path / "t", TIMES, edit, write_winners).startswith(f"{TIMES}:6: ")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_none_is_refused(tmp_path, name):
     path = write_table(tmp_path) / name
     path.unlink()
     for make in (lambda: None, path.mkdir, lambda: (path.rmdir(), path.symlink_to(path))):
@@ -116,7 +113,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     assert name != RUN or error_of_reading(tmp_path).startswith(f"{path}: ")
 
 
-def test_a_byte_order_mark_is_ignored_and_a_running_table_may_end_early(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored_and_a_running_table_may_end_early(tmp_path):
     folder = write_table(tmp_path / "t")
     text, before = (folder / TIMES).read_text(), tuning_table.read(folder)
     for name in FILES:
@@ -133,10 +130,8 @@ def test_a_byte_order_mark_is_ignored_and_a_running_table_may_end_early(tmp_path
     st.integers(0, 30),
     st.text("1.,se\n\"'\0x-", max_size=5),
 )
-@settings(max_examples=300, deadline=None)
-def test_a_damaged_file_is_read_or_refused_in_one_line(
-    tmp_path_factory: pytest.TempPathFactory, name: str, at: int, removed: int, put: str
-) -> None:
+@settings(max_examples=300)
+def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path_factory, name, at, removed, put):
     folder = write_table(tmp_path_factory.mktemp("t"))
     text = (folder / name).read_text()
     (folder / name).write_text(text[:at] + put + text[at + removed :])
@@ -156,17 +151,17 @@ PATH = Path("run.yaml")
 REQUIRED = ["format", "kernel", "device", "cells", "timing", "features", "configs"]
 PROVENANCE = ["source_hash", "date"]
 SUMMARY = {"seconds": 5400.5, "rows": 18, "noise_p90": 0.02, "finished": True, "failures": {"no": 1}}
-COURSE: dict[str, Any] = {"scenario_set": "serving", "seed": -7, "strategy": "race", "summary": SUMMARY}
+COURSE = {"scenario_set": "serving", "seed": -7, "strategy": "race", "summary": SUMMARY}
 
 
-def _yaml_error(text: str) -> TableError:
+def _yaml_error(text):
     with pytest.raises(TableError) as caught:
         read_header(PATH, text)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
     return caught.value
 
 
-def test_a_missing_key_is_named_and_imported_tables_have_an_origin_instead_of_some() -> None:
+def test_a_missing_key_is_named_and_imported_tables_have_an_origin_instead_of_some():
     for key in (*REQUIRED, *PROVENANCE):
         content = run()
         del content[key]
@@ -181,12 +176,12 @@ def test_a_missing_key_is_named_and_imported_tables_have_an_origin_instead_of_so
         assert _yaml_error(text).line == line_of(text, f"{course}:")
 
 
-def _config(**changes: Any) -> dict[str, Any]:
+def _config(**changes):
     return {key: value for key, value in {**WIDE, **changes}.items() if value is not ...}
 
 
 # Values of a key; the error must name the key's line.
-WRONG: dict[str, list[Any]] = {
+WRONG = {
     "format": [2, "1", True],
     "cells": ["medians"],
     "kernel": [7],
@@ -204,7 +199,7 @@ WRONG: dict[str, list[Any]] = {
     "configs": [[], {"id": "a"}, [dict(NARROW), "wide"]],
 }
 WRONG["features"] += [["os.system"], ['a"b'], ["a\nb"], ["rоws"], ["a" * 65], [""]]  # noqa: RUF001
-NESTED: list[tuple[dict[str, Any], str | tuple[str, int]]] = [
+NESTED = [
     ({"device": {"arch": "sm_90"}}, "arch:"),
     ({"device": {"name": "H100", "vram": 80}}, "vram:"),
     ({"device": {"name": "x", "cache_bytes": 1.5}}, "cache_bytes:"),
@@ -226,7 +221,7 @@ NESTED: list[tuple[dict[str, Any], str | tuple[str, int]]] = [
 @pytest.mark.parametrize(
     ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values]
 )
-def test_a_wrong_value_is_refused_by_its_line_and_key(key: str, value: Any) -> None:
+def test_a_wrong_value_is_refused_by_its_line_and_key(key, value):
     text = yaml_text(run(**{key: value}))
     error = _yaml_error(text)
     first = line_of(text, f"{key}:")
@@ -235,7 +230,7 @@ def test_a_wrong_value_is_refused_by_its_line_and_key(key: str, value: Any) -> N
 
 
 @pytest.mark.parametrize(("changes", "needle"), NESTED)
-def test_a_wrong_nested_value_names_its_line(changes: dict[str, Any], needle: str | tuple[str, int]) -> None:
+def test_a_wrong_nested_value_names_its_line(changes, needle):
     text = yaml_text(run(**changes))
     assert _yaml_error(text).line == line_of(text, *([needle] if isinstance(needle, str) else needle))
 
@@ -261,11 +256,11 @@ NO_PLAIN_DATA = [
 
 
 @pytest.mark.parametrize(("text", "line"), NO_PLAIN_DATA)
-def test_yaml_beyond_plain_data_is_refused_by_its_line(text: str, line: int) -> None:
+def test_yaml_beyond_plain_data_is_refused_by_its_line(text, line):
     assert _yaml_error(text).line == line
 
 
-def test_plain_data_keeps_its_kinds_and_lines_and_what_is_no_mapping_or_too_deep_is_refused() -> None:
+def test_plain_data_keeps_its_kinds_and_lines_and_what_is_no_mapping_or_too_deep_is_refused():
     for text in ("", "# nothing\n", "just text\n", "- a\n", "null\n", "---\n...\n", "a: \x1b\n"):
         _yaml_error(text)
     for opening in ("[", "{a: ", "- ", "? ", "[{a: "):
@@ -285,16 +280,16 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
-@settings(max_examples=100, deadline=None)
-def test_plain_data_is_read_as_it_was_written(value: Any) -> None:
+@settings(max_examples=100)
+def test_plain_data_is_read_as_it_was_written(value):
     assert parse(PATH, yaml_text({"a": value}))[0] == {"a": value}
 
 
 @given(
     st.integers(0, len(VALID)), st.integers(0, 40), st.text(alphabet="ab1 :-[]{}&*!'\"\n\t#,|>%@", max_size=6)
 )
-@settings(max_examples=200, deadline=None)
-def test_a_damaged_run_yaml_is_read_or_refused_by_lines_that_name_it(at: int, removed: int, put: str) -> None:
+@settings(max_examples=200)
+def test_a_damaged_run_yaml_is_read_or_refused_by_lines_that_name_it(at, removed, put):
     text = VALID[:at] + put + VALID[at + removed :]
     try:
         read_header(PATH, text)

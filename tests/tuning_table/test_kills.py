@@ -4,30 +4,27 @@ import contextlib
 import errno
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
 
+import programs
 import pytest
-from table_builders import RUN, VISITS, append, contents, filled, read_back, start
+from table_builders import RUN, VISITS, append, contents, filled, start
 
 from tuning_table import TableError, files, read_run
 
 
-def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path: Path) -> None:
+def test_failures_of_a_row_that_was_never_written_do_not_count(tmp_path):
     folder = filled(tmp_path, VISITS[0])
     with (folder / "failures.csv").open("a") as out:
         out.write("decode-0,1,M16,flaky\nprefill-0,1,M16,flaky\nprefill-0,1,,no row\n")
     with start(folder) as table:
-        assert read_back(table.visits) == read_back(VISITS[:1])
+        assert table.visits == VISITS[:1]
         append(table, VISITS[1])
-    assert read_back(read_run(folder).visits) == read_back(VISITS[:2])
+    assert read_run(folder).visits == VISITS[:2]
 
 
 @pytest.mark.parametrize("stop", ["times.csv", "scenarios.csv", "run.yaml"])
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, torn: bool) -> None:
+def test_a_creation_that_was_killed_is_begun_again(tmp_path, stop, torn):
     whole = contents(filled(tmp_path / "whole", VISITS[1]))
     folder = tmp_path / "killed"
     folder.mkdir()
@@ -43,10 +40,10 @@ def test_a_creation_that_was_killed_is_begun_again(tmp_path: Path, stop: str, to
     assert contents(folder) == whole
 
 
-def test_a_killed_change_is_finished_or_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_change_is_finished_or_undone(tmp_path, monkeypatch):
     """A kill before times.csv is in its place leaves the table as it was; the next run ends what is left."""
     fewer = RUN["configs"][:2]
-    steps: list[str] = []
+    steps = []
     for killed in range(100):
         folder = filled(tmp_path / str(killed))
         before = contents(folder)
@@ -54,7 +51,7 @@ def test_a_killed_change_is_finished_or_undone(tmp_path: Path, monkeypatch: pyte
             for name in ("append_whole", "replace_file"):
                 do = getattr(files, name)
 
-                def step(*arguments: object, name: str = name, do: Any = do, most: int = killed) -> Any:
+                def step(*arguments, name=name, do=do, most=killed):
                     steps.append(name)
                     if len(steps) > most:
                         raise SystemExit
@@ -76,10 +73,10 @@ def test_a_killed_change_is_finished_or_undone(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("written", [0, 4])
-def test_a_full_disk_leaves_whole_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch, written):
     write = os.write
 
-    def full(descriptor: int, data: bytes) -> int:
+    def full(descriptor, data):
         if not written:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(descriptor, data[:written])
@@ -94,7 +91,7 @@ def test_a_full_disk_leaves_whole_rows(tmp_path: Path, monkeypatch: pytest.Monke
                     action()
                 assert contents(tmp_path) == before
         append(table, VISITS[1])
-    assert read_back(read_run(tmp_path).visits) == read_back(VISITS[:2])
+    assert read_run(tmp_path).visits == VISITS[:2]
 
 
 WRITER = """
@@ -110,11 +107,8 @@ signal.pause()
 """
 
 
-def test_a_killed_run_frees_its_lock_also_where_a_forked_worker_lives_on(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+def test_a_killed_run_frees_its_lock_also_where_a_forked_worker_lives_on(tmp_path):
+    with programs.start("-c", WRITER, tmp_path) as process:
         child = int(process.stdout.readline())
         try:
             with pytest.raises(TableError, match="another run is writing here"):
@@ -122,6 +116,6 @@ def test_a_killed_run_frees_its_lock_also_where_a_forked_worker_lives_on(tmp_pat
             process.kill()
             process.wait()
             with start(tmp_path) as table:
-                assert read_back(table.visits) == read_back(VISITS[1:2])
+                assert table.visits == VISITS[1:2]
         finally:
             os.kill(child, signal.SIGKILL)

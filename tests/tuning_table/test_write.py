@@ -3,20 +3,18 @@
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from table_builders import RUN, VISITS, append, config, contents, filled, read_back, refusal, start
+from table_builders import RUN, VISITS, append, config, contents, filled, refusal, start
 from treegen_strategies import examples
 
 import tuning_table
 from tuning_table import Failure, TableError, read_run
 from tuning_table.merge import merge
-from tuning_table.table import Cell, Visit
+from tuning_table.table import Visit
 from tuning_table.writer import time_text
 
 REPOSITORY = Path(__file__).parents[2]
@@ -31,7 +29,7 @@ SUMMARY = {
 }
 
 
-def test_the_bytes_of_a_table(tmp_path: Path) -> None:
+def test_the_bytes_of_a_table(tmp_path):
     """Earlier versions wrote the same, so that their runs can go on."""
     found = contents(filled(tmp_path))
     assert found["run.yaml"].decode() == (
@@ -57,7 +55,7 @@ def test_the_bytes_of_a_table(tmp_path: Path) -> None:
     )
 
 
-def test_the_summary_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+def test_the_summary_is_replaced_and_nothing_else(tmp_path):
     before = read_run(filled(tmp_path))
     with start(tmp_path) as table:
         table.summarise({"finished": True})
@@ -71,7 +69,7 @@ def test_the_summary_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(contents(tmp_path)) == ["failures.csv", "run.yaml", "scenarios.csv", "times.csv"]
 
 
-def test_a_table_of_failures_alone_is_begun_again_by_any_run(tmp_path: Path) -> None:
+def test_a_table_of_failures_alone_is_begun_again_by_any_run(tmp_path):
     other = {"source_hash": "1" * 64, "configs": (config("M8"),), "features": ("num_seqs",)}
     scenarios = {"decode-1": (1,)}
     filled(tmp_path / "table", Visit("mixed-0", 1, {"M16": Failure("wrong")}))
@@ -83,12 +81,12 @@ def test_a_table_of_failures_alone_is_begun_again_by_any_run(tmp_path: Path) -> 
     folder = filled(tmp_path / "failed", failed, VISITS[0])
     assert (folder / "times.csv").read_text().count("\n") == 2
     with start(folder) as table:
-        assert read_back(table.visits) == read_back((VISITS[0], failed))  # they are remembered
+        assert table.visits == (VISITS[0], failed)  # they are remembered
         with pytest.raises(TableError, match="mixed-0"):
             append(table, failed)
 
 
-def test_winners_have_one_time_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winners_have_one_time_a_row(tmp_path, monkeypatch):
     with start(tmp_path, cells="winners") as table:
         table.append("decode-0", {"M16": 3.0})
         for times in ({"M16": 3.0, "M32": 4.0}, {"M16": Failure("no")}):
@@ -101,7 +99,7 @@ def test_winners_have_one_time_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @given(st.floats(1e-3, 9.9e11))
-def test_times_keep_five_digits(microseconds: float) -> None:
+def test_times_keep_five_digits(microseconds):
     text = time_text(Path(), microseconds)
     assert float(text) == pytest.approx(microseconds, rel=5.01e-5)
     assert float(text) == float(f"{microseconds:.4e}")
@@ -109,7 +107,7 @@ def test_times_keep_five_digits(microseconds: float) -> None:
     assert "." not in text or not text.endswith(("0", "."))
 
 
-def test_the_example_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_docs(tmp_path, monkeypatch):
     (example,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/tables.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "docs/tables.md", "exec"), {})
@@ -128,7 +126,7 @@ def test_the_example_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     *((Visit("decode-0", 1, {"M16": t, "M32": Failure("x")}), f"{t} us") for t in (0.0, 9e-4, 1e12)),
     *((Visit("decode-0", 1, {"M16": float(t)}), f"{float(t)} us") for t in ("inf", "nan", "-1")),
 ])  # fmt: skip
-def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: Visit, named: str) -> None:
+def test_rows_that_no_reader_would_take_are_not_written(tmp_path, visit, named):
     with start(tmp_path) as table:
         before = contents(tmp_path)
         with pytest.raises(TableError, match=re.escape(named)):
@@ -148,7 +146,7 @@ def test_rows_that_no_reader_would_take_are_not_written(tmp_path: Path, visit: V
     ({"configs": (config("M16", num_warps=8), M32, M64)}, "num_warps"),
     ({"configs": tuple({**known, "num_stages": 2} for known in (M16, M32, M64))}, "num_stages"),
 ])  # fmt: skip
-def test_another_run_is_refused_by_its_difference(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+def test_another_run_is_refused_by_its_difference(tmp_path, change, named):
     filled(tmp_path)
     with (tmp_path / "times.csv").open("a") as out:
         out.write("prefi")  # a row that was cut off stays, too
@@ -156,7 +154,7 @@ def test_another_run_is_refused_by_its_difference(tmp_path: Path, change: dict[s
     assert line.startswith(f"{tmp_path}: ") and f" {named} " in line
 
 
-def test_an_imported_table_which_has_no_date_gets_more_configs(tmp_path: Path) -> None:
+def test_an_imported_table_which_has_no_date_gets_more_configs(tmp_path):
     run = {key: RUN[key] for key in ("kernel", "device", "timing", "features", "scenarios")}
     for count in (1, 2, 2):
         configs = RUN["configs"][:count]
@@ -170,15 +168,14 @@ def test_an_imported_table_which_has_no_date_gets_more_configs(tmp_path: Path) -
 CONFIGS = {name: config(name, block_m=int(name[1:])) for name in ("M16", "M32", "M64", "M128")}
 SCENARIOS = {"decode-0": (1, 2048), "prefill-0": (512, 512), "mixed-0": (7, -1), "new-0": (3, 4)}
 CELLS = st.sampled_from([0.5, 5.1234, 706.34, 1e6]) | st.sampled_from(["no", 'a, "b"', ""]).map(Failure)
-Known = dict[tuple[str, int], dict[str, Cell]]
 
 
-def known_of(visits: Sequence[Visit]) -> Known:
+def known_of(visits):
     return {(visit.scenario, visit.repeat): dict(visit.cells) for visit in visits}
 
 
 @st.composite
-def new_visits(draw: st.DrawFn, known: Known, configs: list[str], scenarios: list[str]) -> Visit:
+def new_visits(draw, known, configs, scenarios):
     """One that the table lacks; of its cells, that of M16 is a time."""
     scenario = draw(st.sampled_from(scenarios))
     repeat = 1 + max((repeat for s, repeat in known if s == scenario), default=0)
@@ -188,7 +185,7 @@ def new_visits(draw: st.DrawFn, known: Known, configs: list[str], scenarios: lis
 
 @examples(30, shrink=False)
 @given(st.data())
-def test_a_table_holds_what_runs_wrote(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_a_table_holds_what_runs_wrote(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("table")
     configs, scenarios, repeated = ["M16"], ["decode-0"], st.lists(st.just(None), max_size=3)
     with start(folder, configs=[CONFIGS["M16"]], scenarios={"decode-0": SCENARIOS["decode-0"]}) as table:
@@ -244,7 +241,7 @@ def test_a_table_holds_what_runs_wrote(tmp_path_factory: pytest.TempPathFactory,
             known[visit.scenario, visit.repeat] = dict(visit.cells)
 
 
-def test_a_run_goes_on_where_it_knows_other_constants(tmp_path: Path) -> None:
+def test_a_run_goes_on_where_it_knows_other_constants(tmp_path):
     with start(filled(tmp_path)) as table:
         table.summarise({"seconds": 60.0})
     with start(tmp_path, constants=["max_seq_len"]) as table:
@@ -260,7 +257,7 @@ def test_a_run_goes_on_where_it_knows_other_constants(tmp_path: Path) -> None:
     ("failures.csv", "decode-0,2", "decode-0,02", "failures.csv:3: "),
     ("run.yaml", "torch: '2.11'", "torch: 2.11", " torch "),
 ])  # fmt: skip
-def test_damage_is_refused(tmp_path: Path, name: str, old: str, new: str, named: str) -> None:
+def test_damage_is_refused(tmp_path, name, old, new, named):
     path = filled(tmp_path) / name
     text = path.read_text()
     assert text.count(old) == 1
@@ -269,7 +266,7 @@ def test_damage_is_refused(tmp_path: Path, name: str, old: str, new: str, named:
 
 
 @pytest.mark.parametrize("missing", ["times.csv", "scenarios.csv", "run.yaml"])
-def test_rows_without_a_file_and_other_files_are_not_overwritten(tmp_path: Path, missing: str) -> None:
+def test_rows_without_a_file_and_other_files_are_not_overwritten(tmp_path, missing):
     (filled(tmp_path / "table", VISITS[1]) / missing).unlink()
     assert missing in refusal(tmp_path / "table")
     (tmp_path / "notes.txt").write_text("mine")
@@ -290,7 +287,7 @@ def test_rows_without_a_file_and_other_files_are_not_overwritten(tmp_path: Path,
     ({"scenarios": {"a": (1, "bf16")}}, "max_seq_len "),
     ({"source_hash": "", "date": ...}, "date"),
 ])  # fmt: skip
-def test_unreadable_tables_are_not_created(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+def test_unreadable_tables_are_not_created(tmp_path, change, named):
     arguments = {key: value for key, value in {**RUN, **change}.items() if value is not ...}
     with pytest.raises(TableError) as caught:
         tuning_table.create(tmp_path / "table", **arguments)
@@ -301,7 +298,7 @@ def test_unreadable_tables_are_not_created(tmp_path: Path, change: dict[str, Any
 # Merging
 
 
-def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_path: Path) -> None:
+def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_path):
     one = filled(tmp_path / "1", VISITS[0])
     two = filled(tmp_path / "2", *VISITS[1:], date="2026-01-03")
     with start(one) as writer:
@@ -309,7 +306,7 @@ def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_
     done = merge([one, two], tmp_path / "all")
     assert (done.rows, done.repeated) == (3, 0)
     found = read_run(tmp_path / "all")
-    assert read_back(found.visits) == read_back(read_run(one).visits + read_run(two).visits)
+    assert found.visits == read_run(one).visits + read_run(two).visits
     assert found.header.provenance["date"] == "2026-01-03" and found.header.seconds == 10.0
     given = ("kernel", "device", "timing", "features", "configs", "scenarios")
     imported = {**{key: RUN[key] for key in given}, "origin": {"tool": "CSV"}}  # without a summary
@@ -319,7 +316,7 @@ def test_rows_repeats_and_reasons_survive_and_the_origin_of_imported_tables(tmp_
     assert read_run(tmp_path / "csv").header.provenance["origin"] == {"tool": "CSV"}
 
 
-def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_path: Path) -> None:
+def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_path):
     one = filled(tmp_path / "1")
     copy = filled(tmp_path / "2", *VISITS[::-1])
     done = merge([one, copy], tmp_path / "all")
@@ -347,7 +344,7 @@ def test_merging_again_adds_nothing_and_equal_rows_of_two_tables_count_once(tmp_
     ({"configs": (config("M16"), config("M32", block_m=64), config("M64"))}, "config M32 with block_m"),
     ({"scenarios": {"decode-0": (1, 2048), "prefill-0": (1, 512)}}, "scenario prefill-0"),
 ])  # fmt: skip
-def test_other_tables_are_refused(tmp_path: Path, change: dict[str, object], named: str) -> None:
+def test_other_tables_are_refused(tmp_path, change, named):
     one = filled(tmp_path / "1")
     with start(tmp_path / "2", **change) as writer:
         writer.append("decode-0", {"M16": 1.0})
@@ -357,7 +354,7 @@ def test_other_tables_are_refused(tmp_path: Path, change: dict[str, object], nam
     assert "\n" not in str(caught.value) and not (tmp_path / "all").exists()
 
 
-def test_other_scenario_sets_of_one_stack_become_one(tmp_path: Path) -> None:
+def test_other_scenario_sets_of_one_stack_become_one(tmp_path):
     one = filled(tmp_path / "1", VISITS[0])
     new = {"scenario_set": "mine", "seed": 1, "scenarios": {"new": (3, 4)}}
     two = filled(tmp_path / "2", Visit("new", 1, {"M16": 3.0}), **new)
@@ -368,7 +365,7 @@ def test_other_scenario_sets_of_one_stack_become_one(tmp_path: Path) -> None:
     assert "seed" not in found.header.provenance
 
 
-def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path: Path) -> None:
+def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path):
     one = filled(tmp_path / "1", Visit("decode-0", 1, {"M16": 1.0, "M32": 2.0}))
     configs = (config("M8", block_m=8), config("M16"))
     two = filled(tmp_path / "2", Visit("decode-0", 1, {"M8": 3.0}), configs=configs)
@@ -378,7 +375,7 @@ def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path
     assert [dict(row.cells) for row in found.visits] == [{"M16": 1.0, "M32": 2.0}, {"M8": 3.0}]
 
 
-def test_every_table_is_compared_with_every_other_and_winners_are_refused(tmp_path: Path) -> None:
+def test_every_table_is_compared_with_every_other_and_winners_are_refused(tmp_path):
     one = filled(tmp_path / "1", ROW)
     two, three = (
         filled(tmp_path / name, ROW, configs=(config("M16"), config("M8", block_m=block_m)))

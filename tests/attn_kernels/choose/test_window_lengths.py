@@ -29,7 +29,7 @@ def lengths_of(pairs):
     return Lengths.of([query for query, _ in pairs], [query + cached for query, cached in pairs])
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=300)
 @given(sequences, windows)
 def test_invariants_of_the_spec_hold_in_every_window(pairs, window):
     whole = lengths_of(pairs)
@@ -54,13 +54,13 @@ def test_a_long_prompt_counts_as_pieces(pieces):
     assert cached.in_window(64) == Lengths.of([64] * pieces, [127] * pieces)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100)
 @given(sequences, st.none() | windows)
 def test_plans_and_tables_see_the_same_lengths(pairs, window):
     pairs = [(query + 1, cached) for query, cached in pairs]
     queries, contexts = tuple(q for q, _ in pairs), tuple(q + c for q, c in pairs)
     batch = Batch("any", "", queries, contexts, scores=ScoreOptions(window))
-    seen: list[dict[str, int]] = []
+    seen = []
     choices = Choices(windowed(window), torch.device("cpu"), "nvidia_h200")
     choices.possible()  # finds the module
     choices._choose = lambda **lengths: seen.append(lengths) or SEPARATE

@@ -1,15 +1,13 @@
 """What needs no vLLM: lengths of steps, views of caches, shared workspaces, refusals, registration."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from programs import printed
 from shared_keys import step_of, step_of_batch
-from treegen_builders import REPOSITORY
 
 from attn_kernels.core.batch import checked_batch
 from attn_kernels.core.lengths import MAX_DRAFT, Lengths, Parts
@@ -36,7 +34,6 @@ def check(step, lengths, parts):
     checked_batch(index, MODEL, *lengths[1:], parts=parts, for_capture=False, contents=False)
 
 
-@settings(deadline=None)
 @given(LENS, st.integers(0, 3))
 def test_parts_are_those_of_the_lengths(lens, extra):
     """As ``Parts.of``, but for the longest prompt, for which the host's bound stands."""
@@ -181,7 +178,7 @@ register(); register()
 assert found == [("CUSTOM", "attn_kernels.engines.vllm_backend.AttnKernelsBackend")] * 2, found
 assert not {"torch", "triton", "numpy"} & set(sys.modules)
 """
-    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+    printed("-c", code)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from attn_kernels.testing.reference import paged_attention_reference
 
 PAGE, CONTEXT, REQUESTS, TOKENS = 16, 256, 8, 1024
 FP8 = torch.float8_e4m3fn
-KINDS: dict[str, dict[str, Any]] = {
+KINDS = {
     "plain": {},
     "window": {"sliding_window_size": 20},
     "soft cap": {"logit_cap": 15.0, "scaling": 0.4},
@@ -77,7 +77,7 @@ class Server:
             "dtype": torch.bfloat16,
             "server_args": SimpleNamespace(chunked_prefill_size=128),
         }
-        self.runner: Any = SimpleNamespace(**values | changes)
+        self.runner = SimpleNamespace(**values | changes)
         self.free = torch.randperm(TOKENS // page).tolist()
         self.lens = torch.zeros(REQUESTS, dtype=torch.int64)
 

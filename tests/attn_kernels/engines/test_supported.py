@@ -4,13 +4,10 @@ Neither vLLM nor SGLang need be installed: their backends are read, not imported
 """
 
 import ast
-from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from inspect import signature
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -58,7 +55,7 @@ VLLM_ASKS = {
 }
 
 
-def table(begin: str) -> dict[str, list[str]]:
+def table(begin):
     """The cells behind the first of each row of the page's table whose header begins so, by the first."""
     _, found, rest = (REPOSITORY / "docs/supported.md").read_text().partition(f"\n{begin} |")
     _, _, *lines = rest.partition("\n\n")[0].splitlines()
@@ -67,25 +64,25 @@ def table(begin: str) -> dict[str, list[str]]:
     return {what: cells for what, *cells in rows}
 
 
-def source(name: str) -> list[ast.AST]:
-    path: Path = REPOSITORY / f"attn_kernels/engines/{name}.py"
+def source(name):
+    path = REPOSITORY / f"attn_kernels/engines/{name}.py"
     return list(ast.walk(ast.parse(path.read_text())))
 
 
-def passed_to_run(file: str) -> set[str]:
+def passed_to_run(file):
     """The options that a file passes to ``run``, by keyword or by names in a dictionary."""
     nodes = source(file)
     named = {word.arg for call in nodes if isinstance(call, ast.Call) for word in call.keywords if word.arg}
     return named | {str(word.value) for word in nodes if isinstance(word, ast.Constant)}
 
 
-def answered_by_vllm_backend() -> set[str]:
+def answered_by_vllm_backend():
     """The methods of the backend of vLLM that answer otherwise than ``return False``."""
     functions = (node for node in source("vllm_backend") if isinstance(node, ast.FunctionDef))
     return {node.name for node in functions if ast.unparse(node.body[-1]) != "return False"}
 
 
-def refusal(check: Callable[[], object]) -> str | None:
+def refusal(check):
     """The message with which a check refuses, or that it answers False; None where it accepts."""
     try:
         return "no" if check() is False else None
@@ -93,7 +90,7 @@ def refusal(check: Callable[[], object]) -> str | None:
         return str(error)
 
 
-def test_the_page_says_what_each_engine_supports() -> None:
+def test_the_page_says_what_each_engine_supports():
     rows = table("| ")
     for row in rows.values():
         assert len(row) == len(FILES)
@@ -120,9 +117,9 @@ def test_the_page_says_what_each_engine_supports() -> None:
     }
 
 
-def refused_by_vllm() -> dict[str, str | None]:
+def refused_by_vllm():
     """What the backend of vLLM refuses, and the line that it gives."""
-    tried: dict[str, tuple[str, Any]] = {
+    tried = {
         "other head sizes": ("head_size", MAX_HEAD_SIZE + 64),
         "other types": ("dtype", torch.float32),
         "other caches": ("kv_cache_dtype", "fp8_e5m2"),
@@ -130,9 +127,7 @@ def refused_by_vllm() -> dict[str, str | None]:
         "older GPUs": ("device_capability", SimpleNamespace(major=vllm.MIN_CAPABILITY[0] - 1, minor=5)),
     }
     reasons = {name: reason for reason, (name, _) in vllm.NEEDED.items()}
-    found: dict[str, str | None] = {
-        what: vllm.refusals([reasons[name]], {name: value})[0] for what, (name, value) in tried.items()
-    }
+    found = {what: vllm.refusals([reasons[name]], {name: value})[0] for what, (name, value) in tried.items()}
     answered = answered_by_vllm_backend()
     for method, words in VLLM_ASKS.items():
         if method not in answered:
@@ -157,10 +152,10 @@ class AttentionType(Enum):
     ENCODER_ONLY = "encoder_only"
 
 
-def refused_by_sglang() -> dict[str, str | None]:
+def refused_by_sglang():
     """What the backend of SGLang refuses, and the line that it gives."""
 
-    def runner(**changes: Any) -> str | None:
+    def runner(**changes):
         plain = {
             "use_mla_backend": False,
             "model_config": SimpleNamespace(is_encoder_decoder=False),
@@ -172,7 +167,7 @@ def refused_by_sglang() -> dict[str, str | None]:
         given = SimpleNamespace(**plain | changes)
         return refusal(partial(sglang.check_runner, given, given.pool))
 
-    def layer(**changes: Any) -> str | None:
+    def layer(**changes):
         plain = {
             "attn_type": AttentionType.DECODER,
             "is_cross_attention": False,
@@ -199,7 +194,7 @@ def refused_by_sglang() -> dict[str, str | None]:
     }
 
 
-def refused_by_transformers() -> dict[str, str | None]:
+def refused_by_transformers():
     """What the attention of transformers refuses of its arguments, and the line that it gives."""
     return {
         "dropout": refusal(partial(_check_supported, 0.1, {})),
@@ -213,7 +208,5 @@ def refused_by_transformers() -> dict[str, str | None]:
     ("engine", "refused"),
     [("vLLM", refused_by_vllm), ("SGLang", refused_by_sglang), ("transformers", refused_by_transformers)],
 )
-def test_the_page_has_each_line_with_which_an_engine_refuses(
-    engine: str, refused: Callable[[], dict[str, str | None]]
-) -> None:
+def test_the_page_has_each_line_with_which_an_engine_refuses(engine, refused):
     assert table(f"| {engine} refuses") == {what: [f"`{line}`"] for what, line in refused().items()}

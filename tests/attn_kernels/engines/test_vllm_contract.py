@@ -52,7 +52,7 @@ def source(root, path):
 @cache
 def definitions(root, path):
     """The classes, functions and assignments of a file by their qualified names; the last of one name."""
-    found: dict[str, ast.AST] = {}
+    found = {}
 
     def collect(body, prefix):
         for node in body:

@@ -6,7 +6,6 @@ Needs an importable vLLM; docs/vllm.md says how to get one without a GPU.
 import copy
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -54,9 +53,9 @@ class Engine:
     """A vLLM that has only what a backend sees: layers, groups, steps."""
 
     def __init__(self, monkeypatch, dtype):
-        self.layers: dict[str, Any] = {}
-        self.slots: dict[str, Tensor] = {}
-        self.config: Any = SimpleNamespace(
+        self.layers = {}
+        self.slots = {}
+        self.config = SimpleNamespace(
             model_config=SimpleNamespace(
                 dtype=dtype, max_model_len=MAX_LEN, is_mm_prefix_lm=False, is_hybrid=False
             ),
@@ -215,7 +214,7 @@ LAYERS = [
 @pytest.mark.parametrize(("layout", "heads", "dtype", "words"), LAYERS)
 def test_steps_of_every_kind(layout, heads, dtype, words, name, module, monkeypatch):
     """Eagerly, and in the plan of a capture with more rows than tokens, as a piecewise graph has."""
-    scoring: dict[str, Any] = scores(heads[0], words, dtype)
+    scoring = scores(heads[0], words, dtype)
     extra = {
         "sliding_window": scoring.get("sliding_window"),
         "logits_soft_cap": scoring.get("softcap"),
@@ -403,8 +402,8 @@ class Ranks:
 
     def __init__(self, monkeypatch, count, interleave):
         self.count, self.rank = count, 0
-        self.queries: dict[int, Tensor] = {}
-        self.states: dict[int, tuple[Tensor, Tensor]] = {}
+        self.queries = {}
+        self.states = {}
         for place in ("vllm.distributed.parallel_state", vllm_layer.__name__):
             monkeypatch.setattr(f"{place}.get_dcp_group", lambda: self)
         monkeypatch.setattr(vllm_layer, "cp_lse_ag_out_rs", self.combine)
@@ -447,12 +446,12 @@ def test_ranks_that_share_the_keys(name, interleave, monkeypatch):
         for tensor, scale in zip(new_keys_of(batch), scales.values() or (1.0, 1.0), strict=True)
     ]
     ranks = Ranks(monkeypatch, 2, interleave)
-    outs: dict[int, Tensor] = {}
+    outs = {}
     for turn in range(6):
         ranks.rank = rank = turn % 2
         engine, part = ranks.engines[rank], shard(batch, rank, 2, interleave)
         heads = slice(4 * rank, 4 * rank + 4)
-        extra: dict[str, Any] = {"kv_cache_dtype": "fp8", "scale": 0.25} if fp8 else {}
+        extra = {"kv_cache_dtype": "fp8", "scale": 0.25} if fp8 else {}
         layer = plain(engine, (4, 1, 32), sinks=None if sinks is None else sinks[heads].contiguous(), **extra)
         builder = engine.builder(layer)
         given = common(batch)
@@ -542,7 +541,7 @@ def test_what_a_builder_compiles_has_begun_with_the_first_layer_of_its_kind(kind
     extra = {"window": {"sliding_window": 11}, "fp8": {"kv_cache_dtype": "fp8"}}.get(kind, {})
     layers = [plain(loading, (4, 1, 32), **extra) for _ in range(2)]
     (begun,) = loading.begun
-    compiled: list[Any] = []
+    compiled = []
     monkeypatch.setattr(vllm_backend, "compile_launches", lambda given, device: compiled.extend(given))
     builder = loading.builder(*layers)
     assert compiled == []  # on the CPU

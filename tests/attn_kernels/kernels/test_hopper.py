@@ -1,14 +1,13 @@
 """The Hopper kernel without a Hopper GPU: what it refuses, how it views caches, and the fallback."""
 
 import dataclasses
-import subprocess
-import sys
 from itertools import product
 
 import pytest
 import torch
 from kernel_cases import random_batch, strided
 from launch_recorder import far, shifted
+from programs import printed
 
 from attn_kernels import Config, Parts
 from attn_kernels.core.model import Model
@@ -170,4 +169,4 @@ def test_attn_kernels_needs_no_gluon():
         "from attn_kernels.kernels import hopper_launch\n"
         "assert hopper_launch.hopper_for(torch.device('cpu')) is None\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    printed("-c", code)

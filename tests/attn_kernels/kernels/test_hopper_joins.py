@@ -21,7 +21,7 @@ prompts = st.lists(
 ).filter(lambda sizes: any(query for query, _ in sizes))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(
     prompts,
     st.sampled_from((1, 2)),

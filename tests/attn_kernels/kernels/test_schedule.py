@@ -83,7 +83,7 @@ roles = st.builds(
 
 @example([(1, 0), (0, 0), (1, 4), (1, 0), (1, -1)], 0, ROLES, 0, True)  # a query without keys has a Q-Block
 @given(lens, st.integers(0, 12), roles, st.sampled_from((0, 1, 100)), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_schedules_are_those_of_brute_force(lens, num_decodes, roles, spare_tokens, causal):
     query_lens = [query for query, _ in lens]
     context_lens = [max(0, query + past) for query, past in lens]
@@ -119,7 +119,7 @@ prompts = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(prompts, st.sampled_from((1, 2, 4, 8)))
 def test_prompts_are_split_where_it_pays(sizes, num_kv_heads):
     """Sizes: the Q-Blocks of each prompt, and the keys before it."""

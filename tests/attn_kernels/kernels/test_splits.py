@@ -5,16 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from kernel_cases import (
-    assert_close,
-    forget_choices,
-    make_config,
-    random_batch,
-    record_launches,
-    scores,
-)
+from kernel_cases import assert_close, forget_choices, make_config, random_batch, record_launches, scores
 from schedules import tiles_per_split
 
 from attn_kernels import Lengths, Model
@@ -90,7 +83,6 @@ def found(case, window=None, **changes):
     return find_splits(config, model, lengths, c["multiprocessors"], c["room"])
 
 
-@settings(deadline=None)
 @given(sizes, st.integers(1, 200_000))
 def test_a_number_of_splits(case, window):
     num_splits, keys = found(case)

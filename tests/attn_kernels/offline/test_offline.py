@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from compiling import compiling, printed
 from kernel_cases import FP8
+from programs import printed, python
 
 from attn_kernels import Config
 from attn_kernels.kernels.registry import VARIANTS
@@ -23,7 +23,7 @@ TARGETS = ("sm_80", "gfx942")  # the fixture ``compiled`` has sm_90
 
 
 def offline(*arguments):
-    result = compiling("-m", "attn_kernels.offline", *arguments)
+    result = python("-m", "attn_kernels.offline", *arguments, TRITON_INTERPRET=None)
     assert result.stderr == "", "neither errors nor warnings"
     header, *lines, summary = result.stdout.splitlines()
     titles = "variant/kernel target head features shared bytes registers spills fits"
@@ -125,7 +125,9 @@ def compiled():
     jobs = [(name, "sm_90") for name in (*MOST_SPILLS, QBLOCK)]
     jobs += [(QBLOCK, target) for target in TARGETS]
     jobs += [(name, "sm_90", *where) for name, *where in NEAR_THE_LIMIT]
-    found, names = json.loads(printed(COMPILE, json.dumps([jobs, list(MOST_SPILLS), PLACES])))
+    found, names = json.loads(
+        printed("-c", COMPILE, json.dumps([jobs, list(MOST_SPILLS), PLACES]), TRITON_INTERPRET=None)
+    )
     return [SimpleNamespace(**one) for one in found], names
 
 

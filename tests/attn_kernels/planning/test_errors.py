@@ -364,7 +364,7 @@ def test_outputs_that_overlap_other_tensors(batch):
     assert torch.equal(attn_kernels.run(step, fused[:, :4], *caches, out=fused[:, 4:]), expected)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_tensors_that_may_overlap(data):
     """Those that share an element never pass."""

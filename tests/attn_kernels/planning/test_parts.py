@@ -4,14 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import (
-    ONCE_A_PLAN,
-    assert_close,
-    make_config,
-    random_batch,
-    record_launches,
-    set_choices,
-)
+from kernel_cases import ONCE_A_PLAN, assert_close, make_config, random_batch, record_launches, set_choices
 
 from attn_kernels import Config, Lengths, Parts, Workspace
 from attn_kernels.choose.mixed import SEPARATE, SINGLE
@@ -80,7 +73,7 @@ def check_boundary(queries, num_decodes, num_tokens, max_len):
 
 
 @given(lens, st.integers(0, 12), st.integers(0, MAX_DRAFT), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_device_divides_as_brute_force_does(lens, num_decodes, max_len, num_tokens):
     check_boundary([query for query, _ in lens], min(num_decodes, len(lens)), num_tokens, max_len)
 

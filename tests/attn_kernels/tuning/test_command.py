@@ -4,27 +4,21 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from programs import REPOSITORY, python, start
 from treegen_builders import contents as files
-from tuning_workers import BATCHES, CONFIGS, OUTPUT_FILES, RUN, command, stub
+from tuning_workers import stub
 
 from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.mixed import WITHOUT_KERNEL
 from attn_kernels.choose.recording import Recorder
 from attn_kernels.tuning.cli import main
-from attn_kernels.tuning.kernels import (
-    KERNELS,
-    MIXED,
-    kernel_source_hash,
-    source_hash_with_choices,
-)
+from attn_kernels.tuning.kernels import KERNELS, MIXED, kernel_source_hash, source_hash_with_choices
 from attn_kernels.tuning.space.space import declared
 from generated import unified_attention
 from treegen.cli.main import main as treegen
@@ -33,7 +27,26 @@ from triton_tune.core.device import device_facts
 from triton_tune.core.problem import Times
 from tuning_table import read_run
 
-ROOT = Path(__file__).parents[3]
+LINE = (
+    '{{"id": "{}", "query_lens": [1], "context_lens": [{}], "num_query_heads": 2, "num_kv_heads": 1, '
+    '"head_size": 16, "block_size": 16}}\n'
+)
+BATCHES = "".join(LINE.format(name, length) for name, length in (("a", 3), ("b", 20), ("c", 40)))
+RUN = ("--scenarios", "batches.jsonl", "--gpus", "cpu", "--out", "table")
+CONFIGS = [str(config) for config in declared("cpu") if config.block_m <= 64 and not config.tma]
+
+# `attn-tune`, whose processes start at once. A background process of a shell inherits an ignored SIGINT.
+COMMAND = """
+import signal, sys
+import torch
+from attn_kernels.tuning.cli import main
+from triton_tune.bench import pool
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+torch.set_num_threads(1)
+pool.START_METHOD = "fork"
+sys.exit(main())
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -127,8 +140,7 @@ def test_help_needs_no_torch_and_a_run_says_what_it_needs():
         "import sys; sys.modules.update(torch=None, triton=None)\nfrom attn_kernels.tuning.cli import main\n"
     )
     for argument, status, printed in (("--help", 0, "usage: attn-tune"), ("--dry-run", 2, "")):
-        program = [sys.executable, "-c", f"{code}sys.exit(main([{argument!r}]))"]
-        done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True)
+        done = python("-c", f"{code}sys.exit(main([{argument!r}]))")
         assert done.returncode == status and done.stdout.startswith(printed)
         assert done.stderr == "" if not status else "needs torch" in done.stderr
 
@@ -148,7 +160,7 @@ def test_a_dry_run_counts_cells_and_needs_no_gpu(gpus, capsys, kernel):
 
 
 def test_a_recorded_file_is_compared_with_a_table(capsys):
-    table = str(ROOT / "tuning_data" / "unified_attention" / "nvidia_h200")
+    table = str(REPOSITORY / "tuning_data" / "unified_attention" / "nvidia_h200")
     assert main(["--scenarios", "batches.jsonl", "--outside", table]) == 0
     first, *others = capsys.readouterr().out.splitlines()
     assert first.startswith("3 of 3 plans (100.0%)") and len(others) == 3
@@ -221,10 +233,10 @@ def test_a_folder_of_another_run_or_of_something_else_is_refused(run):
 
 
 def ended(process, code):
-    process.join(120)
-    said = {name: Path(name).read_text() for name in OUTPUT_FILES}
-    assert process.exitcode == code, said
-    return said
+    """What a process prints on stdout until it ends, with this status and nothing on stderr."""
+    out, error = process.communicate(timeout=120)
+    assert (process.returncode, error) == (code, ""), out
+    return out
 
 
 def rows():
@@ -234,24 +246,26 @@ def rows():
 
 def wait_for_rows(process, count):
     while len(rows()) < count:
-        assert process.is_alive(), Path("stderr").read_text()
+        assert process.poll() is None
         time.sleep(0.01)
 
 
 def test_a_run_that_is_stopped_keeps_its_rows_and_the_next_one_goes_on(run, capsys):
-    with command(Path(), RUN, hold_after=1) as process:
+    with start("-c", COMMAND, *RUN, cwd=Path()) as process:
         wait_for_rows(process, 1)
+        process.send_signal(signal.SIGSTOP)
         assert main([*RUN]) == 2  # while the other one writes
         assert "table: another run is writing here" in capsys.readouterr().err
-        os.kill(process.pid, signal.SIGINT)
-        message = ended(process, 130)
-    assert message["stderr"] == "" and "\nstopped; table keeps " in message["stdout"]
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
+        assert "\nstopped; table keeps " in ended(process, 130)
     stopped = rows()
-    assert len(stopped) == 1 and summary()["finished"] is False and summary()["seconds"] > 0.0
+    assert 1 <= len(stopped) < 8 and summary()["finished"] is False and summary()["seconds"] > 0.0
     with Path("table/times.csv").open("a") as file:
         file.write("c,9,5")  # as if it had been killed within a row
     assert "3 of 3 scenarios, " in "\n".join(run())
-    assert rows()[:1] == stopped and len({tuple(row.split(",")[:2]) for row in rows()}) == len(rows())
+    done = rows()
+    assert done[: len(stopped)] == stopped and len({tuple(row.split(",")[:2]) for row in done}) == len(done)
     recorded = read_run(Path("table"))
     assert recorded.header.device_name == "cpu (Triton interpreter)"
     assert all(set(Times(recorded.visits).measured(s)) == set(CONFIGS) for s in recorded.scenarios)
@@ -260,10 +274,9 @@ def test_a_run_that_is_stopped_keeps_its_rows_and_the_next_one_goes_on(run, caps
 
 def test_mixed_attention_is_measured_in_series_and_as_a_whole_where_no_kernel_works():
     arguments = ["--kernel", "mixed_attention", "--gpus", "cpu", "--out", "table", "--scenarios", "tiny"]
-    with command(Path(), arguments) as process:
-        message = ended(process, 0)
+    with start("-c", COMMAND, *arguments, cwd=Path()) as process:
+        assert "6 of 6 cells" in ended(process, 0)
     recorded = read_run(Path("table"))
-    assert message["stderr"] == "" and "6 of 6 cells" in message["stdout"]
     assert recorded.header.kernel == "mixed_attention" and recorded.header.features == MIXED.features
     assert [config.id for config in recorded.header.configs] == [str(way) for way in WITHOUT_KERNEL]
     assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())

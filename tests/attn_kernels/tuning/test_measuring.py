@@ -69,7 +69,7 @@ def test_what_an_earlier_config_left_does_not_pass_as_a_result(monkeypatch):
 
 
 def test_tensors_are_drawn_anew_each_repeat_but_the_same_for_the_same(monkeypatch):
-    seen: list[torch.Tensor] = []
+    seen = []
     monkeypatch.setattr(tensors, "run", lambda plan, q, *others, **keywords: seen.append(q.clone()))
     for repeat in (1, 1, 2):
         prepare(SCENARIO, repeat, CPU)(QBLOCK, math.inf)

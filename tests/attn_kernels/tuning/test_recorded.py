@@ -4,7 +4,6 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from attn_kernels.tuning.scenarios.recorded import drawn, outside, read_counted
 from attn_kernels.tuning.scenarios.scenario import Shape, scenario_of, shape_of
 from tuning_table import TableError, create
 
-GOOD: dict[str, Any] = {
+GOOD = {
     "query_lens": [1, 1, 512],
     "context_lens": [900, 77, 512],
     "num_query_heads": 32,
@@ -25,7 +24,6 @@ GOOD: dict[str, Any] = {
     "block_size": 16,
 }
 FP8 = torch.float8_e4m3fn
-few = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 
 
 def line(**changes):
@@ -133,7 +131,7 @@ def test_a_file_without_batches_is_refused(path, tmp_path):
 
 
 @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
-@few
+@settings(max_examples=150)
 def test_no_content_breaks_the_reader(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
     path.write_bytes(content)

@@ -1,18 +1,15 @@
 """``compile_ahead``: its processes, failures and wrong use."""
 
 import logging
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 import torch
 from kernel_cases import forget_choices
+from programs import printed
 
 from attn_kernels import Model
 from attn_kernels.choose.choices import Choices
@@ -206,8 +203,4 @@ pool.shutdown()
 def test_processes_run_no_script_anew(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(
-        [sys.executable, path], capture_output=True, text=True, timeout=120, env=environment
-    )
-    assert (done.returncode, done.stdout) == (0, "the script runs\nresult 3\n"), done.stderr
+    assert printed(path) == "the script runs\nresult 3\n"

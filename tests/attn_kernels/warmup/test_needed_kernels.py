@@ -2,7 +2,7 @@
 
 import json
 
-from compiling import printed
+from programs import printed
 
 # Hashes all kernels in this order; then finds what a launch needs, compiles it and looks again.
 PROGRAM = """
@@ -45,7 +45,8 @@ def test_what_a_launch_needs_is_compiled_and_another_process_finds_it_in_the_cac
     """
     keys = []
     for order, compiled in (("forward", 5), ("reverse", 0)):
-        hashed, counts, names = printed(PROGRAM, order, TRITON_CACHE_DIR=str(tmp_path)).splitlines()
+        variables = {"TRITON_INTERPRET": None, "TRITON_CACHE_DIR": str(tmp_path)}
+        hashed, counts, names = printed("-c", PROGRAM, order, **variables).splitlines()
         assert counts == f"5 {compiled} 0 5"
         assert names == str(["divide_kernel", "qblock_kernel", *["reduce_kernel"] * 3])
         found, late = json.loads(hashed)

@@ -1,18 +1,16 @@
 """The command line itself: help, version, wrong use; and `treegen merge`."""
 
 import os
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from programs import REPOSITORY, python
 from table_builders import VISITS, append, filled, start
-from treegen_builders import REPOSITORY, treegen_command, write_project
+from treegen_builders import write_project
 
 from treegen.cli.main import main
 
-Capture = pytest.CaptureFixture[str]
 WRONG = [
     [],
     ["bild"],
@@ -26,7 +24,7 @@ WRONG += [["check", "--jobs", "\u00b2"], ["check", "--skip", "everything"], ["bu
 
 
 @pytest.mark.parametrize("arguments", WRONG)
-def test_wrong_use_is_status_2_and_one_line(arguments: list[str], capsys: Capture) -> None:
+def test_wrong_use_is_status_2_and_one_line(arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(arguments)
     out, err = capsys.readouterr()
@@ -35,44 +33,44 @@ def test_wrong_use_is_status_2_and_one_line(arguments: list[str], capsys: Captur
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_output_that_cannot_be_printed_is_status_2_before_anything_is_written(tmp_path: Path) -> None:
+def test_output_that_cannot_be_printed_is_status_2_before_anything_is_written(tmp_path):
     write_project(tmp_path)
     with Path("/dev/full").open("w") as full:
-        done = treegen_command("build", cwd=tmp_path, stdout=full)
+        done = python("-m", "treegen", "build", cwd=tmp_path, stdout=full)
     assert not (tmp_path / "generated").exists()
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("treegen: ")
 
 
-def test_a_closed_pipe_ends_a_command_quietly_but_files_are_written(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_a_command_quietly_but_files_are_written(tmp_path):
     write_project(tmp_path)
     for command, status in (("build --check", 141), ("build", 0)):
         reader, writer = os.pipe()
         os.close(reader)
-        done = treegen_command(*command.split(), cwd=tmp_path, stdout=writer)
+        done = python("-m", "treegen", *command.split(), cwd=tmp_path, stdout=writer)
         os.close(writer)
         assert (done.returncode, done.stderr) == (status, "")
         assert (tmp_path / "generated").is_dir() == (status == 0)
 
 
-def test_an_ascii_terminal_and_no_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ascii_terminal_and_no_standard_output(tmp_path, monkeypatch):
     write_project(tmp_path)
-    done = treegen_command("build", "--output", "out/ä", cwd=tmp_path, PYTHONIOENCODING="ascii")
+    command = ("-m", "treegen", "build", "--output", "out/ä")
+    done = python(*command, cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdout", None)  # as after >&-
     assert main(["build"]) == main(["check"]) == 0
 
 
-def test_without_its_dependencies_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_its_dependencies_it_says_what_to_install(tmp_path):
     program = "from treegen.cli import main; sys.exit(main.main(['build']))"
     code = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); {program}"
-    bare = [sys.executable, "-I", "-S", "-c", code]
-    done = subprocess.run(bare, cwd=tmp_path, capture_output=True, text=True)
+    done = python("-I", "-S", "-c", code, cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "attn-kernels[treegen]" in done.stderr
 
 
-def test_a_merge_prints_one_line(tmp_path: Path, refusal: Callable[..., str], capsys: Capture) -> None:
+def test_a_merge_prints_one_line(tmp_path, refusal, capsys):
     one, merged, taken = filled(tmp_path / "1"), tmp_path / "all", tmp_path / "taken"
     with start(tmp_path / "2", device={"name": "NVIDIA H200"}) as table:
         append(table, VISITS[0])

@@ -6,29 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treegen_strategies import FEATURES, conditions, examples, expressions, points
 
-from treegen.core.expr import (
-    MAX_TEXT,
-    Expression,
-    evaluate,
-    names,
-    parse,
-    simplified,
-    substitute,
-    to_python,
-    to_text,
-)
+from treegen.core.expr import MAX_TEXT, evaluate, names, parse, simplified, substitute, to_python, to_text
 
 both = expressions(truths=True) | conditions()
 
 
-def _by_python(expression: Expression, point: dict[str, int], *, fast: bool = False) -> int:
+def _by_python(expression, point, *, fast=False):
     text = to_python(expression, fast=fast)
     return int(eval(text, {"__builtins__": {}, "min": min, "max": max}, dict(point)))
 
 
 @examples(450)
 @given(both, points, st.sets(st.sampled_from(FEATURES)))
-def test_all_forms_mean_the_same(expression: Expression, point: dict[str, int], known: set[str]) -> None:
+def test_all_forms_mean_the_same(expression, point, known):
     value, text = evaluate(expression, point), to_text(expression)
     assert type(value) is int
     assert len(text) > MAX_TEXT or parse(text) == expression
@@ -43,7 +33,7 @@ def test_all_forms_mean_the_same(expression: Expression, point: dict[str, int], 
         assert evaluate(other, point) == _by_python(other, point) == value
 
 
-def test_printing_keeps_parentheses_only_where_they_matter_and_simplifying_drops_neutral_numbers() -> None:
+def test_printing_keeps_parentheses_only_where_they_matter_and_simplifying_drops_neutral_numbers():
     kept = ["a <= b or not (b > 1 or c == 2) and a != 3", "(a <= b) == (b <= c)", "not a + 1 <= b"]
     kept += ["(a + b) * c", "a - (b - c)", "a - b - 1", "a * (b // 3)", "a * b // 3", "max(a, b) + 2"]
     texts = {**{text: text for text in kept}, "((a)) + (b * c)": "a + b * c", "a - (-3)": "a - (-3)"}
@@ -57,7 +47,7 @@ def test_printing_keeps_parentheses_only_where_they_matter_and_simplifying_drops
 
 @examples(100)
 @given(st.integers(-1000, 1000), st.integers(1, 100))
-def test_tiles_and_remainders(length: int, block: int) -> None:
+def test_tiles_and_remainders(length, block):
     for divisor in (str(block), f"max(1, {block})"):
         tiles, rest = parse(f"ceil_div(m, {divisor})"), parse(f"m % {divisor}")
         assert evaluate(tiles, {"m": length}) == math.ceil(length / block)

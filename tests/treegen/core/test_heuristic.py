@@ -7,24 +7,24 @@ from hypothesis import strategies as st
 from treegen_builders import paths
 from treegen_strategies import CONFIGS, LIMITS, examples, heuristics, kernels, shapes
 
-from treegen.core.expr import Expression, parse_condition, to_python
-from treegen.core.heuristic import Heuristic, StepTree, choose, fits
+from treegen.core.expr import parse_condition, to_python
+from treegen.core.heuristic import Heuristic, choose, fits
 from treegen.core.launches import as_columns, launches
-from treegen.core.spec import Constraint, KernelSpec
+from treegen.core.spec import Constraint
 
 
-def _value(expression: Expression, values: dict[str, int]) -> int:
+def _value(expression, values):
     return int(eval(to_python(expression), {"__builtins__": {}, "min": min, "max": max}, dict(values)))
 
 
-def _ways(tree: StepTree, values: dict[str, int]) -> list[int]:
+def _ways(tree, values):
     """The rows whose answers all hold."""
     return [row for row, path in paths(tree) if all(eval(answer, {}, dict(values)) for answer in path)]
 
 
 @examples(150)
 @given(st.data(), kernels())
-def test_the_first_candidate_that_meets_all_constraints(data: st.DataObject, kernel: KernelSpec) -> None:
+def test_the_first_candidate_that_meets_all_constraints(data, kernel):
     heuristic = data.draw(heuristics(kernel))
     for point in data.draw(st.lists(shapes(), min_size=2, max_size=4)):
         values = {**LIMITS, **point}
@@ -50,7 +50,7 @@ def test_the_first_candidate_that_meets_all_constraints(data: st.DataObject, ker
 
 @examples(100)
 @given(st.data(), kernels(), st.lists(shapes(), min_size=1, max_size=40))
-def test_many_shapes_at_once(data: st.DataObject, kernel: KernelSpec, points: list[dict[str, int]]) -> None:
+def test_many_shapes_at_once(data, kernel, points):
     heuristic = data.draw(heuristics(kernel))
     columns = as_columns({name: [point[name] for point in points] for name in kernel.features})
     found = launches(kernel, LIMITS, heuristic, columns, len(points))
@@ -63,7 +63,7 @@ def test_many_shapes_at_once(data: st.DataObject, kernel: KernelSpec, points: li
 
 @examples(20)
 @given(kernels())
-def test_unknown_values_decide_nothing_and_no_regimes_launch_the_fallback(kernel: KernelSpec) -> None:
+def test_unknown_values_decide_nothing_and_no_regimes_launch_the_fallback(kernel):
     rule = Constraint("block >= heads", parse_condition("block >= heads"))
     ruled = replace(kernel, constraints=(rule,))
     assert fits(CONFIGS[0], ruled, {}) and not fits(CONFIGS[0], ruled, {"heads": 200})

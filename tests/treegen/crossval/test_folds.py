@@ -9,31 +9,26 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import MEDIUM, NARROW, SIDES, WIDE, Cell, Row, problem
+from treegen_builders import MEDIUM, NARROW, SIDES, WIDE, problem
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic, RegimeRows, Split
 from treegen.core.heuristic import Row as HeuristicRow
 from treegen.core.problem import UNIT
-from treegen.crossval.folds import (
-    Evaluation,
-    cross_validate,
-    split,
-    standard_error,
-)
+from treegen.crossval.folds import cross_validate, split, standard_error
 from treegen.crossval.parallel import processes
 from treegen.crossval.peers import FOREST, OURS, PEERS, SINGLE, classifier, learn
 from treegen.fit.costs import copies
 from treegen.fit.fit import fit
 from treegen.read.problem import read_table
 
-LINE: list[Row] = [(i + 1, 5, 2) for i in range(12)]
+LINE = [(i + 1, 5, 2) for i in range(12)]
 
 
 @examples(50)
 @given(st.lists(st.integers(0, 9), min_size=4, max_size=40), st.integers(2, 5))
-def test_each_scenario_is_held_out_once_and_groups_together(numbers: list[int], folds: int) -> None:
+def test_each_scenario_is_held_out_once_and_groups_together(numbers, folds):
     """As copies of a scenario, or scenarios of a model; few groups one at a time."""
     found = split(copies(np.array([[number] for number in numbers])), folds)
     groups = len(set(numbers))
@@ -45,7 +40,7 @@ def test_each_scenario_is_held_out_once_and_groups_together(numbers: list[int], 
         assert sorted(np.concatenate([fold.test for fold in found])) == list(range(len(numbers)))
 
 
-def test_the_standard_error_is_the_bootstrap_s_and_of_single_scenarios_the_textbook_s() -> None:
+def test_the_standard_error_is_the_bootstrap_s_and_of_single_scenarios_the_textbook_s():
     random = np.random.RandomState(1)
     group = np.repeat(np.arange(60), random.randint(1, 12, size=60))
     apart = 0.1 * random.exponential(size=60)[group] + 0.02 * random.exponential(size=len(group))
@@ -60,7 +55,7 @@ def test_the_standard_error_is_the_bootstrap_s_and_of_single_scenarios_the_textb
     assert standard_error(*copies) == pytest.approx(expected)  # which add no evidence
 
 
-def _evaluated(folder: Path, low: tuple[Cell, Cell], high: tuple[Cell, Cell]) -> Evaluation:
+def _evaluated(folder, low, high):
     """Of twelve scenarios in a line, with the times of two configs in the first and the last six."""
     made = problem(
         folder,
@@ -74,7 +69,7 @@ def _evaluated(folder: Path, low: tuple[Cell, Cell], high: tuple[Cell, Cell]) ->
     return found
 
 
-def test_a_planted_threshold_costs_only_its_neighbours_and_failed_choices_are_counted(tmp_path: Path) -> None:
+def test_a_planted_threshold_costs_only_its_neighbours_and_failed_choices_are_counted(tmp_path):
     """Only scenarios 6 and 7 can be wrong, by a factor of 2; a choice that failed counts as much."""
     found = _evaluated(tmp_path / "slow", (10.0, 20.0), (20.0, 10.0)).folds.quality
     failed = _evaluated(tmp_path / "failed", (10.0, math.inf), (math.inf, 10.0)).folds.quality
@@ -89,7 +84,7 @@ def test_a_planted_threshold_costs_only_its_neighbours_and_failed_choices_are_co
         assert cross_validate(made, fit) is None
 
 
-def test_results_of_several_processes_keep_their_order(tmp_path: Path) -> None:
+def test_results_of_several_processes_keep_their_order(tmp_path):
     made = problem(tmp_path)
     with processes(2) as parallel_map:
         assert parallel_map("squares", abs, range(-20, 0)) == list(range(20, 0, -1))
@@ -101,13 +96,13 @@ def test_results_of_several_processes_keep_their_order(tmp_path: Path) -> None:
 SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
 
-def _bands(row: Row) -> list[float]:
+def _bands(row):
     """Three bands of rows, in which another config is best each time."""
     best = 0 if row[0] <= 1 else 1 if row[0] <= 64 else 2
     return [10.0 + 5 * abs(best - config) for config in range(3)]
 
 
-def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path: Path) -> None:
+def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path):
     """Two rows, of which a class of models launches one with another config."""
     made = problem(
         tmp_path, {"classes": {"few": "heads <= 4", "many": "otherwise"}}, shapes=SHAPES, times=_bands
@@ -125,7 +120,7 @@ def test_peers_get_as_many_leaves_as_our_rows_have_cells(tmp_path: Path) -> None
         assert leaves > 1 or set(rule.columns(made)) == {made.cost.sum(axis=0).argmin()}
 
 
-def test_scenarios_with_winners_of_their_own_give_no_warning(tmp_path: Path) -> None:
+def test_scenarios_with_winners_of_their_own_give_no_warning(tmp_path):
     made = problem(tmp_path, shapes=[(i + 1, 5, 2) for i in range(24)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -11,7 +11,7 @@ from pathlib import Path
 from treegen_builders import spec, write_spec
 
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
-from treegen.core.spec import Config, Spec
+from treegen.core.spec import Config
 from treegen.emit.package import emit_package
 from treegen.read.spec import read_spec
 
@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).with_name("golden")
 FAMILY, MODEL = "nvidia", "nvidia_h100"
 
 
-def _spec(folder: Path) -> Spec:
+def _spec(folder):
     content = spec(
         features=["num_seqs", "query_len", "seq_len", "query_heads", "kv_heads", "dtype"],
         constants=["query_heads", "kv_heads", "dtype"],
@@ -48,11 +48,11 @@ def _spec(folder: Path) -> Spec:
     return read_spec(write_spec(folder, content))
 
 
-def _config(variant: str, block: int, warps: int, parts: int = 1) -> Config:
+def _config(variant, block, warps, parts=1):
     return Config(variant, (("block", block), ("parts", parts), ("num_warps", warps)))
 
 
-def _heuristic() -> Heuristic:
+def _heuristic():
     small, large, split = _config("plain", 16, 2), _config("plain", 128, 8), _config("split", 16, 4, 8)
     decode = Split("seq_len", 512, 0, Split("keys_per_tile", 12_288, Split("tiles", 96, 1, 2), 3))
     rows = (
@@ -68,7 +68,7 @@ def _heuristic() -> Heuristic:
     )
 
 
-def test_printed_text(tmp_path: Path) -> None:
+def test_printed_text(tmp_path):
     read = _spec(tmp_path)
     files = emit_package(read, [(read.kernels["scale"], read.devices[MODEL], _heuristic())])
     texts = {f"{name.replace('/', '.')}.txt": text for name, text in files.items()}

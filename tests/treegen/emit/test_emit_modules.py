@@ -2,7 +2,6 @@
 
 import ast
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from treegen_builders import DEVICE, as_config, committed, device_and_kernel
 from treegen_strategies import LIMITS, examples, heuristics, kernels, shapes
 
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose, fits
-from treegen.core.spec import Config, DeviceSpec, KernelSpec
+from treegen.core.spec import Config, DeviceSpec
 from treegen.emit.module import device_module
 from treegen.emit.package import kernel_package
 from treegen.fit.fit import fit
@@ -24,22 +23,14 @@ MOST_CONFIGS = 24
 IMPORTED = {"typing", "collections.abc", "functools"}
 
 
-def _printed(
-    kernel: KernelSpec, heuristic: Heuristic, limits: Mapping[str, int]
-) -> tuple[str, SimpleNamespace]:
+def _printed(kernel, heuristic, limits):
     """The text of a module, and what it defines."""
     text = device_module(kernel, DEVICE, limits, heuristic)
     device = DeviceSpec(DEVICE, (), None, "nvidia", limits)
     return text, SimpleNamespace(**loaded(Module(kernel, device, Path(f"{DEVICE}.py"), text, heuristic)))
 
 
-def _compare(
-    module: SimpleNamespace,
-    kernel: KernelSpec,
-    heuristic: Heuristic,
-    limits: Mapping[str, int],
-    point: dict[str, int],
-) -> None:
+def _compare(module, kernel, heuristic, limits, point):
     expected = choose(heuristic, kernel, limits, point)
     found = module.choose(**point)
     assert as_config(found, kernel) == expected.config
@@ -66,7 +57,7 @@ def _compare(
         assert config == kernel.fallback or fits(config, kernel, values)
 
 
-def _ifs(node: ast.AST) -> int:
+def _ifs(node):
     """How many ifs are nested within each other."""
     own = isinstance(node, ast.If)
     return own + max((_ifs(inner) for inner in ast.iter_child_nodes(node)), default=0)
@@ -74,7 +65,7 @@ def _ifs(node: ast.AST) -> int:
 
 @examples(250, shrink=False)
 @given(st.data(), kernels())
-def test_the_module_chooses_as_its_heuristic_and_is_shallow(data: st.DataObject, kernel: KernelSpec) -> None:
+def test_the_module_chooses_as_its_heuristic_and_is_shallow(data, kernel):
     heuristic = data.draw(heuristics(kernel))
     text, module = _printed(kernel, heuristic, LIMITS)
     constants = [as_config(c, kernel) for c in vars(module).values() if isinstance(c, module.Config)]
@@ -93,7 +84,7 @@ def test_the_module_chooses_as_its_heuristic_and_is_shallow(data: st.DataObject,
 
 
 @pytest.mark.parametrize("kernel", ["unified_attention", "mixed_attention"])
-def test_a_committed_module_is_short_and_chooses_as_its_heuristic(kernel: str) -> None:
+def test_a_committed_module_is_short_and_chooses_as_its_heuristic(kernel):
     made = committed(kernel, "nvidia_h200")
     heuristic, limits = fit(made), made.device.limits
     text, module = _printed(made.kernel, heuristic, limits)
@@ -106,14 +97,14 @@ def test_a_committed_module_is_short_and_chooses_as_its_heuristic(kernel: str) -
         _compare(module, made.kernel, heuristic, limits, point)
 
 
-def _module(kernel: KernelSpec, tree: Split, *blocks: int) -> SimpleNamespace:
+def _module(kernel, tree, *blocks):
     """The module of a tree whose rows launch these blocks."""
     rows = tuple(Row(Config("plain", (("block", block), ("warps", 2)))) for block in blocks)
     heuristic = Heuristic((RegimeRows("steps", tree, rows),))
     return _printed(kernel, heuristic, LIMITS)[1]
 
 
-def test_the_next_candidate_is_of_the_nearest_row_and_long_chains_are_followed_once(tmp_path: Path) -> None:
+def test_the_next_candidate_is_of_the_nearest_row_and_long_chains_are_followed_once(tmp_path):
     deep = Split("rows", 30, Split("rows", 20, Split("rows", 10, 0, 1), 2), 3)
     module = _module(device_and_kernel(tmp_path)[1], deep, 1, 2, 1, 4)
     candidates = {n: module.candidates(9, rows=n, columns=1, heads=1) for n in (1, 15, 25, 99)}

@@ -1,9 +1,6 @@
 """A printed package: names that the spec allows get in no way, and which module serves a GPU."""
 
 import itertools
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,17 +11,16 @@ from treegen_strategies import examples
 from treegen.core.errors import InputError
 from treegen.core.heuristic import choose
 
-Content = dict[str, Any]
 RULES = ["block >= heads", "block >= rows - 100"]
 
 
-def _device(key: str) -> Content:
+def _device(key):
     content = spec(tables={key: "tables/h100"})
     content["devices"][key] = content["devices"].pop(DEVICE)
     return content
 
 
-SPECS: dict[str, Callable[[str], Content]] = {
+SPECS = {
     "feature": lambda name: spec(features=[name, "columns", "heads"], derived={"area": f"{name} * columns"}),
     "derived": lambda name: spec(derived={name: "rows * columns"}, split_on=[name]),
     "constant": lambda name: spec(
@@ -60,7 +56,7 @@ PLACES = [(place, n) for places, names in NAMES.items() for place in places.spli
 
 
 @pytest.mark.parametrize(("place", "name"), PLACES)
-def test_a_name_that_the_package_uses_itself(tmp_path: Path, place: str, name: str) -> None:
+def test_a_name_that_the_package_uses_itself(tmp_path, place, name):
     """The spec is refused, or what is written of it can be imported and chooses what was fitted."""
     content = SPECS[place](name)
     (kernel,) = content["kernels"].values()
@@ -98,7 +94,7 @@ ARCHITECTURES, VENDORS = ["sm_90", "sm_80", "gfx942"], ["nvidia", "amd"]
 
 
 @st.composite
-def devices(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
+def devices(draw):
     """Models with one or two names, and families of all other GPUs of an architecture or a vendor, mixed."""
     names = draw(st.permutations(NAMES_OF_GPUS))
     models = [{"names": names[:2]}, {"names": names[2:3]}, {"names": names[3:]}]
@@ -109,7 +105,7 @@ def devices(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
     return {f"gpu_{place}": {"vendor": "nvidia", **device} for place, device in enumerate(drawn)}
 
 
-def _serves(measured: dict[str, dict[str, Any]], name: str, arch: str, vendor: str) -> str:
+def _serves(measured, name, arch, vendor):
     claims = [(known, key) for key, device in measured.items() for known in device.get("names", ())]
     named = [(len(n), key) for n, key in claims if name == n or name.startswith((f"{n} ", f"{n}-"))]
     alike = [key for key, device in measured.items() if device.get("arch") == arch]
@@ -119,9 +115,7 @@ def _serves(measured: dict[str, dict[str, Any]], name: str, arch: str, vendor: s
 
 @examples(15, shrink=False)
 @given(devices(), st.data())
-def test_a_gpu_is_served_by_its_model_architecture_or_vendor(
-    tmp_path_factory: pytest.TempPathFactory, drawn: dict[str, dict[str, Any]], data: st.DataObject
-) -> None:
+def test_a_gpu_is_served_by_its_model_architecture_or_vendor(tmp_path_factory, drawn, data):
     """The most exact name and the first measured device of an architecture count; tables have no order."""
     measured = data.draw(st.lists(st.sampled_from([*drawn]), min_size=1, unique=True))
     content = spec(constraints=[], tables={key: as_h100() for key in measured}) | {"devices": drawn}

@@ -9,11 +9,8 @@ import builtins
 import itertools
 import re
 import runpy
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -27,17 +24,17 @@ from treegen_strategies import FEATURES, LIMITS, examples, heuristics, kernels
 from treegen.core import expr
 from treegen.core.expr import Call, Name, Number
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
-from treegen.core.spec import Config, KernelSpec
+from treegen.core.spec import Config
 from treegen.emit.triton import Unprintable, in_kernel_module
 
 GREATEST = (1 << 63) - 1
 CONFIG = Config("plain", (("block", 16), ("warps", 2)))
 
 
-def execute(text: str) -> dict[str, Any]:
+def execute(text):
     """What a module defines, run with a stand-in for Triton."""
 
-    def cast(value: int, kind: str) -> int:
+    def cast(value, kind):
         assert kind == "int64" and -GREATEST - 1 <= value <= GREATEST
         return value
 
@@ -49,26 +46,26 @@ def execute(text: str) -> dict[str, Any]:
         maximum=lambda one, other: max(one, other),
     )
     triton = SimpleNamespace(jit=lambda function: function, language=language)
-    names: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": lambda *_: triton}}
+    names = {"__builtins__": {**vars(builtins), "__import__": lambda *_: triton}}
     exec(compile(text, "module", "exec"), names)
     return names
 
 
-def place(heuristic: Heuristic, kernel: KernelSpec, point: dict[str, int]) -> int:
+def place(heuristic, kernel, point):
     """The number of the row, counted over all regimes."""
     found = choose(heuristic, kernel, LIMITS, point)
     before = heuristic.regimes[: heuristic.regimes.index(found.regime)]
     return found.row + sum(len(regime.rows) for regime in before)
 
 
-def _parts_of(expression: expr.Expression) -> Iterator[expr.Expression]:
+def _parts_of(expression):
     yield expression
     if isinstance(expression, Call):
         for argument in expression.arguments:
             yield from _parts_of(argument)
 
 
-def _fits(kernel: KernelSpec, point: dict[str, int]) -> bool:
+def _fits(kernel, point):
     """Whether 64 bits are enough for all that is computed."""
     values = kernel.with_derived({**LIMITS, **point})
     found = [*kernel.derived.values(), *(r.when for r in kernel.regimes if r.when is not None)]
@@ -76,7 +73,7 @@ def _fits(kernel: KernelSpec, point: dict[str, int]) -> bool:
     return all(abs(expr.evaluate(part, values)) <= GREATEST for part in parts)
 
 
-def _printed(kernel: KernelSpec, heuristic: Heuristic) -> str:
+def _printed(kernel, heuristic):
     try:
         return in_kernel_module(kernel, "nvidia_h100", LIMITS, heuristic)
     except Unprintable:
@@ -86,7 +83,7 @@ def _printed(kernel: KernelSpec, heuristic: Heuristic) -> str:
 
 @examples(300, shrink=False)
 @given(st.data(), kernels())
-def test_the_row_is_that_of_the_heuristic(data: st.DataObject, kernel: KernelSpec) -> None:
+def test_the_row_is_that_of_the_heuristic(data, kernel):
     heuristic = data.draw(heuristics(kernel))
     text = _printed(kernel, heuristic)
     row = execute(text)["row"]
@@ -100,15 +97,15 @@ def test_the_row_is_that_of_the_heuristic(data: st.DataObject, kernel: KernelSpe
             assert row(**point) == place(heuristic, kernel, point)
 
 
-def _asking(name: str) -> Heuristic:
+def _asking(name):
     return Heuristic((RegimeRows("steps", Split(name, 5, 0, 1), (Row(CONFIG), Row(CONFIG))),))
 
 
-def _kernel(folder: Path, **derived: str) -> KernelSpec:
+def _kernel(folder, **derived):
     return device_and_kernel(folder, derived=derived, constraints=[])[1]
 
 
-def test_what_is_divided_with_care_and_computed_from_constants(tmp_path: Path) -> None:
+def test_what_is_divided_with_care_and_computed_from_constants(tmp_path):
     """Care is for what may be negative. Triton would compute what constants alone make in 32 bits."""
     for definition, careful in (("rows * columns // max(1, heads)", False), ("(rows - columns) // 5", True)):
         text = in_kernel_module(_kernel(tmp_path, area=definition), "nvidia_h100", LIMITS, _asking("area"))
@@ -120,7 +117,7 @@ def test_what_is_divided_with_care_and_computed_from_constants(tmp_path: Path) -
     assert names["row"](rows=1, columns=2, heads=3) == 0  # of a device without a table
 
 
-def test_numbers_beyond_64_bits_are_refused(tmp_path: Path) -> None:
+def test_numbers_beyond_64_bits_are_refused(tmp_path):
     huge = {"area": Call("+", (Name("rows"), Number(1 << 63)))}
     with pytest.raises(Unprintable):
         in_kernel_module(replace(_kernel(tmp_path), derived=huge), "h", {}, _asking("area"))
@@ -148,8 +145,8 @@ numbers = itertools.count()
 @examples(60, shrink=False)
 @given(st.data(), kernels(), st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=4, max_size=4))
 def test_the_interpreter_gives_the_same_row_for_tensors_of_both_widths_and_for_constants(
-    tmp_path: Path, data: st.DataObject, kernel: KernelSpec, points: list[tuple[int, int, int]]
-) -> None:
+    tmp_path, data, kernel, points
+):
     heuristic = data.draw(heuristics(kernel))
     shapes = [dict(zip(FEATURES, point, strict=True)) for point in points]
     shapes = [shape for shape in shapes if _fits(kernel, shape)]

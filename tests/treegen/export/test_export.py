@@ -5,9 +5,7 @@ import importlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from table_builders import start
@@ -17,28 +15,26 @@ from tuned_files import launched_by
 from treegen.cli.main import main
 
 REAL = REPOSITORY / "tests/treegen/importers/real"
-Files = dict[str, dict[str, Any]]
-Refusal = Callable[..., str]
 KEYS = (1, 2, 7, 16, 100, 333, 2048, 8192)
 
 
-def entry(block: int, **more: Any) -> dict[str, Any]:
+def entry(block, **more):
     sizes = {"BLOCK_SIZE_M": block, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
     return {**sizes, "num_warps": 4, "num_stages": 3, **more}
 
 
-def content(*winners: dict[str, Any], keys: tuple[int, ...] = KEYS) -> dict[str, Any]:
+def content(*winners, keys=KEYS):
     """Each winner at as many keys."""
     return {str(key): winners[place * len(winners) // len(keys)] for place, key in enumerate(keys)}
 
 
-def name(device: str = "NVIDIA_H200", end: str = "", size: int = 8) -> str:
+def name(device="NVIDIA_H200", end="", size=8):
     return f"E={size},N=3584,device_name={device}{end}.json"
 
 
 PLAIN = content(entry(16), entry(64), entry(128))
 BLOCKS = ",dtype=fp8_w8a8,block_shape=[128,128]"
-CASES: dict[str, Files] = {
+CASES = {
     "one file alone": {name(): PLAIN},
     "one size alone": {name(): content(entry(16), keys=(64,)), name(size=16): content(entry(32), keys=(64,))},
     "data type of all files": {name(end=",dtype=fp8_w8a8", size=e): PLAIN for e in (8, 16)},
@@ -58,7 +54,7 @@ CASES: dict[str, Files] = {
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     known = {*sys.modules}
@@ -68,7 +64,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             del sys.modules[module]
 
 
-def built(form: str, source: Path | str, *options: str) -> list[Path]:
+def built(form, source, *options):
     """Import and build all that `source` holds. Returns the tables' folders."""
     assert main(["import", form, str(source), *options]) == 0
     folders = sorted(path.parent for path in Path("tuning_data").glob("*/*/run.yaml"))
@@ -77,24 +73,24 @@ def built(form: str, source: Path | str, *options: str) -> list[Path]:
     return folders
 
 
-def printed(*arguments: str) -> Files:
+def printed(*arguments):
     """The files of this and earlier calls of `treegen export ARGUMENTS`."""
     assert main(["export", *arguments]) == 0
     paths = Path("exported").rglob("*.json")
     return {path.relative_to("exported").as_posix(): json.loads(path.read_text()) for path in paths}
 
 
-def exported(form: str, folders: list[Path]) -> Files:
+def exported(form, folders):
     return [printed(form, folder.parent.name, "--device", folder.name) for folder in folders][-1]
 
 
-def write(files: Files) -> None:
+def write(files):
     for path, text in files.items():
         (Path("configs") / path).parent.mkdir(parents=True, exist_ok=True)
         (Path("configs") / path).write_text(json.dumps(text))
 
 
-def same(one: object, other: object) -> bool:
+def same(one, other):
     """Whether values are equal and of the same types."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
@@ -113,7 +109,7 @@ AITER = {path.name: json.loads(path.read_text()) for path in (REAL / "aiter").it
     [*(("vllm", files) for files in CASES.values()), ("sglang", SGLANG), ("aiter", AITER)],
     ids=[*CASES, "sglang", "aiter"],
 )
-def test_files_come_back(form: str, files: Files) -> None:
+def test_files_come_back(form, files):
     write(files)
     found = exported(form, built(form, "configs"))
     assert sorted(found) == sorted(files)
@@ -123,7 +119,7 @@ def test_files_come_back(form: str, files: Files) -> None:
             assert same(launched_by(found[path], size), launched_by(before, size)), (path, size)
 
 
-def test_the_state_of_mamba_comes_back() -> None:
+def test_the_state_of_mamba_comes_back():
     before = {path.name: json.loads(path.read_text()) for path in (REAL / "vllm").iterdir()}
     files = exported("vllm", built("vllm", REAL / "vllm"))
     assert sorted(files) == sorted(before)
@@ -134,7 +130,7 @@ def test_the_state_of_mamba_comes_back() -> None:
     assert sum(wins) > 0.7 * len(wins)  # there are more changes of the winner than rows
 
 
-def test_the_gpu_that_is_served_names_a_file_and_not_the_one_that_was_measured() -> None:
+def test_the_gpu_that_is_served_names_a_file_and_not_the_one_that_was_measured():
     """A family of H200s has one file."""
     write({name("NVIDIA_H200_NVL"): PLAIN})
     assert [*exported("vllm", built("vllm", "configs"))] == [name()]
@@ -151,7 +147,7 @@ def test_the_gpu_that_is_served_names_a_file_and_not_the_one_that_was_measured()
     assert [*exported("vllm", folders)] == [name("AMD_Instinct_MI325X")]
 
 
-def test_what_is_selected(refusal: Refusal, tmp_path: Path) -> None:
+def test_what_is_selected(refusal, tmp_path):
     write({name(): PLAIN, name("NVIDIA_H100"): PLAIN, name(end=",dtype=fp8_w8a8"): PLAIN})
     for arguments, folders in (
         (("--gpu", "NVIDIA_H100"), {"nvidia_h100"}),
@@ -165,7 +161,7 @@ def test_what_is_selected(refusal: Refusal, tmp_path: Path) -> None:
     assert "--device" in refusal(tmp_path, "import", "vllm", "configs", "--device", "NVIDIA GB10")
 
 
-BROKEN: dict[str, Any] = {
+BROKEN = {
     name(size=1): "{",
     "E=8,device_name=NVIDIA_H200.json": PLAIN,
     "E=0,N=8,device_name=NVIDIA_H200.json": PLAIN,
@@ -178,7 +174,7 @@ BROKEN: dict[str, Any] = {
 }
 
 
-def test_all_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
+def test_all_mistakes_are_told(tmp_path, capsys, refusal):
     write({name(): PLAIN, **BROKEN})
     (tmp_path / "configs" / name(size=1)).write_text("{")
     assert main(["import", "vllm", "configs"]) == 2
@@ -197,10 +193,10 @@ def test_all_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str
 # flash-linear-attention
 
 
-def looked_up(cache: dict[str, Any], key: list[Any], mode: str) -> Any:
+def looked_up(cache, key, mode):
     """The config that fla's cache gives in a mode, by fla/ops/utils/cache.py; None where it would tune."""
 
-    def alike(one: Any, other: Any) -> bool:
+    def alike(one, other):
         number = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (one, other))
         return number or same(one, other)
 
@@ -217,7 +213,7 @@ def looked_up(cache: dict[str, Any], key: list[Any], mode: str) -> Any:
 FLA = ("--features", "D,NB,x_dtype,y_dtype,rstd_dtype", "--device", "NVIDIA H100 80GB HBM3")
 
 
-def test_flas_cache_comes_back_in_each_mode() -> None:
+def test_flas_cache_comes_back_in_each_mode():
     text = (REAL / "fla/l2norm_fwd_kernel.json").read_text().replace("      4,", "      true,")
     Path("fla").mkdir()
     Path("fla/l2norm_fwd_kernel.json").write_text(text)
@@ -238,7 +234,7 @@ def test_flas_cache_comes_back_in_each_mode() -> None:
 # Other caches
 
 
-def test_kernel_tuner_and_gemlite(tmp_path: Path, refusal: Refusal) -> None:
+def test_kernel_tuner_and_gemlite(tmp_path, refusal):
     (folder,) = built("kernel-tuner", REAL / "kernel_tuner")
     assert folder.as_posix() == "tuning_data/convolution_kernel/nvidia_rtx_a4000"
     assert "3875.3279,4594.8161,inf" in (folder / "times.csv").read_text()
@@ -259,7 +255,7 @@ PARAMETERS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "num_warps", "maxnreg", "modifier"
 SIZES = [1, 2, 8, 16, 64, 100, 256, 777, 1024, 4096]
 
 
-def project(folder: Path, kernel: str, sizes: tuple[str, str], **table: Any) -> None:
+def project(folder, kernel, sizes, **table):
     """A module whose config depends on M and on the first of the other sizes; two models of each."""
     values = [(16, 32, 4, 0, 0), (64, 64, 4, 128, 1), (128, 64, 8, 0, 0)]
     configs = [{"id": f"c{n}", **dict(zip(PARAMETERS, own, strict=True))} for n, own in enumerate(values)]
@@ -284,7 +280,7 @@ def project(folder: Path, kernel: str, sizes: tuple[str, str], **table: Any) -> 
     assert main(["build"]) == 0
 
 
-def launched(kernel: str, **shape: int) -> dict[str, Any]:
+def launched(kernel, **shape):
     """What the module launches, as the files spell it."""
     choose = importlib.import_module(f"heuristics.{kernel}").MODULES["nvidia_h100"].choose
     config = choose(**shape)._asdict()
@@ -293,7 +289,7 @@ def launched(kernel: str, **shape: int) -> dict[str, Any]:
     return {**kept, "modifier": words[config["modifier"]]}
 
 
-def test_a_file_of_vllms_gemm_launches_what_the_module_does_at_every_size(tmp_path: Path) -> None:
+def test_a_file_of_vllms_gemm_launches_what_the_module_does_at_every_size(tmp_path):
     project(tmp_path, "gemm", ("N", "K"))
     files = printed("vllm", "gemm", *(f"{name}={value}" for name, value in SHAPE.items()))
     assert sorted(files) == [
@@ -306,7 +302,7 @@ def test_a_file_of_vllms_gemm_launches_what_the_module_does_at_every_size(tmp_pa
             assert launched_by(content, size) == launched("gemm", M=size, **shape)
 
 
-def test_arguments_of_triton_config_at_given_sizes(tmp_path: Path) -> None:
+def test_arguments_of_triton_config_at_given_sizes(tmp_path):
     project(tmp_path, "gemm", ("N", "K"))
     files = printed("triton", "gemm", "M=1,64,5000", "N=512,8192", "K=7")
     assert sorted(files) == [f"gemm,nvidia_h100,N={n},K=7.json" for n in (512, 8192)]
@@ -320,7 +316,7 @@ def test_arguments_of_triton_config_at_given_sizes(tmp_path: Path) -> None:
         assert printed(*order.split()) == given
 
 
-def test_what_export_refuses(tmp_path: Path, refusal: Refusal) -> None:
+def test_what_export_refuses(tmp_path, refusal):
     project(tmp_path, "gemm", ("N", "K"), device={"name": "NVIDIA X1"})
     for words, named in (
         ("vllm gemm", "dtype"),

@@ -3,18 +3,16 @@
 import dataclasses
 import math
 import random
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from treegen_builders import NARROW, WIDE, Cell, Row, problem, write_table
+from treegen_builders import NARROW, WIDE, problem, write_table
 from treegen_strategies import examples
 
-from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED, Problem
+from treegen.core.problem import FORBIDDEN, GREATEST_WEIGHT, UNIT, UNTIMED
 from treegen.fit.costs import FAILED, Evidence, losses, table_noise
 from treegen.fit.regime import Z_SMALL
 from treegen.read.problem import read_table
@@ -24,7 +22,7 @@ SLOWEST = round(math.log(1e15) * UNIT)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+def made(tmp_path_factory):
     return problem(tmp_path_factory.mktemp("problem"))
 
 
@@ -36,7 +34,7 @@ tables = st.lists(st.tuples(st.integers(1, GREATEST_WEIGHT), cells, cells), min_
 
 @examples(200)
 @given(tables)
-def test_every_cell_is_what_the_formula_says(made: Problem, table: list[tuple[int, int, int]]) -> None:
+def test_every_cell_is_what_the_formula_says(made, table):
     numbers = np.array(table, dtype=np.int64)
     weight = numbers[:, 0]
     found = losses(dataclasses.replace(made, cost=numbers[:, 1:], weight=weight))
@@ -52,19 +50,19 @@ def test_every_cell_is_what_the_formula_says(made: Problem, table: list[tuple[in
             assert loss == pytest.approx(min(weighted * UNIT, FAILED - 1), rel=1e-5, abs=len(table) + 1)
 
 
-LINE: list[Row] = [(i + 1, 5, 2) for i in range(150)]
+LINE = [(i + 1, 5, 2) for i in range(150)]
 
 
-def _gauss(rng: random.Random) -> Cell:
+def _gauss(rng):
     return round(50 * math.exp(rng.gauss(0, 0.02)), 9)
 
 
-def _wild(rng: random.Random) -> Cell:
+def _wild(rng):
     kind, time = rng.random(), float(_gauss(rng))
     return "inf" if kind < 0.05 else "" if kind < 0.1 else round(9 * time, 9) if kind < 0.15 else time
 
 
-def _noise(folder: Path, rows: list[list[Cell]]) -> int:
+def _noise(folder, rows):
     return table_noise(read_table(write_table(folder, shapes=LINE, rows=rows, configs=(NARROW, WIDE))))
 
 
@@ -73,13 +71,9 @@ def _noise(folder: Path, rows: list[list[Cell]]) -> int:
     (_gauss, 5, math.sqrt(math.pi / 10), 0.15),
     (_wild, 3, math.sqrt(math.pi / 6), 0.3),  # outliers and failures hardly matter
 ])  # fmt: skip
-def test_the_spread_that_was_put_in(
-    tmp_path: Path, cell: Callable[[random.Random], Cell], repeats: int, spread: float, within: float
-) -> None:
+def test_the_spread_that_was_put_in(tmp_path, cell, repeats, spread, within):
     rng = random.Random(1)
-    rows: list[list[Cell]] = [
-        [f"s{i + 1:03}", r + 1, _gauss(rng), cell(rng)] for i in range(len(LINE)) for r in range(repeats)
-    ]
+    rows = [[f"s{i + 1:03}", r + 1, _gauss(rng), cell(rng)] for i in range(len(LINE)) for r in range(repeats)]
     assert _noise(tmp_path, rows) == pytest.approx(math.sqrt(2) * spread * 0.02 * UNIT, rel=within)
     # Drift counts only from one repeat to the next; rows stand in any order.
     rows = [["s001", r, round(1.01**r, 9), round(2 * 1.01**r, 9)] for r in (3, 1, 4, 2)]
@@ -89,7 +83,7 @@ def test_the_spread_that_was_put_in(
 
 @examples(300)
 @given(st.lists(st.integers(-40, 100), min_size=1, max_size=40), st.sampled_from([1.0, 2.0, 3.0]))
-def test_it_is_students_test_with_one_neutral_scenario_more(drops: list[int], z: float) -> None:
+def test_it_is_students_test_with_one_neutral_scenario_more(drops, z):
     """In thousandths of a logarithm, the units of the test; scenarios without a difference do not count."""
     drops = [drop for drop in drops if drop] or [0]
     if sum(drops) <= 0:
@@ -106,11 +100,11 @@ def test_it_is_students_test_with_one_neutral_scenario_more(drops: list[int], z:
         assert not _pays(drops, z)
 
 
-def _pays(drops: list[int], z: float, **more: float) -> bool:
+def _pays(drops, z, **more):
     return bool(Evidence(z, **more).pays(1000.0 * np.array(drops)))
 
 
-def test_a_sum_must_exceed_what_is_least_and_the_noise_and_few_that_agree_are_evidence() -> None:
+def test_a_sum_must_exceed_what_is_least_and_the_noise_and_few_that_agree_are_evidence():
     assert _pays([2] * 20, 3.0, least=1999) and not _pays([2] * 20, 3.0, least=2000)
     noise = 20 * 2000 / math.sqrt(20)
     assert _pays([2] * 20, 3.0, noise=noise - 1) and not _pays([2] * 20, 3.0, noise=noise + 1)

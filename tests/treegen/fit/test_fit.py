@@ -2,13 +2,11 @@
 
 import random
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from treegen_builders import CONFIGS, NARROW, WIDE, Cell, Row, paths, problem, time_rows
+from treegen_builders import CONFIGS, NARROW, WIDE, paths, problem, time_rows
 from treegen_strategies import examples
 
 from treegen.core.heuristic import Split, choose, depth, fits
@@ -16,13 +14,13 @@ from treegen.core.problem import FORBIDDEN
 from treegen.crossval.score import Score
 from treegen.fit.fit import fit
 
-FREE: dict[str, Any] = {"constraints": [], "derived": {}}
+FREE = {"constraints": [], "derived": {}}
 CLASSES = {"classes": {"few": "heads <= 4", "many": "otherwise"}}
-GRID: list[Row] = [(1 << r, 1 << c, h) for r in range(8) for c in range(8) for h in (2, 8)]
+GRID = [(1 << r, 1 << c, h) for r in range(8) for c in range(8) for h in (2, 8)]
 
 
 @pytest.mark.parametrize(("deep", "rows", "configs"), [(1, 12, 3), (2, 3, 2), (4, 12, 1), (4, 12, 3)])
-def test_the_budget_holds(tmp_path: Path, deep: int, rows: int, configs: int) -> None:
+def test_the_budget_holds(tmp_path, deep, rows, configs):
     budget = {"max_depth": deep, "max_rows": rows, "max_configs": configs, "row_price": 0, "cell_price": 0}
     regimes = {"regimes": {"one": "rows <= 4", "more": "otherwise"}}
     rng = random.Random(1)
@@ -37,15 +35,15 @@ def test_the_budget_holds(tmp_path: Path, deep: int, rows: int, configs: int) ->
     assert len(launched) <= configs
 
 
-def test_the_few_configs_lose_least_and_of_equal_splits_the_feature_named_first_wins(tmp_path: Path) -> None:
-    def times(shape: Row) -> list[float]:
+def test_the_few_configs_lose_least_and_of_equal_splits_the_feature_named_first_wins(tmp_path):
+    def times(shape):
         return [10.0, 40.0, 13.0] if shape[1] in (1, 4, 16, 64) else [40.0, 10.0, 13.0]
 
     made = problem(tmp_path, {**FREE, "tree": {"max_configs": 1, "max_rows": 1}}, shapes=GRID, times=times)
     assert fit(made).configs == (made.configs[2],)
-    shapes: list[Row] = [(1 << k, 512 >> k, 2) for k in range(10)] * 3
+    shapes = [(1 << k, 512 >> k, 2) for k in range(10)] * 3
 
-    def tied(shape: Row) -> list[float]:
+    def tied(shape):
         return [10.0, 30.0, 20.0] if shape[0] <= 16 else [20.0, 30.0, 10.0]
 
     for names in (["rows", "columns"], ["columns", "rows"]):
@@ -55,12 +53,12 @@ def test_the_few_configs_lose_least_and_of_equal_splits_the_feature_named_first_
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_planted_tree_with_planted_classes_is_found_in_noise(tmp_path: Path, seed: int) -> None:
+def test_a_planted_tree_with_planted_classes_is_found_in_noise(tmp_path, seed):
     """Rows decide, then columns where rows are few; models with many heads differ in one row. 2% a cell."""
     rng = random.Random(seed)
-    shapes: list[Row] = [(1 << r, 1 << c, h) for r in range(10) for c in range(10) for h in (1, 2, 8, 16)]
+    shapes = [(1 << r, 1 << c, h) for r in range(10) for c in range(10) for h in (1, 2, 8, 16)]
 
-    def cells(shape: Row) -> list[Cell]:
+    def cells(shape):
         best = 2 if shape[0] > 32 else 1 if shape[1] > 64 else 0
         best = 0 if shape[2] > 4 and best == 2 else best
         return [(10 if c == best else 13) * rng.lognormvariate(0, 0.02) for c in range(3)]
@@ -75,13 +73,13 @@ def test_a_planted_tree_with_planted_classes_is_found_in_noise(tmp_path: Path, s
     assert found[:2] == [narrow, medium] and not steps.rows[0].others and not steps.rows[1].others
 
 
-def test_each_regime_has_rows_of_its_own_features(tmp_path: Path) -> None:
-    regimes: dict[str, dict[str, Any]] = {
+def test_each_regime_has_rows_of_its_own_features(tmp_path):
+    regimes = {
         "one": {"when": "rows <= 1", "split_on": ["columns"]},
         "more": {"when": "otherwise", "split_on": ["rows"]},
     }
 
-    def times(shape: Row) -> list[float]:
+    def times(shape):
         size = shape[1] * 2 if shape[0] <= 1 else shape[0]
         return [10.0, 15.0, 20.0] if size <= 32 else [20.0, 15.0, 10.0]
 
@@ -98,10 +96,10 @@ def test_each_regime_has_rows_of_its_own_features(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["row_price", "cell_price"])
-def test_a_row_and_a_cell_must_pay_their_price(tmp_path: Path, key: str) -> None:
+def test_a_row_and_a_cell_must_pay_their_price(tmp_path, key):
     """Either saves ln(1.1) / 2 = 0.048 of the mean log slowdown."""
 
-    def times(shape: Row) -> list[float]:
+    def times(shape):
         odd = shape[0] > 8 if key == "row_price" else shape[2] > 4
         return [11.0, 20.0, 10.0] if odd else [10.0, 20.0, 11.0]
 
@@ -115,10 +113,10 @@ def test_a_row_and_a_cell_must_pay_their_price(tmp_path: Path, key: str) -> None
 
 @examples(30)
 @given(st.integers(0, 10**6), st.integers(0, 2))
-def test_what_failed_is_not_launched(tmp_path_factory: pytest.TempPathFactory, seed: int, works: int) -> None:
+def test_what_failed_is_not_launched(tmp_path_factory, seed, works):
     rng = random.Random(seed)
 
-    def cell(column: int) -> Cell:
+    def cell(column):
         time = rng.uniform(10, 20) * (4 if column == works else 1)
         return time if column == works or rng.random() < 0.9 else "inf"
 
@@ -129,8 +127,8 @@ def test_what_failed_is_not_launched(tmp_path_factory: pytest.TempPathFactory, s
 
 
 @pytest.mark.parametrize("by_class", [False, True])
-def test_what_failed_is_not_launched_where_a_split_can_part_it(tmp_path: Path, by_class: bool) -> None:
-    def times(shape: Row) -> list[Cell]:
+def test_what_failed_is_not_launched_where_a_split_can_part_it(tmp_path, by_class):
+    def times(shape):
         odd = shape[2] > 4 if by_class else shape[0] > 8
         return ["inf", 20.0] if odd else [10.0, "inf"]
 
@@ -141,13 +139,13 @@ def test_what_failed_is_not_launched_where_a_split_can_part_it(tmp_path: Path, b
 
 @examples(30)
 @given(st.integers(0, 10**6))
-def test_the_launched_config_fits_where_any_does(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+def test_the_launched_config_fits_where_any_does(tmp_path_factory, seed):
     """On the models of the table, and on those with half or twice as many heads."""
     rng = random.Random(seed)
     rules = ["block >= heads * 4", "block * heads <= 512", "warps * heads >= 8", "heads <= 64"]
     rules += ["heads % 3 != 0 or block <= 64", "not (heads > 16 and warps > 4)"]
     heads = rng.sample([1, 2, 3, 6, 8, 12, 16, 24, 32], 4)
-    shapes: list[Row] = [(1 << r, 1 << c, h) for r, c, h in product(range(4), range(4), heads)]
+    shapes = [(1 << r, 1 << c, h) for r, c, h in product(range(4), range(4), heads)]
     times = {shape: [rng.uniform(10, 20) for _ in range(3)] for shape in shapes}
     sections = {**FREE, **CLASSES, "constraints": rng.sample(rules, rng.randint(1, 3))}
     try:
@@ -164,7 +162,7 @@ def test_the_launched_config_fits_where_any_does(tmp_path_factory: pytest.TempPa
             assert found.config in fitting or (not fitting and found.config == made.kernel.fallback)
 
 
-def test_runners_up_stand_behind_configs_that_a_step_may_forbid(tmp_path: Path) -> None:
+def test_runners_up_stand_behind_configs_that_a_step_may_forbid(tmp_path):
     sections = {**FREE, "constraints": ["block >= 100 or rows <= 8"]}
     made = problem(tmp_path, sections, shapes=GRID, times=lambda s: [10.0, 11.0, 12.0])
     heuristic = fit(made)
@@ -174,9 +172,9 @@ def test_runners_up_stand_behind_configs_that_a_step_may_forbid(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_order_of_scenarios_configs_or_rows_changes_anything(tmp_path: Path, seed: int) -> None:
+def test_no_order_of_scenarios_configs_or_rows_changes_anything(tmp_path, seed):
     rng = random.Random(seed)
-    shapes: list[Row] = [(r, c, h) for r in range(1, 9) for c in range(1, 21, 4) for h in (2, 8)]
+    shapes = [(r, c, h) for r in range(1, 9) for c in range(1, 21, 4) for h in (2, 8)]
     times = {shape: [rng.uniform(10, 14) for _ in range(3)] for shape in shapes}
     found = []
     for k in range(4):

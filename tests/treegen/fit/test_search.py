@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from treegen_strategies import examples
 
 from treegen.fit.costs import Evidence
-from treegen.fit.search import Leaf, RowTree, Training, count_leaves, grow, local_search
+from treegen.fit.search import Leaf, Training, count_leaves, grow, local_search
 from treegen.fit.splits import candidate_splits, low_sides, round_between
 
 ANY = Evidence(0.0)
@@ -20,7 +20,7 @@ LOSSES = (st.integers(0, 9) | st.integers(0, 1)).map(lambda n: n * STEP) | st.sa
 
 
 @st.composite
-def training_sets(draw: st.DrawFn) -> Training:
+def training_sets(draw):
     """Splits may repeat or have an empty side, scenarios may be on the same sides, losses may tie."""
     count, configs = draw(st.integers(1, 10)), draw(st.integers(1, 4))
     sides = st.lists(st.booleans(), min_size=count, max_size=count)
@@ -42,10 +42,10 @@ def training_sets(draw: st.DrawFn) -> Training:
     )
 
 
-def least_total(case: Training) -> float:
+def least_total(case):
     """The total of the best tree within the limits, by trying them all."""
 
-    def totals(rows: frozenset[int], depth: int) -> dict[int, float]:
+    def totals(rows, depth):
         """The least total of a subtree for each number of leaves."""
         inside = sorted(rows)
         parts = [[row for row in inside if case.group[row] == k] for k in range(case.classes)]
@@ -63,17 +63,17 @@ def least_total(case: Training) -> float:
     return min(totals(frozenset(range(len(case.loss))), case.max_depth).values())
 
 
-def _depth(tree: RowTree) -> int:
+def _depth(tree):
     return 0 if isinstance(tree, Leaf) else 1 + max(_depth(tree.low), _depth(tree.high))
 
 
-def _greedy(case: Training) -> RowTree:
+def _greedy(case):
     return grow(case, case.best_cells(case.everywhere))
 
 
 @examples(350)
 @given(training_sets())
-def test_limits_hold_and_it_lies_between_greedy_growth_and_the_best_tree(case: Training) -> None:
+def test_limits_hold_and_it_lies_between_greedy_growth_and_the_best_tree(case):
     tree = local_search(case)
     assert _depth(tree) <= case.max_depth and count_leaves(tree) <= case.max_leaves
     assert case.total(tree) >= least_total(case)
@@ -81,7 +81,7 @@ def test_limits_hold_and_it_lies_between_greedy_growth_and_the_best_tree(case: T
         assert case.total(tree) <= case.total(_greedy(case))
 
 
-def test_it_mostly_finds_the_best_tree_where_greedy_growth_does_not() -> None:
+def test_it_mostly_finds_the_best_tree_where_greedy_growth_does_not():
     rng, found, greedy = random.Random(3), 0, 0
     for _ in range(60):
         sides = np.array([[rng.random() < 0.5 for _ in range(12)] for _ in range(5)])
@@ -94,7 +94,7 @@ def test_it_mostly_finds_the_best_tree_where_greedy_growth_does_not() -> None:
     assert found > max(30, greedy)
 
 
-def test_two_splits_at_once_only_add_to_what_single_splits_gain() -> None:
+def test_two_splits_at_once_only_add_to_what_single_splits_gain():
     rng, differ = random.Random(0), 0
     for _ in range(400):
         count = rng.randint(6, 14)
@@ -114,7 +114,7 @@ def test_two_splits_at_once_only_add_to_what_single_splits_gain() -> None:
 
 @examples(100)
 @given(training_sets(), st.randoms(use_true_random=False))
-def test_the_order_of_scenarios_changes_nothing(case: Training, rng: random.Random) -> None:
+def test_the_order_of_scenarios_changes_nothing(case, rng):
     order = list(range(len(case.loss)))
     rng.shuffle(order)
     own = {name: getattr(case, name)[order] for name in ("loss", "group", "cluster")}
@@ -129,7 +129,7 @@ TABLES = st.integers(1, 3).flatmap(
 )
 
 
-def _on_grid(low: int, high: int) -> bool:
+def _on_grid(low, high):
     """Whether some t with low <= t < high is on the grid: up to 15, 2^k or 3 * 2^k, or the opposite."""
     sizes = {*range(16), *(m << k for k in range(63) for m in (1, 3))}
     return any(low <= t < high for size in sizes for t in (size, -size))
@@ -137,7 +137,7 @@ def _on_grid(low: int, high: int) -> bool:
 
 @examples(200)
 @given(TABLES, st.randoms(use_true_random=False))
-def test_rows_are_divided_where_the_grid_lies_between_them(rows: list[list[int]], rng: random.Random) -> None:
+def test_rows_are_divided_where_the_grid_lies_between_them(rows, rng):
     """All columns have few values; with many more, only the grid divides them."""
     features = np.array(rows, dtype=np.int64)
     many = np.arange(40)[:, None] + np.int64(1 << 40)  # none of these is on the grid but the first
@@ -161,7 +161,7 @@ GAPS = st.integers(1, 10**5) | st.sampled_from([1, 2, 3, 5, 1000, 10**9, 2**62])
 
 @examples(600)
 @given(st.integers(-50, 10**5) | NEAR_POWERS, GAPS)
-def test_a_threshold_separates_its_neighbours(below: int, gap: int) -> None:
+def test_a_threshold_separates_its_neighbours(below, gap):
     """Also where the values are beyond the precision of floats."""
     assert below <= round_between(below, below + gap) < below + gap
 
@@ -170,5 +170,5 @@ def test_a_threshold_separates_its_neighbours(below: int, gap: int) -> None:
     ("below", "above", "threshold"),
     [(0, 1, 0), (1, 2, 1), (4, 6, 5), (64, 128, 96), (100, 300, 192), (1000, 1002, 1001)],
 )
-def test_round_numbers_between_neighbours(below: int, above: int, threshold: int) -> None:
+def test_round_numbers_between_neighbours(below, above, threshold):
     assert round_between(below, above) == threshold

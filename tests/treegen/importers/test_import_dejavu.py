@@ -1,40 +1,36 @@
 """treegen import dejavu: a cache becomes a table of winners that treegen can read, or one line is printed."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import contents
 from treegen_caches import SCENARIOS, cache, write_cache
 
 from treegen.cli.main import main
-from treegen.core.table import Cells, Table, median_times
+from treegen.core.table import Cells, median_times
 from treegen.read.problem import read_table
 
-Refuse = Callable[..., str]
 FIRST, SECOND, *_ = SCENARIOS
 TABLE = "tables/my_kernel/nvidia_h100"
 CREDIT = ("--origin", "A paper", "--licence", "x}\nkernel: other\n# '\"\u2028 !!python/object:os.system [*a]")
 
 
-def _import(folder: Path, *options: str) -> list[str]:
+def _import(folder, *options):
     return ["import", "dejavu", str(folder / "caches"), "--to", str(folder / "tables"), *options]
 
 
-def _imported(folder: Path, content: dict[str, Any] | None = None, *options: str) -> Table:
+def _imported(folder, content=None, *options):
     write_cache(folder / "caches", content)
     assert main(_import(folder, *options)) == 0
     return read_table(folder / TABLE)
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
+def table(tmp_path):
     return _imported(tmp_path, None, *CREDIT)
 
 
-def test_the_winners_with_their_times_words_and_origin(tmp_path: Path, table: Table) -> None:
+def test_the_winners_with_their_times_words_and_origin(tmp_path, table):
     assert (table.kernel, table.device_name) == ("my_kernel", "NVIDIA H100 80GB HBM3")
     assert table.cells is Cells.WINNERS
     # None of `maxnreg` is what Triton takes by itself.
@@ -68,14 +64,14 @@ def test_the_winners_with_their_times_words_and_origin(tmp_path: Path, table: Ta
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1e6), ("ms", 1e3), ("us", 1), ("ns", 1e-3)])
-def test_units_of_time(tmp_path: Path, unit: str, factor: float) -> None:
+def test_units_of_time(tmp_path, unit, factor):
     times = {key: [50.0] for key in SCENARIOS}
     found = median_times(_imported(tmp_path, cache(timings=times, timings_data={"labels": [unit]})))
     assert sorted(cell for row in found.tolist() for cell in row if cell == cell) == [50 * factor] * 4
 
 
 @pytest.mark.usefixtures("table")
-def test_what_is_replaced(tmp_path: Path, refusal: Refuse) -> None:
+def test_what_is_replaced(tmp_path, refusal):
     """Nothing by the same table, another import's table on request, and a measured one never."""
     before = contents(tmp_path)
     assert main(_import(tmp_path, *CREDIT)) == 0 and contents(tmp_path) == before
@@ -93,9 +89,7 @@ def test_what_is_replaced(tmp_path: Path, refusal: Refuse) -> None:
     refusal(tmp_path, *_import(tmp_path))
 
 
-def test_tables_by_gpu_and_triton(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refuse
-) -> None:
+def test_tables_by_gpu_and_triton(tmp_path, capsys, refusal):
     for gpu, triton in {
         "NVIDIA_H100_80GB_HBM3": "3.3.0",
         "..": "3.3.0",
@@ -118,7 +112,7 @@ def test_tables_by_gpu_and_triton(
     assert "caches" in refusal(tmp_path, *_import(tmp_path))
 
 
-def test_a_plain_cache_file_needs_the_gpus_name(tmp_path: Path, table: Table, refusal: Refuse) -> None:
+def test_a_plain_cache_file_needs_the_gpus_name(tmp_path, table, refusal):
     (tmp_path / "empty").mkdir()
     for nothing in ("none", "empty"):
         refusal(tmp_path, "import", "dejavu", tmp_path / nothing, "--to", tmp_path / "plain")
@@ -133,12 +127,12 @@ def test_a_plain_cache_file_needs_the_gpus_name(tmp_path: Path, table: Table, re
     assert origin["tool"] == "triton-dejavu" and "triton" not in origin
 
 
-def _two(first: str, second: str) -> dict[str, Any]:
+def _two(first, second):
     keys = (FIRST, SECOND)
     return cache(cache=dict(zip(keys, (first, second), strict=True)), timings={key: [1.0] for key in keys})
 
 
-def _scenario(key: str) -> dict[str, Any]:
+def _scenario(key):
     """The cache with its first scenario under another key."""
     rows = {key if name == FIRST else name: config for name, (config, _) in SCENARIOS.items()}
     return cache(cache=rows, timings={name: [1.0] for name in rows})
@@ -154,16 +148,14 @@ LONG = ", ".join(f"a_rather_long_parameter_{i}: {{}}" for i in range(6))
         [{f"a_rather_long_parameter_{i}": i + more for i in range(6)} for more in (0, 1)], {}),
     (("maxnreg: None, B: 1",) * 2, ["the-only"], [{"B": 1}], {}),
 ])  # fmt: skip
-def test_names_and_parameters_of_configs(
-    tmp_path: Path, configs: tuple[str, str], ids: list[str], values: list[Any], words: dict[str, Any]
-) -> None:
+def test_names_and_parameters_of_configs(tmp_path, configs, ids, values, words):
     found = _imported(tmp_path, _two(*configs))
     assert [config.id for config in found.configs] == ids
     assert [config.parameters for config in found.configs] == values
     assert {name: word for name, word in found.words.items() if name in values[0]} == words
 
 
-def test_columns_keep_their_order_and_texts_become_integers(tmp_path: Path, table: Table) -> None:
+def test_columns_keep_their_order_and_texts_become_integers(tmp_path, table):
     swapped = dict(zip(SCENARIOS, reversed([config for config, _ in SCENARIOS.values()]), strict=True))
     other = _imported(tmp_path / "other", cache(cache=swapped))
     assert [config.id for config in other.configs] == [config.id for config in table.configs]
@@ -175,16 +167,16 @@ def test_columns_keep_their_order_and_texts_become_integers(tmp_path: Path, tabl
 # Broken caches
 
 
-def _config(text: object) -> dict[str, Any]:
+def _config(text):
     return cache(cache={name: text if name == FIRST else config for name, (config, _) in SCENARIOS.items()})
 
 
-def _time(value: object) -> dict[str, Any]:
+def _time(value):
     return cache(timings={name: value if name == FIRST else [1.0] for name in SCENARIOS})
 
 
 ENTRY = f"{json.dumps(FIRST)}: {json.dumps(SCENARIOS[FIRST][0])}, "
-BROKEN: list[dict[str, Any] | str] = [
+BROKEN = [
     *("{", "", "[]", "[" * 100_000),  # no JSON object
     *({name: value for name, value in cache().items() if name != field} for field in cache()),
     *(cache(cache=[]), cache(cache={})),
@@ -212,7 +204,7 @@ BROKEN: list[dict[str, Any] | str] = [
 
 
 @pytest.mark.parametrize("content", BROKEN)
-def test_a_broken_cache_stops_all(tmp_path: Path, refusal: Refuse, content: dict[str, Any] | str) -> None:
+def test_a_broken_cache_stops_all(tmp_path, refusal, content):
     write_cache(tmp_path / "caches", gpu="AMD_Instinct_MI300X")
     path = write_cache(tmp_path / "caches", content)
     assert refusal(tmp_path, *_import(tmp_path)).startswith(f"{path}: ")

@@ -2,38 +2,31 @@
 
 import json
 import math
-import os
 import random
 import re
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from treegen_builders import REPOSITORY, contents
+from programs import HELPERS, printed
+from treegen_builders import contents
 from tuned_files import AITER, COLUMNS, CSV, ENTRY, GPU, MOE, NAMED
 
 from treegen.cli.main import main
-from treegen.core.table import Cells, Table, median_times
+from treegen.core.table import Cells, median_times
 from treegen.read.problem import read_table
 from triton_tune.launch.features import word_of
 
-Refuse = Callable[..., str]
 
-
-def _import(to: Path, *arguments: str | Path) -> None:
+def _import(to, *arguments):
     assert main(["import", *map(str, arguments), "--to", str(to)]) == 0
 
 
-def _rows(table: Table) -> list[tuple[list[int], list[float | None]]]:
+def _rows(table):
     times = [[None if time != time else time for time in row] for row in median_times(table).tolist()]
     return list(zip(table.features.tolist(), times, strict=True))
 
 
-def test_a_long_csv(tmp_path: Path) -> None:
+def test_a_long_csv(tmp_path):
     (tmp_path / "all.csv").write_text(CSV)
     _import(tmp_path, "csv", tmp_path / "all.csv", *COLUMNS)
     table = read_table(tmp_path / "mine/nvidia_h100")
@@ -61,9 +54,7 @@ SMALL = [
 
 
 @pytest.mark.parametrize(("text", "options", "configs", "times"), SMALL)
-def test_variants_units_and_parameters_of_a_csv(
-    tmp_path: Path, text: str, options: str, configs: list[object], times: list[float]
-) -> None:
+def test_variants_units_and_parameters_of_a_csv(tmp_path, text, options, configs, times):
     (tmp_path / "all.csv").write_text(text)
     _import(tmp_path, "csv", tmp_path / "all.csv", *options.split(), "--kernel", "k", "--device", GPU)
     table = read_table(tmp_path / "k/nvidia_h100")
@@ -91,7 +82,7 @@ def test_variants_units_and_parameters_of_a_csv(
         for one, other in (("a-b", "a_b"), ("A", "a"), ("1a", "b"), ("ä", "b"))
     ),
 ])  # fmt: skip
-def test_what_is_wrong_with_a_csv(tmp_path: Path, refusal: Refuse, text: str, options: list[str]) -> None:
+def test_what_is_wrong_with_a_csv(tmp_path, refusal, text, options):
     (tmp_path / "all.csv").write_text(text)
     refusal(tmp_path, "import", "csv", tmp_path / "all.csv", "--to", tmp_path, *options)
 
@@ -99,7 +90,7 @@ def test_what_is_wrong_with_a_csv(tmp_path: Path, refusal: Refuse, text: str, op
 # aiter
 
 
-def test_winners_of_aiter_by_gpu(tmp_path: Path) -> None:
+def test_winners_of_aiter_by_gpu(tmp_path):
     (tmp_path / "a8w8_tuned_gemm.csv").write_text(AITER)
     (tmp_path / "a8w8_untuned_gemm.csv").write_text("M,N,K\n1,2,3\n")
     _import(tmp_path / "to", "aiter", tmp_path)
@@ -116,7 +107,7 @@ def test_winners_of_aiter_by_gpu(tmp_path: Path) -> None:
     assert second.features.tolist() == [[1, 1280, 8192, 1], [1, 1280, 8192, 0]]
 
 
-def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path, refusal: Refuse) -> None:
+def test_two_gpus_of_one_architecture_and_short_rows(tmp_path, refusal):
     path = tmp_path / "tuned_fmoe-v1.5.csv"
     header = "gfx,cu_num,token,dtype,block_m,kernelName1,us,_tag\n"
     rows = ["gfx942,80,1,torch.bfloat16,32,_ZN5aiter43fmoe_32x384E,5.5"]
@@ -138,7 +129,7 @@ def test_two_gpus_of_one_architecture_and_short_rows(tmp_path: Path, refusal: Re
     "cu_num,M,kernelId,us\n../80,2,4,5\n",
     AITER.replace("20.5611", "fast"),
 ])  # fmt: skip
-def test_what_is_wrong_with_aiters_file(tmp_path: Path, refusal: Refuse, text: str) -> None:
+def test_what_is_wrong_with_aiters_file(tmp_path, refusal, text):
     path = tmp_path / "a8w8_tuned_gemm.csv"
     path.write_text(text)
     refusal(tmp_path, "import", "aiter", path)
@@ -147,7 +138,7 @@ def test_what_is_wrong_with_aiters_file(tmp_path: Path, refusal: Refuse, text: s
 # Whatever the damage: a table, or one line and nothing written.
 
 MOE_NAME = "E=128,N=1024,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
-FILES: dict[str, tuple[str, str, list[str]]] = {
+FILES = {
     "triton": ("scale.autotune.json", f'{{"key": [8, true], "configs_timings": [{ENTRY}]}}', NAMED),
     "csv": ("all.csv", CSV, COLUMNS),
     "vllm": (MOE_NAME, json.dumps(MOE), []),
@@ -158,7 +149,7 @@ VALUES += ["NaN", "Infinity", '{"a": [1, {"b": [null]}]}', '"\\ud800"', '"a\\nb"
 VALUES.append("'")
 
 
-def _damaged(text: str, draw: random.Random) -> str:
+def _damaged(text, draw):
     """The text with a number, a word or a stretch of it replaced, doubled or removed."""
     parts = [match.span() for match in re.finditer(r'[0-9.]+|"[^"]*"|[a-z_]+|[\[\]{},:\n]', text)]
     for _ in range(draw.choice((1, 1, 2, 4))):
@@ -169,7 +160,7 @@ def _damaged(text: str, draw: random.Random) -> str:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_damage(tmp_path, capsys, name):
     file, text, options = FILES[name]
     draw = random.Random(name)
     refused = 0
@@ -197,25 +188,20 @@ def test_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory):
     """A Triton cache folder."""
     pytest.importorskip("triton")
     folder = tmp_path_factory.mktemp("triton")
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    subprocess.run(
-        [sys.executable, REPOSITORY / "tests/helpers/write_triton_cache.py"],
-        env={**environment, "TRITON_CACHE_DIR": str(folder)},
-        check=True,
-    )
+    printed(HELPERS / "write_triton_cache.py", TRITON_INTERPRET=None, TRITON_CACHE_DIR=str(folder))
     return folder
 
 
-def _tritons(source: Path, to: Path, *options: str) -> Table:
+def _tritons(source, to, *options):
     _import(to, "triton", source, *options)
     return read_table(to / "scale/nvidia_h100")
 
 
-def test_all_times_of_a_cache_that_triton_wrote(written: Path, tmp_path: Path) -> None:
+def test_all_times_of_a_cache_that_triton_wrote(written, tmp_path):
     table = _tritons(written, tmp_path, *NAMED)
     assert (table.kernel, table.device_name, table.cells) == ("scale", GPU, Cells.MEASURED)
     assert table.feature_names == ("n", "causal", "argument_dtype_0")
@@ -232,14 +218,14 @@ def test_all_times_of_a_cache_that_triton_wrote(written: Path, tmp_path: Path) -
     assert not {"maxnreg", "ir_override"} & set(table.configs[0].parameters)
 
 
-def _write(folder: Path, key: Any, entries: str, name: str = "scale.autotune.json") -> Path:
+def _write(folder, key, entries, name="scale.autotune.json"):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(f'{{"key": {json.dumps(key)}, "configs_timings": {entries}}}')
     return path
 
 
-def test_words_are_those_that_tuned_looks_for_under_the_names_that_it_reads(tmp_path: Path) -> None:
+def test_words_are_those_that_tuned_looks_for_under_the_names_that_it_reads(tmp_path):
     for n, x in enumerate((torch.bfloat16, torch.float32, torch.float32)):  # the same key twice
         _write(tmp_path / str(n), [8, str(x), str(torch.float16), str(x)], f"[{ENTRY}]")
     table = _tritons(tmp_path, tmp_path / "to", "--device", GPU, "--features", "n,x_ptr_dtype")
@@ -249,7 +235,7 @@ def test_words_are_those_that_tuned_looks_for_under_the_names_that_it_reads(tmp_
     assert (len(table.scenarios), table.row_repeat.tolist()) == (2, [1, 1, 2])
 
 
-def test_a_name_that_no_package_can_have_is_made_plain(tmp_path: Path, refusal: Refuse) -> None:
+def test_a_name_that_no_package_can_have_is_made_plain(tmp_path, refusal):
     _write(tmp_path / "a", [8], f"[{ENTRY}]", "_Scale.autotune.json")
     options = ("--device", GPU, "--features", "n")
     for kernel in ([], ["--kernel", "_Scale"], ["--kernel", "scale"]):
@@ -274,15 +260,13 @@ def test_a_name_that_no_package_can_have_is_made_plain(tmp_path: Path, refusal: 
         *(f'{{"kwargs": {{"B": 1}}}}, [{time}]' for time in ('"fast"', "NaN", "Infinity", "0.0")),
     )),
 ])  # fmt: skip
-def test_wrong_triton_files(
-    tmp_path: Path, refusal: Refuse, key: Any, entries: str, options: list[str]
-) -> None:
+def test_wrong_triton_files(tmp_path, refusal, key, entries, options):
     path = _write(tmp_path / "cache", key, entries)
     line = refusal(tmp_path, "import", "triton", tmp_path / "cache", "--to", tmp_path / "to", *options)
     assert line.startswith(f"{path}: ")
 
 
-def test_other_files_and_folders(tmp_path: Path, refusal: Refuse) -> None:
+def test_other_files_and_folders(tmp_path, refusal):
     path = _write(tmp_path, [8], f"[{ENTRY}]", "cache.json")
     for wrong in (path, tmp_path):
         line = refusal(tmp_path, "import", "triton", wrong, *NAMED)

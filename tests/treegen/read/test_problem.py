@@ -2,8 +2,6 @@
 
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from treegen_builders import (
     NARROW,
     REPOSITORY,
     WIDE,
-    Cell,
-    Row,
     device_and_kernel,
     error_of,
     problem,
@@ -26,8 +22,8 @@ from treegen_builders import (
 )
 
 from treegen.core.expr import parse_condition
-from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED, Problem
-from treegen.core.spec import Budget, Config, KernelSpec, ModelClass, Regime
+from treegen.core.problem import FORBIDDEN, UNIT, UNTIMED
+from treegen.core.spec import Budget, Config, ModelClass, Regime
 from treegen.core.table import Cells, median_times
 from treegen.read import words
 from treegen.read.problem import build_problem, read_table
@@ -35,15 +31,15 @@ from treegen.read.spec import read_spec
 
 SHAPES = [(1, 8, 2), (64, 64, 2)]
 THREE = [(1, 1, 2), (8, 8, 2), (64, 64, 2)]
-OF_KINDS: list[Row] = [(rows, columns, kind) for rows in (1, 8, 64) for columns in (1, 8) for kind in (0, 1)]
-FROM_COLUMNS: dict[str, Any] = {
+OF_KINDS = [(rows, columns, kind) for rows in (1, 8, 64) for columns in (1, 8) for kind in (0, 1)]
+FROM_COLUMNS = {
     "features": ["rows", "columns"],
     "constants": [],
     "derived": {"heads": "columns // 4"},
 }
 
 
-def test_a_table_becomes_arrays_without_scenarios_that_a_stopped_run_did_not_reach(tmp_path: Path) -> None:
+def test_a_table_becomes_arrays_without_scenarios_that_a_stopped_run_did_not_reach(tmp_path):
     rows = [["s003", 1, 40, 25, 20], ["s001", 1, 10, 15, 30], ["s001", 2, 10, 15, 30]]
     table = read_table(write_table(tmp_path / "t", shapes=THREE, rows=rows))
     known = (table.kernel, table.device_name, table.cells)
@@ -64,24 +60,24 @@ def test_a_table_becomes_arrays_without_scenarios_that_a_stopped_run_did_not_rea
     ([["", 1], [7, ""], ["", 4], ["", 10]], [7, 4]),  # what was not measured is left out
     ([[1, 2], ["inf", 2], [1, 2]], [math.inf, 2]),  # what failed once failed
 ])  # fmt: skip
-def test_the_median_of_repeats(tmp_path: Path, repeats: list[list[Cell]], median: list[float]) -> None:
+def test_the_median_of_repeats(tmp_path, repeats, median):
     rows = [["s001", number, *row] for number, row in enumerate(repeats, 1)]
     table = write_table(tmp_path / "t", shapes=THREE[:1], rows=rows, configs=(NARROW, WIDE))
     assert median_times(read_table(table)).tolist() == [median]
 
 
-def _winners(folder: Path, kernel: dict[str, Any] | None = None, **table: Any) -> Problem:
+def _winners(folder, kernel=None, **table):
     read = read_spec(write_spec(folder, spec(**(kernel or {}))))
     table_folder = write_winners(folder / "tables/h100", **table)
     return build_problem(read.kernels[KERNEL], read.devices[DEVICE], read_table(table_folder))
 
 
-def _costs(built: Problem) -> dict[int, list[int]]:
+def _costs(built):
     """Costs by the scenario's number of rows, because the order of scenarios does not matter."""
     return dict(zip(built.column("rows").tolist(), built.cost.tolist(), strict=True))
 
 
-def test_cost_is_the_log_of_the_slowdown_over_the_best_of_what_may_be_chosen(tmp_path: Path) -> None:
+def test_cost_is_the_log_of_the_slowdown_over_the_best_of_what_may_be_chosen(tmp_path):
     expected = {1: [0, math.log(1.5), math.log(3)], 64: [math.log(2), math.log(1.25), 0]}
     assert _costs(problem(tmp_path, shapes=SHAPES)) == {
         rows: [round(cost * UNIT) for cost in costs] for rows, costs in expected.items()
@@ -90,7 +86,7 @@ def test_cost_is_the_log_of_the_slowdown_over_the_best_of_what_may_be_chosen(tmp
     assert built.cost.tolist() == [[FORBIDDEN, 0, round(math.log(2) * UNIT)]]
 
 
-def test_a_scenario_without_a_comparison_does_not_count(tmp_path: Path) -> None:
+def test_a_scenario_without_a_comparison_does_not_count(tmp_path):
     """One time alone, a time beside a failure, and two times."""
     cells = {1: [10, "", ""], 2: [10, "inf", ""], 4: [10, 20, ""]}
     shapes = [(rows, 8, 2) for rows in cells]
@@ -102,13 +98,13 @@ def test_a_scenario_without_a_comparison_does_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cell", "cost"), [("inf", FORBIDDEN), ("", UNTIMED)])
-def test_what_failed_or_was_not_measured(tmp_path: Path, cell: str, cost: int) -> None:
+def test_what_failed_or_was_not_measured(tmp_path, cell, cost):
     built = problem(tmp_path, shapes=SHAPES, times=lambda shape: [cell, 2, 4] if shape[0] == 1 else [1, 2, 4])
     twice = round(math.log(2) * UNIT)
     assert _costs(built) == {1: [cost, 0, twice], 64: [0, twice, round(math.log(4) * UNIT)]}
 
 
-def test_a_winner_costs_nothing_and_everything_else_one_unit(tmp_path: Path) -> None:
+def test_a_winner_costs_nothing_and_everything_else_one_unit(tmp_path):
     built = _winners(tmp_path / "all", shapes=SHAPES)
     assert _costs(built) == {1: [0, UNIT, UNIT], 64: [UNIT, UNIT, 0]} and built.left_out == 0
     built = _winners(tmp_path / "failed", shapes=SHAPES, times=lambda shape: [10, "inf", ""])
@@ -125,14 +121,14 @@ def test_a_winner_costs_nothing_and_everything_else_one_unit(tmp_path: Path) -> 
     ("rows * 16384", {1: 16384, 64: 1 << 20}),
     (5, {1: 5, 64: 5}),
 ])  # fmt: skip
-def test_weights_go_with_their_scenarios(tmp_path: Path, weight: str | int, expected: dict[int, int]) -> None:
+def test_weights_go_with_their_scenarios(tmp_path, weight, expected):
     derived = {"area": "rows * columns", "share": "area // 512", "spare": "shared_memory - share"}
     built = problem(tmp_path, {"derived": derived, "objective": {"weight": weight}}, shapes=SHAPES[::-1])
     assert dict(zip(built.column("rows").tolist(), built.weight.tolist(), strict=True)) == expected
     assert built.weight.dtype == np.int64
 
 
-def test_a_table_may_lack_parts_of_derived_features_and_of_constraints(tmp_path: Path) -> None:
+def test_a_table_may_lack_parts_of_derived_features_and_of_constraints(tmp_path):
     kernel = {**FROM_COLUMNS, "constraints": []}
     built = problem(tmp_path, kernel, features=["rows", "heads", "other"], shapes=[(7, 3, 0), (8, 5, 0)])
     assert built.names == ("rows", "heads") and sorted(built.column("heads").tolist()) == [3, 5]
@@ -143,14 +139,14 @@ def test_a_table_may_lack_parts_of_derived_features_and_of_constraints(tmp_path:
 TRANSLATE = {KERNEL: {"variant": "plain", "rename": {"ROWS": "rows", "BLOCK": "block"}}}
 FOREIGN = [{"id": c["id"], "BLOCK": c["block"], "warps": c["warps"], "stages": 1} for c in CONFIGS]
 FOREIGN_TABLE = {"shapes": SHAPES, "features": ["ROWS", "columns", "heads"], "configs": FOREIGN}
-DEEP: dict[str, Any] = {"features": ["rows", "columns", "heads", "depth"]}  # no table holds `depth`
+DEEP = {"features": ["rows", "columns", "heads", "depth"]}  # no table holds `depth`
 
 
-def _with_constants(**constants: int) -> dict[str, Any]:
+def _with_constants(**constants):
     return {**DEEP, "translate": {KERNEL: {**TRANSLATE[KERNEL], "constants": constants}}}
 
 
-def test_a_foreign_table_is_translated_and_may_leave_a_constant_feature_out(tmp_path: Path) -> None:
+def test_a_foreign_table_is_translated_and_may_leave_a_constant_feature_out(tmp_path):
     built = problem(tmp_path, _with_constants(depth=7), **FOREIGN_TABLE)
     assert built.column("depth").tolist() == [7] * len(built.cost)
     assert sorted(built.column("rows").tolist()) == [1, 64]
@@ -160,7 +156,7 @@ def test_a_foreign_table_is_translated_and_may_leave_a_constant_feature_out(tmp_
     ]
 
 
-def test_a_tables_words_become_the_specs_integers(tmp_path: Path) -> None:
+def test_a_tables_words_become_the_specs_integers(tmp_path):
     sections = {"values": {"heads": {"bf16": 7, "fp16": 3}, "warps": {"flat": 5, "deep": 6}}}
     words = {"heads": ["fp16", "bf16"], "warps": ["flat", "deep"]}
     configs = ({**NARROW, "warps": 1}, {**WIDE, "warps": 0})
@@ -173,7 +169,7 @@ def test_a_tables_words_become_the_specs_integers(tmp_path: Path) -> None:
     assert pairs == [(("block", 16), ("warps", 6)), (("block", 128), ("warps", 5))]
 
 
-def _configs(**changes: Any) -> dict[str, Any]:
+def _configs(**changes):
     """A table whose configs have these parameters changed, or left out where None."""
     changed = ({**config, **changes} for config in CONFIGS)
     return {"configs": [{key: v for key, v in config.items() if v is not None} for config in changed]}
@@ -181,7 +177,7 @@ def _configs(**changes: Any) -> dict[str, Any]:
 
 TWINS = [{**NARROW, "stages": 1}, {**NARROW, "id": "other", "stages": 2}, {**WIDE, "stages": 1}]
 RENAMED = {"translate": {KERNEL: {"variant": "plain", "rename": {"columns": "rows"}}}}
-REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+REFUSED = [
     ({}, {"shapes": [(1, 8, 500), (64, 64, 501)]}),  # no config may be launched
     ({}, {"shapes": [(2**40, 2**40, 2)]}),  # a derived feature grows beyond 62 bits
     ({}, {"times": lambda shape: [10, "", ""]}),  # nothing to compare
@@ -214,7 +210,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kernel", "table"), REFUSED)
-def test_contradictions_are_named(tmp_path: Path, kernel: dict[str, Any], table: dict[str, Any]) -> None:
+def test_contradictions_are_named(tmp_path, kernel, table):
     message = error_of(lambda: problem(tmp_path, kernel, **{"shapes": SHAPES, **table}))
     assert message.startswith(f"{tmp_path / 'tables/h100'}: ")
 
@@ -222,11 +218,11 @@ def test_contradictions_are_named(tmp_path: Path, kernel: dict[str, Any], table:
 # What a spec says
 
 
-def kernel_of(folder: Path, **kernel: Any) -> KernelSpec:
+def kernel_of(folder, **kernel):
     return read_spec(write_spec(folder, spec(**kernel))).kernels[KERNEL]
 
 
-def test_the_page_about_the_spec_lists_its_words() -> None:
+def test_the_page_about_the_spec_lists_its_words():
     """Each table of docs/spec.md below its heading, against what the reader knows."""
     page = (REPOSITORY / "docs/spec.md").read_text()
     config = {f"config.{word}" for word in words.CONFIG}
@@ -242,7 +238,7 @@ def test_the_page_about_the_spec_lists_its_words() -> None:
         assert {word for cell in first_cells for word in re.findall("`(.*?)`", cell)} == expected, heading
 
 
-def test_the_ends_of_ranges_are_accepted(tmp_path: Path) -> None:
+def test_the_ends_of_ranges_are_accepted(tmp_path):
     content = spec(
         tree={"max_depth": 4, "max_rows": 12, "max_configs": 64, "row_price": 1, "cell_price": 0},
         fallback={"variant": "plain", "block": 2**31 - 1, "warps": 0},
@@ -261,7 +257,7 @@ def test_the_ends_of_ranges_are_accepted(tmp_path: Path) -> None:
         assert "area" in kernel_of(tmp_path, derived={"area": f"rows // {divisor}"}).derived
 
 
-def test_regimes_and_classes_are_conditions_in_order(tmp_path: Path) -> None:
+def test_regimes_and_classes_are_conditions_in_order(tmp_path):
     kernel = kernel_of(tmp_path, classes={})
     assert kernel.regimes == (Regime("steps", None, ("rows", "columns", "area")),)
     assert kernel.classes == (ModelClass("all", None),)
@@ -283,7 +279,7 @@ def test_regimes_and_classes_are_conditions_in_order(tmp_path: Path) -> None:
     assert kernel.hold_out_by == ("heads", "area")
 
 
-def test_what_follows_from_constants_and_limits_is_fixed(tmp_path: Path) -> None:
+def test_what_follows_from_constants_and_limits_is_fixed(tmp_path):
     derived = {"pair": "heads * 2", "room": "shared_memory - pair", "area": "rows * pair", "z": "area + room"}
     derived |= {"narrow": "heads <= 4", "fine": "narrow and not heads == 3"}
     classes, rules = {"few": "room <= 4", "many": "otherwise"}, ["block >= 32 or fine"]
@@ -299,7 +295,7 @@ TWO = {"config": {"variants": ["plain", "split"], "parameters": {"block": "B", "
 BOUND = {"holds": "block >= heads", "variants": ["split"]}
 
 
-def test_a_constraint_of_a_variant_forbids_that_variant_only(tmp_path: Path) -> None:
+def test_a_constraint_of_a_variant_forbids_that_variant_only(tmp_path):
     configs = [
         {**config, "id": v + config["id"], "variant": v} for v in ("plain", "split") for config in CONFIGS
     ]
@@ -309,7 +305,7 @@ def test_a_constraint_of_a_variant_forbids_that_variant_only(tmp_path: Path) -> 
     assert forbidden == [Config("split", (("block", 16), ("warps", 2)))]
 
 
-PARAMETERS: dict[str, Any] = {
+PARAMETERS = {
     "parts": {"letter": "N", "default": 1},
     "block": "B",
     "warps": "W",
@@ -319,11 +315,11 @@ WITH_DEFAULTS = {"config": {"variants": ["plain", "split"], "parameters": PARAME
 TWO_SHAPES = [(1, 8, 2), (64, 64, 2)]
 
 
-def made(variant: str = "plain", parts: int = 1, block: int = 16, warps: int = 2, far: int = 0) -> Config:
+def made(variant="plain", parts=1, block=16, warps=2, far=0):
     return Config(variant, (("parts", parts), ("block", block), ("warps", warps), ("far", far)))
 
 
-def test_a_table_without_a_parameter_has_its_default(tmp_path: Path) -> None:
+def test_a_table_without_a_parameter_has_its_default(tmp_path):
     built = problem(tmp_path / "a", WITH_DEFAULTS, shapes=TWO_SHAPES)
     expected = [made(block=c["block"], warps=c["warps"]).parameters for c in CONFIGS]
     assert [c.parameters for c in built.configs] == expected
@@ -333,7 +329,7 @@ def test_a_table_without_a_parameter_has_its_default(tmp_path: Path) -> None:
     assert [(values["parts"], values["far"]) for values in found] == [(1, 0), (2, 0), (3, 0)]
 
 
-def test_a_fallback_may_leave_out_defaults_and_words_are_a_list_or_name_integers(tmp_path: Path) -> None:
+def test_a_fallback_may_leave_out_defaults_and_words_are_a_list_or_name_integers(tmp_path):
     fallback = {"variant": "plain", "block": 64, "warps": 4}
     for given_, expected in (({}, (1, 0)), ({"far": 1}, (1, 1)), ({"parts": 8}, (8, 0))):
         _, kernel = device_and_kernel(tmp_path, **WITH_DEFAULTS, fallback={**fallback, **given_})

@@ -1,17 +1,13 @@
 """What a spec may not say. Every refusal is one InputError that names the file and the line."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import DEVICE, KERNEL, error_of, line_of, spec, write_spec
 
 from treegen.read.spec import find_spec, read_spec
 
-Spec = dict[str, Any]
-Change = Callable[[Spec], object]
-SECTIONS: dict[str, Callable[[Spec], Spec]] = {
+SECTIONS = {
     "root": lambda s: s,
     "device": lambda s: s["devices"][DEVICE],
     "limits": lambda s: s["devices"][DEVICE]["limits"],
@@ -24,43 +20,43 @@ SECTIONS: dict[str, Callable[[Spec], Spec]] = {
 }
 
 
-def put(section: str, **values: Any) -> Change:
+def put(section, **values):
     return lambda s: SECTIONS[section](s).update(values)
 
 
-def kernel(**values: Any) -> Change:
+def kernel(**values):
     return put("kernel", **values)
 
 
-def parameters(**values: Any) -> Change:
+def parameters(**values):
     return put("config", parameters=values)
 
 
-def third_parameter(entry: Any) -> Change:
+def third_parameter(entry):
     return parameters(block="B", warps="W", parts=entry)
 
 
-def bound(**changes: Any) -> Change:
+def bound(**changes):
     return kernel(constraints=[{"holds": "block >= heads", "variants": ["split"], **changes}])
 
 
-def regime(when: str) -> Change:
+def regime(when):
     return kernel(regimes={"decode": {"when": when}, "rest": {"when": "otherwise"}})
 
 
-def model_class(when: str) -> Change:
+def model_class(when):
     return kernel(classes={"few": when, "many": "otherwise"})
 
 
-def words(listed: Any) -> Change:
+def words(listed):
     return kernel(values={"heads": listed})
 
 
-def device_b(entry: Any) -> Change:
+def device_b(entry):
     return lambda s: s["devices"].update(b=entry)
 
 
-def written(folder: Path, change: Change) -> Path:
+def written(folder, change):
     content = spec(
         config={"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}},
         derived={"area": "rows * columns", "double": "heads * 2"},
@@ -71,7 +67,7 @@ def written(folder: Path, change: Change) -> Path:
     return write_spec(folder, content)
 
 
-def refused(folder: Path, change: Change, needle: str | tuple[str, int]) -> str:
+def refused(folder, change, needle):
     """The message of a spec with a change, which must name the line that holds the needle."""
     path = written(folder, change)
     line = line_of(path.read_text(), *((needle,) if isinstance(needle, str) else needle))
@@ -81,7 +77,7 @@ def refused(folder: Path, change: Change, needle: str | tuple[str, int]) -> str:
 
 
 @pytest.mark.parametrize("section", [section for section in SECTIONS if section != "limits"])
-def test_an_unknown_word_is_named(tmp_path: Path, section: str) -> None:
+def test_an_unknown_word_is_named(tmp_path, section):
     assert "surprise" in refused(tmp_path, put(section, surprise=1), "surprise")
 
 
@@ -95,7 +91,7 @@ REQUIRED = {
 
 
 @pytest.mark.parametrize(("section", "word"), [(s, word) for s, words in REQUIRED.items() for word in words])
-def test_a_required_word_is_missed_by_name(tmp_path: Path, section: str, word: str) -> None:
+def test_a_required_word_is_missed_by_name(tmp_path, section, word):
     assert word in error_of(read_spec, written(tmp_path, lambda s: SECTIONS[section](s).pop(word)))
 
 
@@ -104,19 +100,19 @@ NAN, INFINITY = float("nan"), float("inf")
 PRICES = [-0.0001, 1.5, NAN, INFINITY, 10**400, True, None, [0.1], "5e-4"]
 
 
-def each(section: str, **values: list[Any]) -> Iterator[tuple[Change, str]]:
+def each(section, **values):
     """Wrong values of some words of a section, each with the line of its word."""
     for word, wrong in values.items():
         for value in wrong:
             yield put(section, **{word: value}), f"{word}:" if section == "root" else f" {word}:"
 
 
-def many(needle: str, change: Callable[[Any], Change], *values: Any) -> Iterator[tuple[Change, str]]:
+def many(needle, change, *values):
     """A change for each value; the line of the mistake holds the needle, in which {} is the value."""
     return ((change(value), needle.format(value)) for value in values)
 
 
-WRONG: list[tuple[Change, str | tuple[str, int]]] = [
+WRONG = [
     *each("root", format=[2], devices=[["h100"]], kernels=[{}, "scale"]),
     *each("device", vendor=[1], arch=[90], names=["H100", ["a", "a"]]),
     *each("limits", memory=["48K", 4.5, LONG, -LONG]),
@@ -200,12 +196,12 @@ WRONG: list[tuple[Change, str | tuple[str, int]]] = [
 
 
 @pytest.mark.parametrize(("change", "needle"), WRONG)
-def test_a_wrong_value_names_its_line(tmp_path: Path, change: Change, needle: str | tuple[str, int]) -> None:
+def test_a_wrong_value_names_its_line(tmp_path, change, needle):
     refused(tmp_path, change, needle)
 
 
 @pytest.mark.parametrize("needle", ["max_depth: 4", "output: generated", "vendor: nvidia", "block: 64"])
-def test_a_number_too_long_to_print_is_refused(tmp_path: Path, needle: str) -> None:
+def test_a_number_too_long_to_print_is_refused(tmp_path, needle):
     path = write_spec(tmp_path)
     key = needle.split(":")[0]
     path.write_text(path.read_text().replace(needle, f"{key}: 0x{'f' * 5000}"))
@@ -229,14 +225,14 @@ DIVISIONS += ["rows % columns", "rows % -1", "ceil_div(rows, columns)", "ceil_di
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS + DIVISIONS)
-def test_an_expression_beyond_the_language_or_that_may_divide_by_zero(tmp_path: Path, text: str) -> None:
+def test_an_expression_beyond_the_language_or_that_may_divide_by_zero(tmp_path, text):
     assert "derived.area" in refused(tmp_path, kernel(derived={"area": text}), "area:")
 
 
 BAD_NAMES = ["class", "match", "_", "print", "__init__", "__builtins", "a.b", "a b", "../a", "a\\b", "1a", ""]
 BAD_NAMES += ["a'b", "a\nb", "a\0b", "a{{b}}", "ä", "a\u200b", "a" * 65]
 BAD_NAMES += ["ａ"]  # noqa: RUF001 - a fullwidth letter, which Python would read as the ASCII one
-NAMED: dict[str, Callable[[Spec, str], object]] = {
+NAMED = {
     "feature": lambda s, name: SECTIONS["kernel"](s)["features"].append(name),
     "derived": lambda s, name: SECTIONS["kernel"](s)["derived"].update({name: "rows"}),
     "parameter": lambda s, name: SECTIONS["config"](s)["parameters"].update({name: "X"}),
@@ -250,7 +246,7 @@ NAMED: dict[str, Callable[[Spec, str], object]] = {
 
 @pytest.mark.parametrize("place", NAMED)
 @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
-def test_a_name_that_no_identifier_or_file_can_have(tmp_path: Path, place: str, name: str) -> None:
+def test_a_name_that_no_identifier_or_file_can_have(tmp_path, place, name):
     path = written(tmp_path, lambda s: NAMED[place](s, name))
     if place == "variant" and name in ("class", "match", "print"):
         assert name in read_spec(path).kernels[KERNEL].variants  # a text and a constant, such as PRINT
@@ -261,7 +257,7 @@ def test_a_name_that_no_identifier_or_file_can_have(tmp_path: Path, place: str, 
 
 @pytest.mark.parametrize("variants", [["split", "split_n8"], ["a_b2", "a_b2_n1_w4"], ["a", "a_f1_f2"]])
 @pytest.mark.parametrize("turn", [1, -1])
-def test_variants_whose_constants_would_share_a_name(tmp_path: Path, variants: list[str], turn: int) -> None:
+def test_variants_whose_constants_would_share_a_name(tmp_path, variants, turn):
     letters = {"parts": {"letter": "N", "default": 1}, "far": {"letter": "F", "default": 0}}
     config = {"variants": ["plain", *variants[::turn]], "parameters": {"block": "B", "warps": "W", **letters}}
     message = error_of(read_spec, path := write_spec(tmp_path, spec(config=config)))
@@ -277,7 +273,7 @@ FOLDER_CASES = [(key, n) for keys, names in FOLDERS.items() for key in keys.spli
 
 
 @pytest.mark.parametrize(("key", "folder"), FOLDER_CASES)
-def test_a_folder_outside_or_an_output_that_is_no_package(tmp_path: Path, key: str, folder: str) -> None:
+def test_a_folder_outside_or_an_output_that_is_no_package(tmp_path, key, folder):
     content = spec() | {"output": folder} if key == "output" else spec(tables={DEVICE: folder})
     path = write_spec(tmp_path / "project", content)
     (tmp_path / "elsewhere").mkdir()
@@ -288,7 +284,7 @@ def test_a_folder_outside_or_an_output_that_is_no_package(tmp_path: Path, key: s
     assert key in message or folder in FOLDERS["table output"]
 
 
-def test_no_spec_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_spec_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert error_of(find_spec, None).startswith("treegen.yaml: ")
     assert error_of(read_spec, tmp_path / "none.yaml").startswith(f"{tmp_path / 'none.yaml'}: ")
@@ -330,7 +326,7 @@ LATER += """
     (ONE_KERNEL, [3, 5, 10, 12, 14, 14, 16, 16, 17]),
     (LATER, [15, 15, 19, 19, 20, 21]),
 ])  # fmt: skip
-def test_all_mistakes_are_told_at_once_a_line_each(tmp_path: Path, text: str, lines: list[int]) -> None:
+def test_all_mistakes_are_told_at_once_a_line_each(tmp_path, text, lines):
     (tmp_path / "treegen.yaml").write_text(text)
     told = error_of(read_spec, tmp_path / "treegen.yaml").splitlines()
     assert sorted(int(line.removeprefix(str(tmp_path)).split(":")[1]) for line in told) == lines

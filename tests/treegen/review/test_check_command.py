@@ -3,8 +3,6 @@
 import itertools
 import re
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from treegen_builders import DEVICE, KERNEL, build, contents, spec, time_rows, write_project, write_table
@@ -22,11 +20,10 @@ fresh        generated: 6 files of a build
 compile      nothing, as the spec names no hook
 treegen.yaml: no problem
 """
-Check = Callable[..., str]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch):
     """A built project that is the current folder."""
     monkeypatch.chdir(tmp_path)
     assert build(write_project(tmp_path)) == 0
@@ -34,10 +31,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def check(project: Path, capsys: pytest.CaptureFixture[str]) -> Check:
+def check(project, capsys):
     """A function that runs `treegen check OPTIONS`, asserts the exit code and returns stdout."""
 
-    def run(status: int, *options: str) -> str:
+    def run(status, *options):
         capsys.readouterr()
         assert main(["check", *options]) == status
         return capsys.readouterr().out
@@ -45,18 +42,18 @@ def check(project: Path, capsys: pytest.CaptureFixture[str]) -> Check:
     return run
 
 
-def section(out: str, name: str) -> list[str]:
+def section(out, name):
     """A check's line and its problems."""
     start, *rest = out[out.index(f"{name:<12} ") :].splitlines()
     return [start, *itertools.takewhile(lambda line: line.startswith(" "), rest)]
 
 
-def named(out: str, name: str) -> list[str]:
+def named(out, name):
     """The files that the problems of a check name."""
     return [re.split("[: ]", line.strip())[0] for line in section(out, name)[1:]]
 
 
-def test_no_problem_and_nothing_written(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_problem_and_nothing_written(project, capsys):
     before = contents(project)
     capsys.readouterr()
     assert main(["check", "--strict"]) == FINE
@@ -66,7 +63,7 @@ def test_no_problem_and_nothing_written(project: Path, capsys: pytest.CaptureFix
     assert contents(project) == before
 
 
-def test_a_table_that_cannot_be_read_of_the_spec_or_beside_it(project: Path, check: Check) -> None:
+def test_a_table_that_cannot_be_read_of_the_spec_or_beside_it(project, check):
     write_table(project / "tables/second")
     (project / "tables/notes").mkdir()
     line = "tables       1 table of the spec, 1 beside them, 18 scenarios"
@@ -87,14 +84,14 @@ def test_a_table_that_cannot_be_read_of_the_spec_or_beside_it(project: Path, che
     assert "1 problem" in out.splitlines()[-1]
 
 
-def test_rows_that_are_often_far_from_the_best_are_noted(project: Path, check: Check) -> None:
+def test_rows_that_are_often_far_from_the_best_are_noted(project, check):
     """One row must serve all shapes; the best one takes twice as long as another in some."""
     build(write_project(project, spec(tree={"max_rows": 1})))
     (line,) = section(check(FINE), "modules")[1:]
     assert MODULE in line and "steps, row 0 (100%)" in line
 
 
-def test_what_a_table_lacks_is_noted_or_refused(project: Path, check: Check) -> None:
+def test_what_a_table_lacks_is_noted_or_refused(project, check):
     """A run wrote no row of a scenario in which every config failed."""
     shapes = [(rows, 8, 2) for rows in range(1, 13)]
     content = spec(fallback={"variant": "plain", "block": 256, "warps": 4})
@@ -108,7 +105,7 @@ def test_what_a_table_lacks_is_noted_or_refused(project: Path, check: Check) -> 
     assert found[0].endswith("1 problem") and "2 of 14" in found[1]
 
 
-def test_modules_that_were_edited_or_moved(project: Path, check: Check) -> None:
+def test_modules_that_were_edited_or_moved(project, check):
     default = f"generated/{KERNEL}/default.py"
     module = (project / MODULE).read_text()
     (project / MODULE).write_text("choose = None\n")
@@ -120,7 +117,7 @@ def test_modules_that_were_edited_or_moved(project: Path, check: Check) -> None:
     assert named(check(FOUND, "--skip", "fresh"), "modules") == [MODULE, default]
 
 
-def test_files_that_were_edited_or_added(project: Path, check: Check) -> None:
+def test_files_that_were_edited_or_added(project, check):
     build(write_project(project, spec(in_kernel=True)))
     assert section(check(FINE), "modules")[0].endswith(", 2 for kernels")
     edited = [f"generated/{KERNEL}/{name}.py" for name in ("__init__", "config", f"in_kernel/{DEVICE}")]
@@ -132,21 +129,21 @@ def test_files_that_were_edited_or_added(project: Path, check: Check) -> None:
     assert (named(out, "modules"), named(out, "fresh")) == ([edited[1], *added], edited)
 
 
-def test_no_row_is_noted_where_the_table_lacks_what_the_module_asks(project: Path, check: Check) -> None:
+def test_no_row_is_noted_where_the_table_lacks_what_the_module_asks(project, check):
     shapes = [(rows, heads) for rows in (1, 8, 64) for heads in (2, 4)]
     write_project(project, features=["rows", "heads"], shapes=shapes, rows=time_rows([(8, 8, 2)] * 6))
     assert "area" in (project / MODULE).read_text()
     assert section(check(FINE, "--skip", "fresh"), "modules")[1:] == []
 
 
-def test_a_lock_without_rows(project: Path, check: Check) -> None:
+def test_a_lock_without_rows(project, check):
     for text in ("", "<<<<<<< main\n{}", "{}", '{"rows": {}}'):
         (project / "generated/treegen.lock").write_text(text)
         found = section(check(FOUND, "--skip", "fresh"), "modules")
         assert found[0].startswith("modules      0 modules") and "generated/treegen.lock" in found[1]
 
 
-def test_a_spec_that_would_print_other_modules(project: Path, check: Check) -> None:
+def test_a_spec_that_would_print_other_modules(project, check):
     """With another constraint, or trees that ask what they may not: lock and module were changed alike."""
     write_project(project, spec(constraints=["block >= 2 * heads"]))  # the modules ask for `block >= heads`
     assert named(check(FOUND, "--skip", "fresh"), "modules") == [MODULE]
@@ -156,7 +153,7 @@ def test_a_spec_that_would_print_other_modules(project: Path, check: Check) -> N
     assert any(feature in line for line in section(check(FOUND, "--skip", "fresh"), "modules")[1:])
 
 
-def test_a_spec_that_names_features_or_regimes_otherwise(project: Path, check: Check) -> None:
+def test_a_spec_that_names_features_or_regimes_otherwise(project, check):
     regimes = {"few": "rows <= 8", "many": "otherwise"}
     for kernel in (spec(derived={"surface": "rows * columns"}), spec(regimes=regimes)):
         write_project(project, kernel)

@@ -1,16 +1,11 @@
 """Which compilations cover all launches, and what their outcomes say."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import DEVICE, device_and_kernel
 
-from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, StepTree
+from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
 from treegen.core.spec import NO_DEVICE, Config, DeviceSpec, Spec
 from treegen.emit.module import device_module
 from treegen.review.check.checks import compile_problems, compile_tasks, largest_sizes
@@ -34,25 +29,25 @@ SMALL, MIDDLE, LARGE, LARGEST = (
 class Hook(HookProcess):
     """A hook of this process with an outcome for each case."""
 
-    def __init__(self, outcome: Callable[[CompileCase], CompileOutcome]) -> None:
+    def __init__(self, outcome):
         self.outcome, self.compiled = outcome, list[CompileCase]()
 
-    def describe(self) -> HookDescription:
+    def describe(self):
         return CODE
 
-    def compile(self, cases: Sequence[CompileCase], jobs: int) -> list[CompileOutcome]:
+    def compile(self, cases, jobs):
         self.compiled += cases
         return [self.outcome(case) for case in cases]
 
 
-def project(folder: Path, *rows: Row, key: str = DEVICE, **kernel: object) -> tuple[Spec, Module]:
+def project(folder, *rows, key=DEVICE, **kernel):
     """A device's module with these rows, beside a vendor's device with lower limits."""
     device, found = device_and_kernel(folder, **kernel)
     device = replace(device, limits={"shared_memory": 1000, "spills": 8})
     vendor = DeviceSpec("nvidia", (), None, "nvidia", {"shared_memory": 400})
     devices = {DEVICE: device, "nvidia": vendor}
     one = devices.get(key, NO_DEVICE)
-    tree: StepTree = 0
+    tree = 0
     for number in range(1, len(rows)):
         tree = Split("rows", 4 * number, tree, number)
     heuristic = Heuristic((RegimeRows("steps", tree, rows),) if rows else ())
@@ -61,12 +56,12 @@ def project(folder: Path, *rows: Row, key: str = DEVICE, **kernel: object) -> tu
     return Spec(folder / "treegen.yaml", folder, devices, {found.name: found}), module
 
 
-def sizes(module: Module, *names: str) -> list[tuple[int, dict[str, Any]]]:
+def sizes(module, *names):
     found = largest_sizes(module, names)
     return [(dict(config.parameters)["block"], dict(largest)) for config, largest in found]
 
 
-def test_configs_are_compiled_at_the_largest_sizes_of_models_that_launch_them(tmp_path: Path) -> None:
+def test_configs_are_compiled_at_the_largest_sizes_of_models_that_launch_them(tmp_path):
     _, module = project(tmp_path, Row(SMALL, then=(MIDDLE,)), Row(LARGEST))
     assert sizes(module, "heads", "columns") == [
         (64, {"heads": None, "columns": None}),  # the fallback is launched everywhere
@@ -91,13 +86,13 @@ def test_configs_are_compiled_at_the_largest_sizes_of_models_that_launch_them(tm
         ("default", {"gfx942": {}, "sm_80": LEAST, "sm_90": LEAST}),
     ],
 )
-def test_modules_are_compiled_for_all_they_serve(tmp_path: Path, key: str, expected: dict[str, Any]) -> None:
+def test_modules_are_compiled_for_all_they_serve(tmp_path, key, expected):
     """For the hook's architectures; `default` with the least limits of a vendor's devices."""
     spec, module = project(tmp_path, key=key)
     assert {one.case.target: one.limits for one in compile_tasks(spec, module, CODE)} == expected
 
 
-def test_problems_of_outcomes(tmp_path: Path) -> None:
+def test_problems_of_outcomes(tmp_path):
     spec, module = project(tmp_path, Row(SMALL), Row(MIDDLE), Row(LARGE))
     by_block = {
         16: CompileOutcome({"main": KernelNeeds(1000, 900, 9), "sum": KernelNeeds(1001, None, None)}, None),
@@ -113,7 +108,7 @@ def test_problems_of_outcomes(tmp_path: Path) -> None:
     assert seen.startswith("3 compilations for 3 configs")
 
 
-def test_what_two_devices_launch_is_compiled_once_and_held_against_the_limits_of_both(tmp_path: Path) -> None:
+def test_what_two_devices_launch_is_compiled_once_and_held_against_the_limits_of_both(tmp_path):
     spec, module = project(tmp_path, Row(SMALL), Row(MIDDLE))
     strict = replace(module.device, key="strict", limits={"shared_memory": 500})
     alike = replace(module.device, key="alike")

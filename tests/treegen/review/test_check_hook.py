@@ -1,8 +1,6 @@
 """Hooks in a process of their own: whatever a hook does, `treegen check` reports it in one line."""
 
 import textwrap
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from treegen_builders import DEVICE, KERNEL, build, spec, write_project
@@ -33,16 +31,14 @@ class Hook:
 HOOK = Hook()
 """
 CASE = CompileCase("sm_90", "plain", {"block": 16, "warps": 2}, {"columns": 64})
-Offer = Callable[[str], None]
-Check = Callable[..., list[str]]
 
 
 @pytest.fixture
-def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
+def offer(tmp_path, monkeypatch):
     """A function that installs a hook called `scale_hook` with this code, for this test alone."""
     about = tmp_path / "installed/scale_code-1.dist-info"
 
-    def install(code: str) -> None:
+    def install(code):
         about.mkdir(parents=True)
         (about / "METADATA").write_text("Name: scale-code\nVersion: 1\n")
         (about / "entry_points.txt").write_text("[treegen.hooks]\nscale_hook = scale_code:HOOK\n")
@@ -53,13 +49,13 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
 
 
 @pytest.fixture
-def check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Check:
+def check(tmp_path, capfd):
     """A function that runs the hook's two checks, less those that `skip` names, on a project.
 
     It asserts the exit code and returns the lines of stdout. shared_memory: the device's limit in bytes.
     """
 
-    def run(status: int, *skip: str, shared_memory: int = 1 << 20, strict: bool = False) -> list[str]:
+    def run(status, *skip, shared_memory=1 << 20, strict=False):
         content = spec(hook="scale_hook")
         content["devices"][DEVICE]["limits"]["shared_memory"] = shared_memory
         path = write_project(tmp_path, content)
@@ -76,7 +72,7 @@ def check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Check:
     return run
 
 
-def changed(code: str) -> str:
+def changed(code):
     """HOOK with more lines in its class."""
     return HOOK.replace("HOOK = Hook()", textwrap.indent(code, "    ") + "\nHOOK = Hook()")
 
@@ -102,14 +98,14 @@ def changed(code: str) -> str:
         }.items()
     ),
 ])  # fmt: skip
-def test_failures_of_loading_and_of_compiling(offer: Offer, code: str, what: str) -> None:
+def test_failures_of_loading_and_of_compiling(offer, code, what):
     offer(code)
     with HookProcess("scale_hook") as hook, pytest.raises(HookFailure, match=what):
         hook.describe()
         hook.compile([CASE], 1)
 
 
-def test_both_checks_through_a_hook_that_prints(offer: Offer, check: Check) -> None:
+def test_both_checks_through_a_hook_that_prints(offer, check):
     prints = "def compile(self, cases, jobs):\n    print(cases); return map(Outcome, cases)"
     offer("print('loading')\n" + changed(prints))
     code, compiled, verdict = check(FINE)
@@ -119,7 +115,7 @@ def test_both_checks_through_a_hook_that_prints(offer: Offer, check: Check) -> N
     assert verdict.endswith("no problem; skipped tables, fresh, modules")
 
 
-def test_code_that_differs_from_the_spec(offer: Offer, check: Check) -> None:
+def test_code_that_differs_from_the_spec(offer, check):
     other = "features = ['rows', 'columns', 'pages']\nvariants = ['bare']\nsizes = ['depth']\n"
     offer(changed(f"{other}parameters = {{'block': None, 'stages': None, 'lanes': 2}}"))
     found = check(FOUND, "compile")[1:-1]
@@ -127,14 +123,14 @@ def test_code_that_differs_from_the_spec(offer: Offer, check: Check) -> None:
     assert all(name in line for name, line in zip(named, found, strict=True))
 
 
-def test_a_kernel_that_needs_too_much(offer: Offer, check: Check) -> None:
+def test_a_kernel_that_needs_too_much(offer, check):
     """The fallback (64 rows) fits 64 x 512 bytes; a leaf of 128 rows does not."""
     offer(HOOK)
     (line,) = check(FOUND, "code", shared_memory=64 * 512)[1:-1]
     assert all(word in line for word in (DEVICE, "sm_90", "PLAIN_B128_W8", "65,536", "32,768"))
 
 
-def test_a_hook_that_is_not_installed_fails_strict_checks_alone(check: Check, offer: Offer) -> None:
+def test_a_hook_that_is_not_installed_fails_strict_checks_alone(check, offer):
     *lines, verdict = check(FINE)
     assert len(lines) == 2 and all("not run" in line and "scale_hook" in line for line in lines)
     assert "no problem; not all was run of code, compile; skipped" in verdict

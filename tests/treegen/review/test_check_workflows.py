@@ -4,9 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,24 +20,24 @@ ON = True  # YAML 1.1 takes `on` for a boolean
 HOOKS = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
 
 
-def steps(workflow: dict[Any, Any]) -> Iterator[dict[str, Any]]:
+def steps(workflow):
     for job in workflow["jobs"].values():
         yield from job["steps"]
 
 
-def scripts(steps: Iterable[dict[str, Any]]) -> Iterator[str]:
+def scripts(steps):
     """Everything that a shell or JavaScript runs."""
     for step in steps:
         yield from (text for text in (step.get("run"), step.get("with", {}).get("script")) if text)
 
 
-def test_nothing_is_interpolated_into_what_is_run() -> None:
+def test_nothing_is_interpolated_into_what_is_run():
     texts = [text for of in (ACTION, *map(steps, WORKFLOWS.values())) for text in scripts(of)]
     assert len(texts) > 6 and not any("${{" in text for text in texts)
     assert not any("pull_request_target" in workflow[ON] for workflow in WORKFLOWS.values())
 
 
-def test_the_workflow_that_runs_the_pull_requests_code_may_only_read() -> None:
+def test_the_workflow_that_runs_the_pull_requests_code_may_only_read():
     assert set(UNTRUSTED[ON]) == {"pull_request"} and UNTRUSTED["permissions"] == {"contents": "read"}
     assert all("permissions" not in job for job in UNTRUSTED["jobs"].values())
     assert "secrets" not in (FOLDER / "heuristics.yml").read_text()
@@ -51,7 +48,7 @@ def test_the_workflow_that_runs_the_pull_requests_code_may_only_read() -> None:
     assert all(path.endswith(ends) for path in inputs)
 
 
-def test_the_workflow_that_may_write_runs_nothing_of_the_pull_request() -> None:
+def test_the_workflow_that_may_write_runs_nothing_of_the_pull_request():
     assert PRIVILEGED[ON] == {"workflow_run": {"workflows": [UNTRUSTED["name"]], "types": ["completed"]}}
     assert PRIVILEGED["permissions"] == {}
     (job,) = PRIVILEGED["jobs"].values()
@@ -68,7 +65,7 @@ def test_the_workflow_that_may_write_runs_nothing_of_the_pull_request() -> None:
     assert sent["name"] == download["with"]["name"]
 
 
-def test_the_action_compares_a_merge_with_its_base(tmp_path: Path) -> None:
+def test_the_action_compares_a_merge_with_its_base(tmp_path):
     """The step's own script, in a checkout as GitHub makes it, where the change makes a shape slower."""
     repository, review = project(tmp_path / "repository"), tmp_path / "review"
     base = commit(repository)
@@ -94,7 +91,7 @@ def test_the_action_compares_a_merge_with_its_base(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=[hook["id"] for hook in HOOKS])
-def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook: dict[str, Any]) -> None:
+def test_pre_commit_hooks_are_commands_and_run_for_their_inputs(hook):
     program, *arguments = hook["entry"].split()
     assert program == "treegen" and parsed(arguments).run
     assert (hook["language"], hook["pass_filenames"]) == ("python", False)

@@ -1,12 +1,8 @@
 """What a diff says of single edits of a spec, a table or the output folder."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import (
@@ -31,10 +27,9 @@ from treegen.review.diff.snapshots import read_snapshot
 from treegen.write.modules import Module, read_modules
 
 SHARED = f"generated/{KERNEL}/__init__.py", f"generated/{KERNEL}/config.py"
-Parameters = dict[str, Any]
 
 
-def _slower(row: tuple[int, int, int]) -> list[float]:
+def _slower(row):
     return [1.3 * time for time in planted(row)]
 
 
@@ -45,9 +40,7 @@ def _slower(row: tuple[int, int, int]) -> list[float]:
         ({"how": "graph", "repeats": 3}, {"how": "events", "repeats": 3}),
     ],
 )
-def test_any_difference_of_the_timing_may_explain_other_times(
-    tmp_path: Path, before: object, after: object
-) -> None:
+def test_any_difference_of_the_timing_may_explain_other_times(tmp_path, before, after):
     project(tmp_path / "old", timing=before)
     other = compared(tmp_path / "old", project(tmp_path / "new", timing=after, times=_slower))
     same = compared(tmp_path / "old", project(tmp_path / "again", timing=before, times=_slower))
@@ -66,9 +59,7 @@ def test_any_difference_of_the_timing_may_explain_other_times(
         ({"block": "B", "warps": "W", "stages": {"letter": "S", "default": 3}}, True),
     ],
 )
-def test_a_fallback_is_another_one_by_its_values_and_not_by_its_name(
-    tmp_path: Path, parameters: Parameters, is_other: bool
-) -> None:
+def test_a_fallback_is_another_one_by_its_values_and_not_by_its_name(tmp_path, parameters, is_other):
     """The last kernel had 2 stages by default, so old and new configs have the same constants."""
     old = dict(parameters, stages={"letter": "S", "default": 2}) if is_other else {"block": "B", "warps": "W"}
     for name, known, stages in (("old", old, 2), ("new", parameters, 3)):
@@ -91,9 +82,7 @@ def test_a_fallback_is_another_one_by_its_values_and_not_by_its_name(
         ({"more": {"letter": "X", "default": 1}, "block": "B", "warps": "W"}, "more"),
     ],
 )
-def test_the_order_of_fields_is_told_to_programs_that_unpack_a_config(
-    tmp_path: Path, parameters: Parameters, told: str
-) -> None:
+def test_the_order_of_fields_is_told_to_programs_that_unpack_a_config(tmp_path, parameters, told):
     """Those without a default come first, so a default may change the order."""
     for name, known in (("old", {"block": "B", "warps": "W"}), ("new", parameters)):
         values = {"block": 128, "warps": 8, "more": 1}
@@ -105,7 +94,7 @@ def test_the_order_of_fields_is_told_to_programs_that_unpack_a_config(
     assert len(diff.fields) == bool(told)
 
 
-def test_words_of_parameters_are_part_of_what_is_launched(tmp_path: Path) -> None:
+def test_words_of_parameters_are_part_of_what_is_launched(tmp_path):
     """What `2` stands for is what the kernel is launched with."""
     for name, words in {"old": {"low": 2, "high": 4}, "new": {"low": 4, "high": 2}}.items():
         project(tmp_path / name, content=spec(values={"warps": words}))
@@ -113,7 +102,7 @@ def test_words_of_parameters_are_part_of_what_is_launched(tmp_path: Path) -> Non
     assert diff.breaks and ["low" in diff.gone[0], "high" in diff.gone[1]] == [True, True]
 
 
-def test_a_gpu_without_a_stated_architecture_is_served_by_that_of_its_table(tmp_path: Path) -> None:
+def test_a_gpu_without_a_stated_architecture_is_served_by_that_of_its_table(tmp_path):
     """As `for_device` is asked with the architecture that the driver reports."""
     content = spec(tables={DEVICE: "tables/h100", "other": as_h100()})
     content["devices"][DEVICE].pop("arch")
@@ -128,9 +117,7 @@ def test_a_gpu_without_a_stated_architecture_is_served_by_that_of_its_table(tmp_
 
 @pytest.mark.parametrize("edited", SHARED)
 @pytest.mark.parametrize("edit", [lambda path: path.write_text("choose = None\n"), Path.unlink])
-def test_nothing_is_known_of_modules_beside_edited_files(
-    tmp_path: Path, edited: str, edit: Callable[[Path], object]
-) -> None:
+def test_nothing_is_known_of_modules_beside_edited_files(tmp_path, edited, edit):
     project(tmp_path / "old")
     edit(project(tmp_path / "new") / edited)
     diff = compared(tmp_path / "old", tmp_path / "new")
@@ -139,7 +126,7 @@ def test_nothing_is_known_of_modules_beside_edited_files(
     assert edited in error_of(read_modules, read_spec(tmp_path / "new/treegen.yaml"))
 
 
-def test_a_device_that_was_not_built_serves_no_gpu(tmp_path: Path) -> None:
+def test_a_device_that_was_not_built_serves_no_gpu(tmp_path):
     project(tmp_path / "old")
     content = spec(tables={DEVICE: "tables/h100", "other": as_h100()})
     content["devices"]["other"] = {"names": ["Other"], "arch": "sm_100", "vendor": "nvidia"}
@@ -148,13 +135,13 @@ def test_a_device_that_was_not_built_serves_no_gpu(tmp_path: Path) -> None:
     assert not diff.served and diff.regresses and not any("launch" in line for line in headline(diff))
 
 
-def test_an_old_module_is_not_read_by_a_spec_that_is_newer_than_it(tmp_path: Path) -> None:
+def test_an_old_module_is_not_read_by_a_spec_that_is_newer_than_it(tmp_path):
     """Unless another treegen printed it, whose text this one cannot compare."""
     path = write_project(tmp_path)
     assert build(path) == 0
     write_spec(tmp_path, spec(constraints=["block <= 64"]))
 
-    def read() -> Module | str:
+    def read():
         with ExitStack() as stack:
             return read_snapshot(str(tmp_path), None, stack, older=True).modules[KERNEL, DEVICE]
 
@@ -169,14 +156,14 @@ def test_an_old_module_is_not_read_by_a_spec_that_is_newer_than_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("output", ["modules", "inner/generated"])
-def test_an_output_folder_elsewhere_is_told(tmp_path: Path, output: str) -> None:
+def test_an_output_folder_elsewhere_is_told(tmp_path, output):
     project(tmp_path / "old")
     content = {**spec(), "output": output}
     diff = compared(tmp_path / "old", project(tmp_path / "new", content=content))
     assert diff.breaks and output in " ".join(diff.gone)
 
 
-def test_an_output_folder_behind_a_link_has_the_name_of_the_link(tmp_path: Path) -> None:
+def test_an_output_folder_behind_a_link_has_the_name_of_the_link(tmp_path):
     project(tmp_path / "old")
     new = project(tmp_path / "new")
     (new / "generated").rename(new / "real")
@@ -184,7 +171,7 @@ def test_an_output_folder_behind_a_link_has_the_name_of_the_link(tmp_path: Path)
     assert not compared(tmp_path / "old", new).gone
 
 
-def test_scenarios_are_the_same_by_what_was_measured(tmp_path: Path) -> None:
+def test_scenarios_are_the_same_by_what_was_measured(tmp_path):
     """And not by what the two specs derive from it."""
     project(tmp_path / "old")
     content = spec(derived={"area": "2 * rows * columns"})
@@ -194,7 +181,7 @@ def test_scenarios_are_the_same_by_what_was_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rows", "told"), [(7, False), (63, True)])
-def test_a_constraint_is_the_reason_where_it_forbids_most(tmp_path: Path, rows: int, told: bool) -> None:
+def test_a_constraint_is_the_reason_where_it_forbids_most(tmp_path, rows, told):
     """Of the nine scenarios that go from WIDE to MEDIUM, three have one row, and three have eight."""
     rule = f"block <= 64 or rows > {rows}"
     project(tmp_path / "old", WIDE)
@@ -214,7 +201,7 @@ def test_a_constraint_is_the_reason_where_it_forbids_most(tmp_path: Path, rows: 
         ({"derived": {"area": "rows * columns", "more": "2 * rows"}}, Kind.SAME),
     ],
 )
-def test_what_was_tried_is_not_proved(tmp_path: Path, changes: Parameters, kind: Kind) -> None:
+def test_what_was_tried_is_not_proved(tmp_path, changes, kind):
     """The first kernels differ at one shape in 100,000, and the second ones at negative sizes."""
     tree = Ask("area", 100_000, NARROW, WIDE)
     project(tmp_path / "old", tree)
@@ -223,7 +210,7 @@ def test_what_was_tried_is_not_proved(tmp_path: Path, changes: Parameters, kind:
     assert ("wherever" in next(headline(diff))) == (kind is Kind.TRIED)
 
 
-def test_equal_texts_may_name_configs_of_other_defaults(tmp_path: Path) -> None:
+def test_equal_texts_may_name_configs_of_other_defaults(tmp_path):
     """The fallback leaves its stages to the default, and is launched where heads are many."""
     tree = Config("plain", (("block", 128), ("warps", 8), ("stages", 4)))
     for name, stages in (("old", 2), ("new", 3)):
@@ -233,7 +220,7 @@ def test_equal_texts_may_name_configs_of_other_defaults(tmp_path: Path) -> None:
     assert found.kind is Kind.ELSEWHERE and found.example is not None and found.example["heads"] > 128
 
 
-def test_each_module_is_named_in_one_place(tmp_path: Path) -> None:
+def test_each_module_is_named_in_one_place(tmp_path):
     """As the same, or under a heading that says what its spec or table says differently."""
     project(tmp_path / "old")
     content = spec(config={"variants": ["plain"], "parameters": {"block": "B", "warps": "W"}})
@@ -243,7 +230,7 @@ def test_each_module_is_named_in_one_place(tmp_path: Path) -> None:
     assert "default" in same and DEVICE not in same and f"#### {KERNEL} on {DEVICE}" in comment
 
 
-def test_headlines_tell_of_launches_without_a_scenario_beside_those_with_one(tmp_path: Path) -> None:
+def test_headlines_tell_of_launches_without_a_scenario_beside_those_with_one(tmp_path):
     tables = {DEVICE: "tables/h100", "other": as_h100()}
     content = spec(tables=tables)
     content["devices"]["other"] = {"names": ["Other"], "arch": "sm_100", "vendor": "nvidia"}
@@ -258,18 +245,14 @@ def test_headlines_tell_of_launches_without_a_scenario_beside_those_with_one(tmp
 
 
 @pytest.mark.parametrize("timed", [True, False])
-def test_a_fallback_without_a_time_is_noted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], timed: bool
-) -> None:
+def test_a_fallback_without_a_time_is_noted(tmp_path, capsys, timed):
     """The fallback is the second of the three configs."""
     without = [["s001", 1, 10.0, "", 30.0], ["s002", 1, 10.0, "", 30.0]]
     assert build(write_project(tmp_path, rows=None if timed else without)) == 0
     assert ("no table holds a time of the fallback" in capsys.readouterr().out) != timed
 
 
-def test_what_cannot_be_written_or_read_is_told_before_a_fit(
-    tmp_path: Path, refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_or_read_is_told_before_a_fit(tmp_path, refusal, monkeypatch):
     monkeypatch.setattr("treegen.build.build", None)
     monkeypatch.chdir(write_project(tmp_path).parent)
     (tmp_path / "generated").write_text("a file")

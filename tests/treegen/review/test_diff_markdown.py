@@ -13,15 +13,14 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt  # comes with rich
-from treegen_builders import Row, as_h100, planted, spec, time_rows, write_project, write_winners
-from treegen_diffs import BEST, MEDIUM, NARROW, Ask, Tree, compared, of_device, project, write_modules
+from treegen_builders import as_h100, planted, spec, time_rows, write_project, write_winners
+from treegen_diffs import BEST, MEDIUM, NARROW, Ask, compared, of_device, project, write_modules
 from treegen_strategies import examples
 
 from treegen.cli.main import main
@@ -32,18 +31,18 @@ from treegen.review.diff.markdown import code, markdown, text
 from treegen.review.diff.prices import price
 
 GOLDEN = Path(__file__).with_name("golden")
-SHAPES: list[Row] = [(rows, columns, 2) for rows in (1, 8, 64, 512) for columns in (1, 8, 64, 512)]
+SHAPES = [(rows, columns, 2) for rows in (1, 8, 64, 512) for columns in (1, 8, 64, 512)]
 SLOWER = Ask("area", 64, NARROW, MEDIUM)
 
 
-def _is_golden(name: str, text: str) -> None:
+def _is_golden(name, text):
     path = GOLDEN / name
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text()
 
 
-def _measured(folder: Path, tree: Tree, factor: float, **run: str) -> Path:
+def _measured(folder, tree, factor, **run):
     """Second repeats take 1% longer; `factor` multiplies the times of WIDE."""
     content = spec(classes={"few": "heads <= 2", "many": "otherwise"})
     rows = time_rows(SHAPES, lambda row: [*planted(row)[:2], planted(row)[2] * factor])
@@ -52,9 +51,7 @@ def _measured(folder: Path, tree: Tree, factor: float, **run: str) -> Path:
     return project(folder, tree, content, shapes=SHAPES, rows=rows, **run)
 
 
-def test_tables_that_contradict_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_that_contradict_each_other(tmp_path, monkeypatch, capsys):
     """By the old table MEDIUM takes 1.25 of WIDE's time where it replaces it, by the new one 0.83.
 
     So the change alone is faster by the new table. Under another driver, nobody would be to blame.
@@ -80,12 +77,12 @@ def test_tables_that_contradict_each_other(
     assert module["world"]["cause"] == ["the driver: of main -> of retuned"]
 
 
-def test_every_kind_of_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_module(tmp_path, monkeypatch):
     """A changed fallback, a new and a removed module, others that cannot be read, and another file."""
     monkeypatch.chdir(tmp_path)
     for folder, keys, edited in (("old", "abce", "b"), ("new", "abcd", "c")):
         block = 64 if folder == "old" else 128
-        content: dict[str, Any] = spec(
+        content = spec(
             tables={f"gpu_{key}": as_h100() for key in keys},
             fallback={"variant": "plain", "block": block, "warps": block // 16},
         )
@@ -106,7 +103,7 @@ def test_every_kind_of_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "The same before and after: 40 modules." in markdown(replace(diff, modules=same))
 
 
-def test_a_table_of_winners_gives_no_slowdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_winners_gives_no_slowdown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder, tree in (("old", BEST), ("new", SLOWER)):
         write_winners(project(Path(folder), tree) / "tables/h100")
@@ -117,9 +114,7 @@ def test_a_table_of_winners_gives_no_slowdown(tmp_path: Path, monkeypatch: pytes
 
 @examples(200)
 @given(st.floats(0.5, 2), st.floats(0.001, 0.1), st.integers(1, 50), st.integers(0, 3), st.floats(1, 1.1))
-def test_a_price_regresses_beyond_its_error_and_the_threshold(
-    ratio: float, noise: float, timed: int, missing: int, threshold: float
-) -> None:
+def test_a_price_regresses_beyond_its_error_and_the_threshold(ratio, noise, timed, missing, threshold):
     old = np.array([10.0] * timed + [np.nan] * missing)
     new = np.array([10.0 * ratio] * timed + [5.0] * missing)
     ids = np.array([f"s{k}" for k in range(len(old))])
@@ -149,19 +144,19 @@ any_text = st.one_of(
 )
 
 
-def _kinds(source: str) -> set[str]:
+def _kinds(source):
     """The kinds of all tokens of a Markdown text, those within lines included."""
     tokens = PARSER.parse(source)
     return {token.type for token in tokens} | {i.type for token in tokens for i in token.children or ()}
 
 
-def _seen(source: str) -> str:
+def _seen(source):
     return html.unescape(re.sub(r"<[^>]*>", "", PARSER.render(source)))
 
 
 @examples(300)
 @given(any_text)
-def test_text_renders_unchanged_and_a_name_is_one_code_span(plain: str) -> None:
+def test_text_renders_unchanged_and_a_name_is_one_code_span(plain):
     source = f"said: {text(plain)} end"
     assert _kinds(source) - {"text_special"} == {"paragraph_open", "inline", "text", "paragraph_close"}
     assert _seen(source).replace("\u200b", "").strip() == f"said: {one_line(plain)} end"
@@ -171,7 +166,7 @@ def test_text_renders_unchanged_and_a_name_is_one_code_span(plain: str) -> None:
     assert found[1] == ("code_inline", one_line(plain).replace("`", "'").strip()) and len(found) == 3
 
 
-def test_a_comment_on_hostile_tables_and_modules_is_only_what_treegen_writes(tmp_path: Path) -> None:
+def test_a_comment_on_hostile_tables_and_modules_is_only_what_treegen_writes(tmp_path):
     old = project(tmp_path / "old", driver=HOSTILE + "\n# heading\n", timing="\x1b[31mred")
     name = "1. new `x` @all <b> [a](b) #1\n# heading"
     new = project(tmp_path / name, SLOWER, driver="|---|", timing="> quote")

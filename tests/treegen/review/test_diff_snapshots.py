@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -21,13 +20,13 @@ OTHER = Ask("area", 8, NARROW, MEDIUM)
 MODULE = "generated/scale/nvidia_h100.py"
 
 
-def _slower_wide(row: tuple[int, int, int]) -> list[float]:
+def _slower_wide(row):
     narrow, medium, wide = planted(row)
     return [narrow, medium, 2 * wide]
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path, monkeypatch):
     """An empty folder in which temporary files are made."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -36,7 +35,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repository(tmp_path, monkeypatch):
     """Two commits in this folder, with another tree and another table."""
     folder = project(tmp_path / "repository")
     commit(folder, "first")
@@ -47,7 +46,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _lay_out(folder: Path, name: str = "HEAD") -> dict[str, bytes | None]:
+def _lay_out(folder, name="HEAD"):
     """The files that a revision gives."""
     out = folder.parent / "out"
     out.mkdir(exist_ok=True)
@@ -55,9 +54,7 @@ def _lay_out(folder: Path, name: str = "HEAD") -> dict[str, bytes | None]:
     return contents(out)
 
 
-def test_revisions_compare_like_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
-) -> None:
+def test_revisions_compare_like_folders(tmp_path, monkeypatch, temporary):
     """Two builds as folders, as output folders with the spec that is here, and as commits."""
     folder, without = tmp_path / "repository", shutil.ignore_patterns(".git")
     folders = []
@@ -76,7 +73,7 @@ def test_revisions_compare_like_folders(
     assert git(folder, "status", "--porcelain") == ""
 
 
-def test_the_new_snapshot_is_the_working_tree(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_new_snapshot_is_the_working_tree(repository, capsys):
     assert main(["diff", "HEAD", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["modules"][0]["kind"] == Kind.SAME
     project(repository, Ask("area", 8, WIDE, MEDIUM), times=_slower_wide)
@@ -88,9 +85,7 @@ def test_the_new_snapshot_is_the_working_tree(repository: Path, capsys: pytest.C
     assert contents(repository) == before
 
 
-def test_the_spec_may_lie_in_a_sub_folder(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_spec_may_lie_in_a_sub_folder(repository, monkeypatch, capsys):
     """Run it at the top, where another project lies, in another folder, and in the spec's folder."""
     inner = project(repository / "inner", OTHER)
     commit(repository)
@@ -102,7 +97,7 @@ def test_the_spec_may_lie_in_a_sub_folder(
         assert json.loads(capsys.readouterr().out)["modules"][0]["kind"] == Kind.CHANGED
 
 
-def test_messages_name_the_revision(repository: Path, temporary: Path) -> None:
+def test_messages_name_the_revision(repository, temporary):
     (repository / MODULE).write_text((repository / MODULE).read_text().replace("area = rows", "area = row5"))
     (repository / "tables/h100/times.csv").write_text("broken\n")
     broken = commit(repository)
@@ -118,7 +113,7 @@ def test_messages_name_the_revision(repository: Path, temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_bad_operands_are_one_line(repository: Path, refusal: Callable[..., str], temporary: Path) -> None:
+def test_bad_operands_are_one_line(repository, refusal, temporary):
     git(repository, "rm", "--quiet", "-r", "generated")
     commit(repository)
     (repository / "treegen.yaml").write_text(yaml_text({**spec(), "output": "../out"}))
@@ -145,9 +140,7 @@ def test_bad_operands_are_one_line(repository: Path, refusal: Callable[..., str]
         assert list(temporary.iterdir()) == []
 
 
-def test_a_revision_is_what_was_committed_without_filters_attributes_links_and_submodules(
-    repository: Path,
-) -> None:
+def test_a_revision_is_what_was_committed_without_filters_attributes_links_and_submodules(repository):
     (repository / ".gitattributes").write_text("*.py eol=crlf filter=evil export-subst\n")
     for name in ("mark.py", "new\nline.py", "[a-z]*.py", "ü\udcff.py"):
         (repository / "generated/scale" / name).write_text(f"# $Format:%H$ {name!a}\n")
@@ -167,14 +160,14 @@ def test_a_revision_is_what_was_committed_without_filters_attributes_links_and_s
     assert not (repository.parent / "ran").exists()
 
 
-def test_nothing_leads_out_of_the_folder(repository: Path) -> None:
+def test_nothing_leads_out_of_the_folder(repository):
     """git itself makes no tree that names the folder above, but it lists one."""
 
-    def write(content: bytes, *options: str) -> bytes:
+    def write(content, *options):
         command = ["git", "-C", str(repository), "hash-object", "-w", *options, "--stdin"]
         return subprocess.run(command, input=content, capture_output=True, check=True).stdout.strip()
 
-    def tree(*entries: tuple[bytes, bytes, bytes]) -> bytes:
+    def tree(*entries):
         raw = [mode + b" " + name + b"\0" + bytes.fromhex(sha.decode()) for mode, name, sha in entries]
         return write(b"".join(raw), "-t", "tree", "--literally")
 

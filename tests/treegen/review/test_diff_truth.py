@@ -4,18 +4,13 @@ Two kernels, one with regimes, classes, constraints and a limit, are compiled fo
 and rows are edited at random.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib
 import math
 import random
 import statistics
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, note
@@ -25,13 +20,13 @@ from treegen_diffs import BEST, compared, heuristic, of_device, project, write_m
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
-from treegen.core.heuristic import Heuristic, split_features
-from treegen.core.spec import FALLBACK_DEVICE, KernelSpec, Spec
+from treegen.core.heuristic import split_features
+from treegen.core.spec import FALLBACK_DEVICE
 from treegen.crossval.score import Score
 from treegen.fit.fit import fit
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
-from treegen.review.diff.changes import Diff, Kind, ModuleChange
+from treegen.review.diff.changes import Kind
 from treegen.review.diff.markdown import headline, markdown
 
 CONFIGS = [{"id": f"c{k}", "variant": "plain", "block": 8 << k, "warps": 1 + k % 3} for k in range(5)]
@@ -45,12 +40,9 @@ GPUS = [
     ("other", "", "w"),
 ]
 THRESHOLD = 1.01
-Content = dict[str, Any]
-Table = list[list[str]]
-Fitted = dict[tuple[str, str], Heuristic]
 
 
-def base() -> Content:
+def base():
     names = {"gpu_a": "GPU a", "gpu_b": "GPU b"}
     content = spec(tables={key: {"folder": "tables/h100", "measured_on": "GPU"} for key in names})
     content["devices"] = {
@@ -69,7 +61,7 @@ def base() -> Content:
     return content
 
 
-def times(rng: random.Random, repeats: int = 2, noise: float = 0.0) -> Table:
+def times(rng, repeats=2, noise=0.0):
     speed = [rng.uniform(0.8, 1.3) for _ in CONFIGS]
     table = []
     for scenario, shape in zip(IDS, SHAPES, strict=True):
@@ -82,14 +74,14 @@ def times(rng: random.Random, repeats: int = 2, noise: float = 0.0) -> Table:
     return table
 
 
-def built(folder: Path, content: Content, table: Table, rng: random.Random, previous: Fitted) -> Spec:
+def built(folder, content, table, rng, previous):
     """A package whose rows were fitted, or are those of `previous`."""
     run = {"device": {"name": "GPU", "arch": "a1"}, "driver": content.pop("driver", "1")}
     path = write_project(folder, content, shapes=SHAPES, rows=table, configs=CONFIGS, **run)
     read, measured = read_spec(path), read_table(folder / "tables/h100")
-    modules: Fitted = {}
+    modules = {}
     for kernel in read.kernels.values():
-        fresh: Heuristic | None = None  # the same for both GPUs, which differ in name alone
+        fresh = None  # the same for both GPUs, which differ in name alone
         for key in kernel.tables:
             found = previous.get((kernel.name, key))
             if found is None or rng.random() < 0.5 or not _usable(found, kernel):
@@ -99,7 +91,7 @@ def built(folder: Path, content: Content, table: Table, rng: random.Random, prev
     return read
 
 
-def _usable(found: Heuristic, kernel: KernelSpec) -> bool:
+def _usable(found, kernel):
     others = {name for regime in found.regimes for row in regime.rows for name in row.others}
     parameters = {tuple(n for n, _ in config.parameters) for config in found.configs}
     pairs = [*zip(found.regimes, kernel.regimes, strict=False)]
@@ -116,7 +108,7 @@ SPEC_EDITS += ["key", "swapped", "fewer devices", "arguments", "limit", "no clas
 TABLE_EDITS = ["slower", "fewer scenarios", "failures", "one repeat"]
 
 
-def edit(what: str, content: Content, table: Table, rng: random.Random) -> None:
+def edit(what, content, table, rng):
     """Edit the spec or the table. Raises KeyError where another edit has renamed a kernel."""
     kernels = content["kernels"]
     match what:
@@ -187,16 +179,13 @@ def edit(what: str, content: Content, table: Table, rng: random.Random) -> None:
                 row[column] = "inf" if IDS.index(row[0]) % 4 == 0 else row[column]
 
 
-Times = list[tuple[float | None, float | None]]
-
-
 class Both:
     """What the packages of two folders launch, by asking them."""
 
-    def __init__(self, old: Path, new: Path) -> None:
+    def __init__(self, old, new):
         self.packages = [self._imported(folder) for folder in (old, new)]
-        self.medians: dict[str, dict[tuple[int, int], float]] = {}
-        rows: dict[str, list[dict[str, str]]] = {}
+        self.medians = {}
+        rows = {}
         for row in csv.DictReader((new / "tables/h100/times.csv").open()):
             rows.setdefault(row["scenario"], []).append(row)
         for (scenario, repeats), config in product(rows.items(), CONFIGS):
@@ -204,23 +193,23 @@ class Both:
                 middle = math.inf if math.inf in numbers else statistics.median(numbers)
                 self.medians.setdefault(scenario, {})[config["block"], config["warps"]] = middle
 
-    def _imported(self, folder: Path) -> dict[str, Any]:
+    def _imported(self, folder):
         names = [path.parent.name for path in folder.glob("generated/*/config.py")]
         with imported(folder):
             return {name: importlib.import_module(f"generated.{name}") for name in names}
 
-    def scenarios(self) -> Iterator[tuple[str, dict[str, int]]]:
+    def scenarios(self):
         for scenario, shape in zip(IDS, SHAPES, strict=True):
             if scenario in self.medians:
                 yield scenario, dict(zip(("rows", "columns", "heads"), shape, strict=True))
 
     @staticmethod
-    def id_of(config: Any) -> tuple[int, int]:
+    def id_of(config):
         return config.block, config.warps
 
-    def pairs(self, old: Any, new: Any) -> dict[tuple[Any, Any], Times]:
+    def pairs(self, old, new):
         """The times of the old and the new config in the scenarios where they differ, by these configs."""
-        found: dict[tuple[Any, Any], Times] = {}
+        found = {}
         for scenario, shape in self.scenarios():
             one, other = (self.id_of(choose(**shape)) for choose in (old, new))
             if one != other:
@@ -228,18 +217,18 @@ class Both:
                 found.setdefault((one, other), []).append((known.get(one), known.get(other)))
         return found
 
-    def differ(self, old: Any, new: Any, shapes: list[dict[str, int]]) -> bool:
+    def differ(self, old, new, shapes):
         return any(self.id_of(old(**shape)) != self.id_of(new(**shape)) for shape in shapes)
 
 
-def ratio(times: Times) -> float | None:
+def ratio(times):
     both = [math.log(new / old) for old, new in times if old and new and math.isfinite(old + new)]
     return math.exp(statistics.fmean(both)) if both else None
 
 
 @examples(40, shrink=False)
 @given(st.integers(0, 1 << 30))
-def test_every_sentence_agrees_with_the_packages(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+def test_every_sentence_agrees_with_the_packages(tmp_path_factory, seed):
     rng, folder = random.Random(seed), tmp_path_factory.mktemp("diff")
     content, table, previous = base(), times(rng), {}
     built(folder / "old", base(), table, rng, previous)
@@ -257,7 +246,7 @@ def test_every_sentence_agrees_with_the_packages(tmp_path_factory: pytest.TempPa
     judge(compared(folder / "old", folder / "new"), Both(folder / "old", folder / "new"), rng)
 
 
-def judge(diff: Diff, both: Both, rng: random.Random) -> None:
+def judge(diff, both, rng):
     old, new = both.packages
     sizes = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 63, 64, 65, 512)
     shapes = [{name: rng.choice(sizes) for name in ("rows", "columns", "heads")} for _ in range(500)]
@@ -291,7 +280,7 @@ def judge(diff: Diff, both: Both, rng: random.Random) -> None:
     assert (" regress" in said) <= any(m.lines for m in diff.modules)
 
 
-def judge_module(found: ModuleChange, both: Both, chooses: list[Any], shapes: list[dict[str, int]]) -> bool:
+def judge_module(found, both, chooses, shapes):
     """Compare what is said of a module; returns whether it launches another config anywhere."""
     pairs = both.pairs(*chooses)
     assert found.changed == sum(map(len, pairs.values()))
@@ -313,7 +302,7 @@ def judge_module(found: ModuleChange, both: Both, chooses: list[Any], shapes: li
     return bool(pairs) or elsewhere
 
 
-def test_nothing_is_said_of_what_modules_that_cannot_be_compared_launch(tmp_path: Path) -> None:
+def test_nothing_is_said_of_what_modules_that_cannot_be_compared_launch(tmp_path):
     """An old module was edited; another one serves its architecture now."""
     content = spec(tables={"gpu_a": as_h100(), "gpu_b": as_h100()})
     device = {"names": ["GPU a"], "arch": "a1", "vendor": "v"}
@@ -334,7 +323,7 @@ def test_nothing_is_said_of_what_modules_that_cannot_be_compared_launch(tmp_path
     assert all("may launch" in line for line in served) and len(served) == 1
 
 
-def test_a_feature_of_another_name_is_not_taken_from_what_the_new_spec_derives(tmp_path: Path) -> None:
+def test_a_feature_of_another_name_is_not_taken_from_what_the_new_spec_derives(tmp_path):
     """The old module asks for the area, which does not follow from the new table's columns."""
     project(tmp_path / "old")
     lines = {"features": ["lines", "columns", "heads"]}
@@ -345,7 +334,7 @@ def test_a_feature_of_another_name_is_not_taken_from_what_the_new_spec_derives(t
     assert found.example is None and not any("launch" in line for line in headline(diff))
 
 
-def test_other_shapes_with_the_same_times_are_another_table(tmp_path: Path) -> None:
+def test_other_shapes_with_the_same_times_are_another_table(tmp_path):
     project(tmp_path / "old")
     project(
         tmp_path / "new", shapes=[(rows + (rows == 8), columns, heads) for rows, columns, heads in grid()]
@@ -354,7 +343,7 @@ def test_other_shapes_with_the_same_times_are_another_table(tmp_path: Path) -> N
     assert world is not None and (world.scenarios, world.common) == ((9, 9), 6)
 
 
-def test_a_table_of_one_repeat_is_taken_to_be_as_noisy_as_the_one_before(tmp_path: Path) -> None:
+def test_a_table_of_one_repeat_is_taken_to_be_as_noisy_as_the_one_before(tmp_path):
     rows = time_rows(grid())
     for row in rows[len(grid()) :]:
         row[2:] = [float(cell) * 1.02 for cell in row[2:]]
@@ -368,9 +357,7 @@ def test_a_table_of_one_repeat_is_taken_to_be_as_noisy_as_the_one_before(tmp_pat
 
 @examples(24, shrink=False)
 @given(st.integers(0, 1 << 30))
-def test_a_score_is_what_the_module_loses_by_the_table(
-    tmp_path_factory: pytest.TempPathFactory, seed: int
-) -> None:
+def test_a_score_is_what_the_module_loses_by_the_table(tmp_path_factory, seed):
     """Over the best time of the configs that the constraints allow; without a time it counts as 2x slower."""
     rng, folder = random.Random(seed), tmp_path_factory.mktemp("score")
     content, table = base(), times(rng, noise=0.02)

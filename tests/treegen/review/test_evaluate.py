@@ -3,16 +3,13 @@
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import (
     DEVICE,
     MI300X,
     SIDES,
-    Row,
     contents,
     spec,
     write_project,
@@ -27,17 +24,14 @@ from treegen.fit.fit import fit
 from treegen.read.spec import read_spec
 from treegen.write.modules import read_tables
 
-Capture = pytest.CaptureFixture[str]
-Refuse = Callable[..., str]
-Figures = Callable[..., Any]
-SHAPES: list[Row] = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
+SHAPES = [(rows, columns, 2) for rows in SIDES for columns in SIDES]
 
 
 @pytest.fixture
-def figures(capsys: Capture) -> Figures:
+def figures(capsys):
     """A function that runs `treegen eval --json OPTIONS` for a spec and returns its tables."""
 
-    def run(path: Path, *options: object) -> Any:
+    def run(path, *options):
         capsys.readouterr()
         words = ["eval", "--spec", str(path), "--folds", "2", "--jobs", "1", "--json", *map(str, options)]
         assert main(words) == 0
@@ -46,7 +40,7 @@ def figures(capsys: Capture) -> Figures:
     return run
 
 
-def test_all_ways_are_scored_on_every_scenario(tmp_path: Path, figures: Figures) -> None:
+def test_all_ways_are_scored_on_every_scenario(tmp_path, figures):
     path = write_two_devices(tmp_path, {})
     before = contents(tmp_path)
     measured, won = figures(path)
@@ -62,11 +56,11 @@ def test_all_ways_are_scored_on_every_scenario(tmp_path: Path, figures: Figures)
     assert figures(path, "--device", MI300X, "--kernel", "scale") == [won]
 
 
-def test_held_out_figures_are_those_of_build(tmp_path: Path, figures: Figures) -> None:
+def test_held_out_figures_are_those_of_build(tmp_path, figures):
     """Four models with a best config each, which rows can remember by the length of their steps."""
     shapes = [((64 << model) + step, 8, model) for model in range(4) for step in range(15)]
 
-    def times(shape: Row) -> list[float]:
+    def times(shape):
         return [10.0 if config == shape[2] * 2 % 3 else 20.0 for config in range(3)]
 
     path = write_project(tmp_path, spec(constraints=[]), shapes=shapes, times=times)
@@ -84,7 +78,7 @@ def test_held_out_figures_are_those_of_build(tmp_path: Path, figures: Figures) -
     assert (found["groups"], found["group_by"]) == (60, ["heads", "area"])
 
 
-def test_another_table_scores_what_was_fitted_to_the_whole_table(tmp_path: Path, figures: Figures) -> None:
+def test_another_table_scores_what_was_fitted_to_the_whole_table(tmp_path, figures):
     other = write_table(tmp_path / "other", shapes=SHAPES)
     _, against = figures(write_project(tmp_path), "--against", other, "--against", other)
     assert not against["held_out"]
@@ -92,7 +86,7 @@ def test_another_table_scores_what_was_fitted_to_the_whole_table(tmp_path: Path,
     assert {score["folds"]["quality"]["choices"] for score in against["scores"]} == {16}
 
 
-def test_wrong_use_is_one_line(tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_use_is_one_line(tmp_path, refusal, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_project(tmp_path, spec(constraints=[]))
     write_table(tmp_path / "lacks_rows", features=["columns", "heads"], shapes=[(1, 2)])
@@ -116,7 +110,7 @@ def test_wrong_use_is_one_line(tmp_path: Path, refusal: Refuse, monkeypatch: pyt
         assert refusal(tmp_path, *command, "--spec", path).startswith(f"{path}: ")
 
 
-def test_the_printed_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_the_printed_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_project(tmp_path, spec(constraints=["block >= 8 * heads"]), shapes=SHAPES)
     write_table(tmp_path / "again", shapes=SHAPES[:9])

@@ -1,13 +1,9 @@
 """`treegen explain`: the way through the tree, what would change the config, and what it prints."""
 
-from __future__ import annotations
-
 import io
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +14,6 @@ from treegen_builders import (
     FEATURES,
     KERNEL,
     SIDES,
-    Cell,
     as_h100,
     build,
     planted,
@@ -35,12 +30,11 @@ from treegen.core.errors import InputError
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split, choose
 from treegen.core.problem import broken_invariant
 from treegen.review.explain import alternatives, candidates, choice_of, complete, explain, show
-from treegen.write.modules import TunedModule, read_module_and_table
+from treegen.write.modules import read_module_and_table
 
-Explain = Callable[..., str]
 GOLDEN = Path(__file__).parent / "golden"
 SHAPES = [(rows, columns, heads) for rows in SIDES for columns in SIDES for heads in (2, 8)]
-SECTIONS: dict[str, Any] = {
+SECTIONS = {
     "regimes": {
         "thin": {"when": "columns <= 1", "split_on": ["rows"]},
         "thick": {"when": "otherwise", "split_on": ["area"]},
@@ -51,8 +45,8 @@ SECTIONS: dict[str, Any] = {
 
 
 @pytest.fixture
-def explained(capsys: pytest.CaptureFixture[str]) -> Explain:
-    def text(path: Path, *words: str) -> str:
+def explained(capsys):
+    def text(path, *words):
         capsys.readouterr()
         assert main(["explain", KERNEL, *words, "--spec", str(path)]) == 0
         return capsys.readouterr().out
@@ -60,25 +54,25 @@ def explained(capsys: pytest.CaptureFixture[str]) -> Explain:
     return text
 
 
-def _times(row: tuple[int, int, int]) -> list[Cell]:
+def _times(row):
     """Work makes `planted` slower; medium was timed in small shapes only."""
     narrow, medium, wide = (time * (1 + row[0] * row[1] / 1000) for time in planted(row))
     return [round(narrow, 2), round(medium, 2) if row[0] <= 8 else "", round(wide, 2)]
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory):
     path = write_project(tmp_path_factory.mktemp("measured"), spec(**SECTIONS), shapes=SHAPES, times=_times)
     assert build(path) == 0
     return path
 
 
 @pytest.fixture(scope="module")
-def tuned(project: Path) -> TunedModule:
+def tuned(project):
     return read_module_and_table(project, KERNEL, DEVICE)
 
 
-def test_the_text(project: Path, tmp_path: Path, explained: Explain) -> None:
+def test_the_text(project, tmp_path, explained):
     """Of a measured shape, one outside the tuned ones with a feature of a scenario, and by winners."""
     write_winners(tmp_path / "tables/h100", shapes=SHAPES, times=winners)
     won = write_spec(tmp_path, spec(**SECTIONS))
@@ -91,11 +85,11 @@ def test_the_text(project: Path, tmp_path: Path, explained: Explain) -> None:
         assert explained(path, *words, "--top", "2") == (GOLDEN / f"explain_{name}.txt").read_text()
 
 
-def _with(tuned: TunedModule, *regimes: RegimeRows) -> TunedModule:
+def _with(tuned, *regimes):
     return replace(tuned, module=replace(tuned.module, heuristic=Heuristic(regimes)))
 
 
-def _planned(tuned: TunedModule) -> TunedModule:
+def _planned(tuned):
     narrow, medium, wide = tuned.problem.configs
     small, large = Row(narrow, {"many": medium}, (wide,)), Row(wide, {"many": narrow}, (medium,))
     thick = Split("area", 64, Split("rows", 3, 0, 1), 1)
@@ -109,7 +103,7 @@ any_shape = st.fixed_dictionaries(
 
 @examples(100)
 @given(any_shape)
-def test_the_first_candidate_that_fits_is_launched(tuned: TunedModule, known: dict[str, int]) -> None:
+def test_the_first_candidate_that_fits_is_launched(tuned, known):
     """The only constraint is block >= heads."""
     planned, values = _planned(tuned), complete(known, tuned.problem).values
     choice = choice_of(planned, values)
@@ -125,7 +119,7 @@ def test_the_first_candidate_that_fits_is_launched(tuned: TunedModule, known: di
 
 @examples(60)
 @given(any_shape)
-def test_an_alternative_is_the_nearest_other_value(tuned: TunedModule, known: dict[str, int]) -> None:
+def test_an_alternative_is_the_nearest_other_value(tuned, known):
     """Against every value of every feature, on either side."""
     problem, planned = tuned.problem, _planned(tuned)
     kernel, limits = problem.kernel, problem.device.limits
@@ -134,7 +128,7 @@ def test_an_alternative_is_the_nearest_other_value(tuned: TunedModule, known: di
     found = alternatives(planned, choice, values)
     assert [one["distance"] for one in found] == sorted(one["distance"] for one in found)
 
-    def differs(name: str, value: int) -> bool:
+    def differs(name, value):
         there = {**(values if name == "area" else known), name: value}
         possible = broken_invariant(kernel, problem.device, there) is None
         return possible and choose(planned.module.heuristic, kernel, limits, there).config != choice.config
@@ -150,7 +144,7 @@ def test_an_alternative_is_the_nearest_other_value(tuned: TunedModule, known: di
 
 @examples(60)
 @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(1 - 2**62, 2**62 - 1), min_size=1))
-def test_any_integers_are_explained_or_refused(tuned: TunedModule, values: dict[str, int]) -> None:
+def test_any_integers_are_explained_or_refused(tuned, values):
     try:
         found = explain(tuned, values, 2)
     except InputError as error:
@@ -164,8 +158,8 @@ def test_any_integers_are_explained_or_refused(tuned: TunedModule, values: dict[
     assert ("OUTSIDE" in out.getvalue()) == bool(found["outside"])
 
 
-def test_a_module_that_is_missing(tmp_path: Path, explained: Explain, refusal: Callable[..., str]) -> None:
-    content: dict[str, Any] = spec(tables={DEVICE: "tables/h100", "gpu_b": as_h100()})
+def test_a_module_that_is_missing(tmp_path, explained, refusal):
+    content = spec(tables={DEVICE: "tables/h100", "gpu_b": as_h100()})
     content["devices"]["gpu_b"] = {"names": ["B"], "vendor": "nvidia", "limits": {"shared_memory": 1}}
     path = write_project(tmp_path, content)
     assert build(path) == 0
@@ -176,7 +170,7 @@ def test_a_module_that_is_missing(tmp_path: Path, explained: Explain, refusal: C
     assert f"{DEVICE}.py" in message
 
 
-def test_wrong_use_is_one_line_and_writes_nothing(project: Path, refusal: Callable[..., str]) -> None:
+def test_wrong_use_is_one_line_and_writes_nothing(project, refusal):
     for words, named in (
         (["nothing", "rows=1"], "nothing"),
         ([KERNEL, "rows=1", "--device", "amd"], "amd"),
@@ -189,7 +183,7 @@ def test_wrong_use_is_one_line_and_writes_nothing(project: Path, refusal: Callab
         assert named in message and message.isprintable()
 
 
-def test_text_from_outside_is_no_escape_and_no_markup(tmp_path: Path, explained: Explain) -> None:
+def test_text_from_outside_is_no_escape_and_no_markup(tmp_path, explained):
     name = "GPU \x1b[2J\u202e[bold]x[/bold] :smile:"
     content = spec(tables={DEVICE: {"folder": "tables/h100", "measured_on": name}})
     path = write_project(tmp_path, content, device={"name": name})

@@ -1,23 +1,21 @@
 """Which shape `treegen explain` takes a user to mean, and whether it was tuned."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from treegen_builders import FEATURES, Row, error_of, problem
+from treegen_builders import FEATURES, error_of, problem
 from treegen_strategies import examples
 
 from treegen.core.errors import InputError
-from treegen.core.problem import Problem
 from treegen.review.explain import FeatureSpace, complete, outside, parse_features
 
 TEXTS = ["4k", "1.5", "", "0x10", "1e3", "\uff14", "--1", "1__0", "_1", " 1", "1=2", "9" * 5000, str(2**62)]
 
 
-def test_integers_are_read_as_python_writes_them_and_words_as_the_spec_does() -> None:
+def test_integers_are_read_as_python_writes_them_and_words_as_the_spec_does():
     found = parse_features(["a=4_096", "b=-1", "c=0", f"d={2**62 - 1}"], {})
     assert found == {"a": 4096, "b": -1, "c": 0, "d": 2**62 - 1}
     values = {"dtype": {0: "bf16", 2: "fp16"}}
@@ -31,18 +29,18 @@ def test_integers_are_read_as_python_writes_them_and_words_as_the_spec_does() ->
 
 
 # Twenty values of rows and of columns, two of heads.
-SHAPES: list[Row] = [(1 + r**2, 3 + c**2, h) for r in range(20) for c in range(20) for h in (2, 8)]
+SHAPES = [(1 + r**2, 3 + c**2, h) for r in range(20) for c in range(20) for h in (2, 8)]
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+def measured(tmp_path_factory):
     return problem(tmp_path_factory.mktemp("measured"), shapes=SHAPES)
 
 
 @examples(60)
 @example({"heads": 2})
 @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(0, 500), min_size=1))
-def test_what_is_not_given_comes_from_a_nearest_scenario(measured: Problem, known: dict[str, int]) -> None:
+def test_what_is_not_given_comes_from_a_nearest_scenario(measured, known):
     shape = complete(known, measured)
     assert {name: shape.values[name] for name in known} == known
     assert shape.values["area"] == shape.values["rows"] * shape.values["columns"]
@@ -55,20 +53,19 @@ def test_what_is_not_given_comes_from_a_nearest_scenario(measured: Problem, know
     names = [*known, "area"] if {"rows", "columns"} <= set(known) else list(known)
     logs = np.log2(np.maximum(0.5, np.stack([measured.column(name) for name in names], axis=1)))
     away = np.hypot.reduce(logs - [math.log2(max(0.5, shape.values[name])) for name in names], axis=1)
-    assert shape.source is not None
     row = measured.scenarios.index(shape.source)
     assert away[row] == pytest.approx(away.min(), abs=1e-5)
     assert all(shape.values[name] == measured.column(name)[row] for name in shape.assumed)
 
 
 @pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+def limited(tmp_path_factory):
     shapes = [(rows, columns, heads) for rows, columns, heads in SHAPES if rows <= columns <= 1000 // rows]
     invariants = ["rows <= columns", "area <= 1000 * heads", "heads <= shared_memory"]
     return problem(tmp_path_factory.mktemp("limited"), {"invariants": invariants}, shapes=shapes)
 
 
-def test_shapes_that_nobody_can_mean_are_refused(measured: Problem, limited: Problem) -> None:
+def test_shapes_that_nobody_can_mean_are_refused(measured, limited):
     for of, shape, named in (
         (measured, {"row": 1}, "row"),
         (measured, {"area": 1}, "rows, columns"),
@@ -84,7 +81,7 @@ def test_shapes_that_nobody_can_mean_are_refused(measured: Problem, limited: Pro
 
 @examples(60)
 @given(st.dictionaries(st.sampled_from(FEATURES), st.integers(1, 400), min_size=1, max_size=2))
-def test_a_shape_is_completed_to_a_possible_one(limited: Problem, known: dict[str, int]) -> None:
+def test_a_shape_is_completed_to_a_possible_one(limited, known):
     try:
         values = complete(known, limited).values
     except InputError as error:
@@ -94,11 +91,11 @@ def test_a_shape_is_completed_to_a_possible_one(limited: Problem, known: dict[st
     assert values["rows"] <= values["columns"] and values["area"] <= 1000 * values["heads"]
 
 
-def test_what_lies_outside_the_tuned_shapes(measured: Problem, tmp_path: Path) -> None:
+def test_what_lies_outside_the_tuned_shapes(measured, tmp_path):
     """Values beyond and between the measured ones, and what is farther than nearly all have another."""
     space = FeatureSpace(measured)
 
-    def said(*row: int) -> tuple[str, ...]:
+    def said(*row):
         return outside(complete(dict(zip(FEATURES, row, strict=True)), measured).values, measured, space)
 
     assert said(101, 103, 2) == said(100, 99, 2) == ()

@@ -3,15 +3,12 @@
 import html
 import re
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
 from treegen_builders import (
     DEVICE,
     MI300X,
-    Row,
     build,
     contents,
     planted,
@@ -30,17 +27,17 @@ from treegen.review.report import section
 from treegen.write.modules import Module, read_tables
 
 HOSTILE = """<script>alert("1")</script>&amp;'$\\frac{1}{2}$ {{ 7 * 7 }}"""
-SHAPES: list[Row] = [(1 << a, 1 << b, 2) for a in range(9) for b in range(9)]
+SHAPES = [(1 << a, 1 << b, 2) for a in range(9) for b in range(9)]
 
 
-def _noisy(row: Row) -> list[float]:
+def _noisy(row):
     """`planted`, but in two scenarios `wide` takes 26 and 27 us, and `medium` 25."""
     narrow, medium, wide = planted(row)
     return [narrow, medium, {(256, 256, 2): 26.0, (256, 64, 2): 27.0}.get(row, wide)]
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory):
     regimes = {"low": {"when": "rows <= 128", "split_on": ["area"]}}
     regimes["high"] = {"when": "otherwise", "split_on": ["area"]}
     kernel = {"regimes": regimes, "tree": {"max_rows": 8, "row_price": 0.01}}
@@ -50,38 +47,38 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copy(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def copy(project, tmp_path, monkeypatch):
     """The spec of a copy of the project, which is the current folder."""
     shutil.copytree(project.parent, tmp_path / "copy")
     monkeypatch.chdir(tmp_path / "copy")
     return tmp_path / "copy" / project.name
 
 
-def _page(path: Path, out: Path, *options: str) -> str:
+def _page(path, out, *options):
     assert main(["report", "--spec", str(path), "--out", str(out), *options]) == 0
     return out.read_text()
 
 
-def _tags(page: str) -> set[str]:
+def _tags(page):
     return set(re.findall(r"<(\w+)", page))
 
 
-def _text(page: str) -> str:
+def _text(page):
     return " ".join(html.unescape(re.sub("<[^>]*>", " ", page)).split())
 
 
-def _section(page: str, device: str) -> str:
+def _section(page, device):
     """The text of a device's section."""
     parts = re.split(r"(?=scale on \w+ The table)", _text(page))
     return next(part for part in parts if part.startswith(f"scale on {device} "))
 
 
 @pytest.fixture(scope="module")
-def page(project: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def page(project, tmp_path_factory):
     return _page(project, tmp_path_factory.mktemp("page") / "report.html")
 
 
-def test_a_section_tells_figures_the_tree_and_the_slowest_choices(page: str, project: Path) -> None:
+def test_a_section_tells_figures_the_tree_and_the_slowest_choices(page, project):
     """79 choices are the best; two take 26 and 27 us where 25 us are possible."""
     text = _section(page, DEVICE)
     assert re.search(r"this module 1\.001x 1\.00x 1\.08x 98% 0%", text)
@@ -95,7 +92,7 @@ def test_a_section_tells_figures_the_tree_and_the_slowest_choices(page: str, pro
     assert slowest.index(first) < slowest.index("s081")
 
 
-def test_a_cell_counts_its_scenarios_and_the_time_lost_in_them(tmp_path: Path) -> None:
+def test_a_cell_counts_its_scenarios_and_the_time_lost_in_them(tmp_path):
     """Narrow does not fit 32 heads: medium or wide takes its place."""
     shapes = [(rows, 8, heads) for rows in (1, 64) for heads in (2, 16, 32)]
     content = spec(classes={"few": "heads <= 2", "many": "otherwise"})
@@ -116,12 +113,12 @@ def test_a_cell_counts_its_scenarios_and_the_time_lost_in_them(tmp_path: Path) -
     assert [cells[0]["heat"], cells[1]["heat"], cells[3]["heat"]] == [0, 0, 1]
 
 
-def test_a_table_of_winners_shows_no_slowdown(page: str) -> None:
+def test_a_table_of_winners_shows_no_slowdown(page):
     text = _section(page, MI300X)
     assert "this module 100.0% won - - 100%" in text and not re.search(r"\d\.\d\d+x", text)
 
 
-def test_it_loads_nothing_and_runs_nothing_and_every_link_has_a_target(page: str) -> None:
+def test_it_loads_nothing_and_runs_nothing_and_every_link_has_a_target(page):
     forbidden = {"script", "link", "iframe", "object", "embed", "form", "base", "svg", "img"}
     assert not _tags(page) & forbidden and " src" not in page.replace("-src", "")
     ids, links = re.findall(' id="(.*?)"', page), set(re.findall(' href="(.*?)"', page))
@@ -129,7 +126,7 @@ def test_it_loads_nothing_and_runs_nothing_and_every_link_has_a_target(page: str
     assert "Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"" in page
 
 
-def test_nothing_from_a_table_is_markup(copy: Path, page: str, tmp_path: Path) -> None:
+def test_nothing_from_a_table_is_markup(copy, page, tmp_path):
     write_table(copy.parent / "tables/h100", shapes=SHAPES, times=_noisy, device={"name": HOSTILE})
     content = yaml.safe_load(copy.read_text())
     content["kernels"]["scale"]["tables"][DEVICE] = {"folder": "tables/h100", "measured_on": HOSTILE}
@@ -140,7 +137,7 @@ def test_nothing_from_a_table_is_markup(copy: Path, page: str, tmp_path: Path) -
     assert _tags(text) == _tags(page)
 
 
-def test_the_same_input_gives_the_same_page_and_replaces_it(project: Path, tmp_path: Path) -> None:
+def test_the_same_input_gives_the_same_page_and_replaces_it(project, tmp_path):
     out = tmp_path / "page.html"
     out.touch()
     first, second = (_page(project, out, "--kernel", "scale", "--device", MI300X) for _ in range(2))
@@ -148,7 +145,7 @@ def test_the_same_input_gives_the_same_page_and_replaces_it(project: Path, tmp_p
     assert f"scale on {DEVICE}" not in first
 
 
-def test_wrong_use_is_one_line_and_writes_nothing(copy: Path, refusal: Callable[..., str]) -> None:
+def test_wrong_use_is_one_line_and_writes_nothing(copy, refusal):
     module = f"generated/scale/{DEVICE}.py"
     for option, named in (("--kernel", "other"), ("--device", "tpu"), ("--out", "tables")):
         assert named in refusal(copy.parent, "report", option, named)

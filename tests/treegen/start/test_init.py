@@ -4,9 +4,7 @@ import contextlib
 import csv
 import io
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import event, example, given
@@ -16,13 +14,11 @@ from treegen_strategies import examples
 
 from treegen.cli.main import main
 from treegen.core.expr import to_text
-from treegen.core.spec import KernelSpec
 from treegen.read.spec import read_spec
 from tuning_table import Failure
 from tuning_table.table import TOO_LARGE
 
-Refusal = Callable[..., str]
-PLAIN: dict[str, Any] = {
+PLAIN = {
     "kernel": "matmul",
     "features": ("M", "N", "dtype"),
     "values": {"dtype": ["float16", "float32"]},
@@ -35,7 +31,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 CPU = {"name": "cpu (Triton interpreter)", "arch": "cpu", "multiprocessors": 1}
 
 
-def table(folder: Path, *, rows: bool = True, **changes: Any) -> Path:
+def table(folder, *, rows=True, **changes):
     """A table in which c64 is the best but fails once, and c32 is better than c16."""
     with start(folder, **{**PLAIN, **changes}) as writer:
         for scenario in PLAIN["scenarios"] if rows else ():
@@ -44,7 +40,7 @@ def table(folder: Path, *, rows: bool = True, **changes: Any) -> Path:
     return folder
 
 
-def kernel_of(*arguments: str) -> KernelSpec:
+def kernel_of(*arguments):
     """The only kernel of the spec that `treegen init ARGUMENTS` writes."""
     assert main(["init", *arguments]) == 0
     (kernel,) = read_spec(Path("treegen.yaml")).kernels.values()
@@ -52,11 +48,11 @@ def kernel_of(*arguments: str) -> KernelSpec:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_spec_that_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_spec_that_builds(tmp_path, capsys):
     table(tmp_path / "data/matmul/h100")
     table(tmp_path / "data/matmul/cpu", device=CPU)
     assert main(["init", "data/matmul/h100", "data/matmul/cpu", "--output", "mine"]) == 0
@@ -77,7 +73,7 @@ def test_a_spec_that_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["check", "--strict"]) == 0
 
 
-def test_tables_without_rows_and_with_variants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_without_rows_and_with_variants(tmp_path, capsys):
     with (table(tmp_path / "data/running") / "times.csv").open("a") as times:
         times.write("s1,2,1.0,")  # a row in flight
     assert main(["init", "data/running", "--spec", "running.yaml"]) == 0
@@ -91,7 +87,7 @@ def test_tables_without_rows_and_with_variants(tmp_path: Path, capsys: pytest.Ca
     assert kernel.variants == ("qblock", "split") and kernel.fallback.variant == "split"
 
 
-def test_features_that_tell_nothing_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_features_that_tell_nothing_are_left_out(tmp_path, capsys):
     scenarios = {f"s{m}": (2**m, 4096, 0, 2**m, 64 << m % 3) for m in range(8)}
     configs = tuple({"id": f"c{size}", "BK": size, "block_v": 32} for size in (16, 32, 64))
     features, values = ("K", "H", "dtype", "K2", "V"), {"dtype": ["float16"]}
@@ -110,7 +106,7 @@ def test_features_that_tell_nothing_are_left_out(tmp_path: Path, capsys: pytest.
     assert "column" not in capsys.readouterr().out
 
 
-def test_words_of_one_meaning_are_one_feature(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_of_one_meaning_are_one_feature(tmp_path, capsys):
     scenarios = {f"s{m}": (2**m, m % 2, 1 - m % 2, m % 3 % 2) for m in range(8)}
     boolean = ["false", "true"]
     values = {"USE_GATE": boolean, "OTHER": [*boolean], "gate_dtype": ["float32", "none"]}
@@ -130,7 +126,7 @@ def test_words_of_one_meaning_are_one_feature(tmp_path: Path, capsys: pytest.Cap
     (["dtype"], ("dtype",)),
     ([], ("N",)),  # what has fewer values than the other
 ])  # fmt: skip
-def test_whole_models_are_held_out(tmp_path: Path, constants: list[str], held: tuple[str, ...]) -> None:
+def test_whole_models_are_held_out(tmp_path, constants, held):
     table(tmp_path / "data/a", constants=constants)
     kernel = kernel_of("data/a")
     assert kernel.hold_out_by == held and kernel.features == ("M", "N", "dtype")
@@ -145,7 +141,7 @@ ROWS = "4 * BLOCK_M * N"  # a tile of whole rows, of which one config fits short
     (232448, "shared memory", BYTES), (101376, "shared memory", BYTES), (1 << 30, "shared memory", BYTES),
     (232448, "registers", BYTES), (232448, "shared memory", ROWS),
 ])  # fmt: skip
-def test_too_little_memory_is_a_constraint(tmp_path: Path, limit: int, failed_for: str, needs: str) -> None:
+def test_too_little_memory_is_a_constraint(tmp_path, limit, failed_for, needs):
     sizes = [(m, n, k, s) for m in (64, 128, 256) for n in (64, 256) for k in (32, 128) for s in (2, 3, 4)]
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages")
     configs = [dict(zip(names, values, strict=True)) for values in sizes]
@@ -163,7 +159,7 @@ def test_too_little_memory_is_a_constraint(tmp_path: Path, limit: int, failed_fo
     assert main(["build"]) == 0
 
 
-def test_added_tables_keep_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], refusal: Refusal) -> None:
+def test_added_tables_keep_text(tmp_path, capsys, refusal):
     table(tmp_path / "data/h100")
     table(tmp_path / "data/h200", device={"name": "NVIDIA H200", "arch": "sm_90", "multiprocessors": 132})
     table(tmp_path / "data/cpu", device=CPU)
@@ -196,7 +192,7 @@ def test_added_tables_keep_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("tables:\n          nvidia_h100: data/a\n\n    # {after}", True),
     (f"tables:\n      nvidia_h100:\n        {{folder: data/a,\n        measured_on: {H100}}}", True),
 ])  # fmt: skip
-def test_tables_are_added_to_any_section(tmp_path: Path, refusal: Refusal, tables: str, added: bool) -> None:
+def test_tables_are_added_to_any_section(tmp_path, refusal, tables, added):
     table(tmp_path / "data/a")
     table(tmp_path / "data/b", device={"name": "NVIDIA H200", "multiprocessors": 132})
     assert main(["init", "data/a"]) == 0
@@ -210,7 +206,7 @@ def test_tables_are_added_to_any_section(tmp_path: Path, refusal: Refusal, table
         assert "kernels.matmul.tables" in refusal(tmp_path, "init", "--add", "data/b")
 
 
-def test_choices_that_only_have_names_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_choices_that_only_have_names_work(tmp_path, capsys):
     sizes = (2**power for power in range(4, 20))
     rows = [f"{n},max,{n / 8 + 1}\n{n},Radix-Sort,{n / 64 + 90}\n" for n in sizes]
     Path("t.csv").write_text(f"n,algorithm,time_us\n{''.join(rows)}")
@@ -228,7 +224,7 @@ def test_choices_that_only_have_names_work(tmp_path: Path, capsys: pytest.Captur
         assert "RADIX_SORT" in capsys.readouterr().out or command[0] == "eval"
 
 
-def test_what_init_refuses(tmp_path: Path, refusal: Refusal) -> None:
+def test_what_init_refuses(tmp_path, refusal):
     folder = table(tmp_path / "data/a")
     assert "data/none" in refusal(tmp_path, "init", "data/none")
     assert "nvidia_h100" in refusal(tmp_path, "init", "data/a", "data/a")
@@ -264,7 +260,7 @@ CELLS = st.one_of(
 COLUMNS = st.dictionaries(ANY_NAME, CELLS, min_size=2, max_size=5)
 
 
-def run(*arguments: str) -> tuple[int, str]:
+def run(*arguments):
     err = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
         return main(list(arguments)), err.getvalue()
@@ -279,13 +275,7 @@ def run(*arguments: str) -> tuple[int, str]:
 )
 @example({"M": [1, 64], "N": [8, 512], "BLOCK_M": [16, 32], "num_warps": [4, 8]}, 2, "matmul", "NVIDIA H200")
 @example({"n": [1, 64], "algorithm": ["max", "json", "on"]}, 1, "numpy", "cpu")
-def test_what_init_writes_builds(
-    tmp_path_factory: pytest.TempPathFactory,
-    columns: dict[str, list[object]],
-    count: int,
-    kernel: str,
-    device: str,
-) -> None:
+def test_what_init_writes_builds(tmp_path_factory, columns, count, kernel, device):
     folder = tmp_path_factory.mktemp("p")
     features = list(columns)[: min(count, len(columns) - 1)]
     with (folder / "t.csv").open("w", newline="") as file:

@@ -5,9 +5,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from treegen_builders import DEVICE, build, contents, planted, spec, write_project, write_spec, write_table
@@ -17,7 +15,6 @@ from treegen.emit.templating import MARK
 from treegen.write.files import write_files
 from treegen.write.output_folder import publish
 
-Refuse = Callable[..., str]
 NEW = f'"""New. {MARK}"""\n'
 OLD = NEW.replace("New", "Old")
 BEFORE = dict.fromkeys(
@@ -28,7 +25,7 @@ AFTER = {"k/__init__.py": OLD, **dict.fromkeys(_NAMES, NEW)}
 FOREIGN = {"notes.md": "mine", "k/mine.py": "x = 1\n", "other/deep/data": "mine"}
 
 
-def _old_folder(folder: Path) -> Path:
+def _old_folder(folder):
     """An output folder of a build, with files of others in it."""
     publish(folder, BEFORE)
     for name, text in FOREIGN.items():
@@ -38,20 +35,20 @@ def _old_folder(folder: Path) -> Path:
     return folder
 
 
-def _files(folder: Path) -> dict[str, str]:
+def _files(folder):
     return {name: text.decode() for name, text in contents(folder).items() if text is not None}
 
 
 LINKED = {"k/link": "x = 1\n"}
 
 
-def _killed_after(steps: int, folder: Path, files: Mapping[str, str]) -> bool:
+def _killed_after(steps, folder, files):
     """Publish in another process that gets a real SIGKILL after so many changes; whether it came to that."""
     child = os.fork()
     if child == 0:
         left = iter(range(steps))
 
-        def count(event: str, arguments: tuple[Any, ...]) -> None:
+        def count(event, arguments):
             writes = event == "open" and isinstance(arguments[1], str) and set("wx") & set(arguments[1])
             changes = ("os.mkdir", "os.rename", "os.remove", "os.rmdir")
             if (writes or event in changes) and next(left, None) is None:
@@ -64,14 +61,14 @@ def _killed_after(steps: int, folder: Path, files: Mapping[str, str]) -> bool:
 
 
 @pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def fast(monkeypatch):
     """Does not wait for the disk."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.usefixtures("fast")
-def test_a_kill_at_any_step_is_completed_by_the_next_build(tmp_path: Path, first: bool) -> None:
+def test_a_kill_at_any_step_is_completed_by_the_next_build(tmp_path, first):
     seen, others = set(), {} if first else {**FOREIGN, **LINKED}
     for steps in itertools.count():
         folder = tmp_path / str(steps) / "generated"
@@ -98,7 +95,7 @@ def test_a_kill_at_any_step_is_completed_by_the_next_build(tmp_path: Path, first
     assert first or (steps >= 12 and seen == {(OLD, OLD), (NEW, OLD), (NEW, NEW)})
 
 
-def test_unchanged_files_and_files_of_others_are_the_same_files(tmp_path: Path) -> None:
+def test_unchanged_files_and_files_of_others_are_the_same_files(tmp_path):
     folder = _old_folder(tmp_path / "generated")
     names = ["k/__init__.py", *FOREIGN]
     before = {name: (folder / name).stat() for name in names}
@@ -112,7 +109,7 @@ def test_unchanged_files_and_files_of_others_are_the_same_files(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("umask", [0o027, 0o002])
-def test_files_and_folders_are_readable_by_everyone_the_umask_allows(tmp_path: Path, umask: int) -> None:
+def test_files_and_folders_are_readable_by_everyone_the_umask_allows(tmp_path, umask):
     before = os.umask(umask)
     try:
         publish(tmp_path / "generated", BEFORE)
@@ -124,7 +121,7 @@ def test_files_and_folders_are_readable_by_everyone_the_umask_allows(tmp_path: P
 
 
 @pytest.mark.usefixtures("fast")
-def test_two_builds_at_a_time_wait_for_each_other(tmp_path: Path) -> None:
+def test_two_builds_at_a_time_wait_for_each_other(tmp_path):
     folder = _old_folder(tmp_path / "generated")
     children = []
     for number in range(6):
@@ -139,11 +136,11 @@ def test_two_builds_at_a_time_wait_for_each_other(tmp_path: Path) -> None:
     assert found.keys() == AFTER.keys() and len({text.split("#")[1] for text in found.values()}) == 1
 
 
-def _after(calls: int, real: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
+def _after(calls, real, error):
     """`real`, but every call after that many raises."""
     made = itertools.count()
 
-    def stand_in(*arguments: Any, **options: Any) -> Any:
+    def stand_in(*arguments, **options):
         if next(made) >= calls:
             raise error
         return real(*arguments, **options)
@@ -151,7 +148,7 @@ def _after(calls: int, real: Callable[..., Any], error: BaseException) -> Callab
     return stand_in
 
 
-def _stale(folder: Path) -> Path:
+def _stale(folder):
     """A project with an older build in it, whose next build changes files and adds one."""
     path = write_project(folder)
     assert build(path) == 0
@@ -163,9 +160,7 @@ def _stale(folder: Path) -> Path:
 
 @pytest.mark.parametrize("calls", range(4))
 @pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()])
-def test_a_full_disk_changes_nothing(
-    tmp_path: Path, refusal: Refuse, monkeypatch: pytest.MonkeyPatch, calls: int, error: BaseException
-) -> None:
+def test_a_full_disk_changes_nothing(tmp_path, refusal, monkeypatch, calls, error):
     path = _stale(tmp_path)
     before = contents(tmp_path)
     monkeypatch.setattr(os, "fsync", _after(calls, os.fsync, error))
@@ -177,7 +172,7 @@ def test_a_full_disk_changes_nothing(
 
 
 @pytest.mark.parametrize("calls", range(3))
-def test_failed_replaces_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+def test_failed_replaces_change_nothing(tmp_path, monkeypatch, calls):
     old = dict.fromkeys("abc", "old")
     write_files(tmp_path, old)
     before = contents(tmp_path)

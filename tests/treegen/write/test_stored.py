@@ -2,9 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +16,7 @@ from treegen.write.lock import heuristic_of, stored
 
 @examples(150, shrink=False)
 @given(st.data(), kernels())
-def test_what_is_stored_is_read_again(data: st.DataObject, kernel: Any) -> None:
+def test_what_is_stored_is_read_again(data, kernel):
     heuristic = data.draw(heuristics(kernel))
     content = json.loads(json.dumps(stored(heuristic, kernel)))
     assert heuristic_of(content, kernel) == heuristic
@@ -30,7 +28,7 @@ ROWS = (Row(SMALL, {"class0": LARGE}, (LARGE,)), Row(LARGE))
 HEURISTIC = Heuristic((RegimeRows("steps", Split("rows", -3, 0, 1), ROWS),))
 
 
-def test_a_parameter_that_the_spec_gained_has_its_default_and_what_it_lost_is_refused() -> None:
+def test_a_parameter_that_the_spec_gained_has_its_default_and_what_it_lost_is_refused():
     content = stored(HEURISTIC, KERNEL)
     more = replace(KERNEL, parameters={**KERNEL.parameters, "parts": Parameter("P", 1)})
     found = heuristic_of(content, more)
@@ -44,20 +42,20 @@ def test_a_parameter_that_the_spec_gained_has_its_default_and_what_it_lost_is_re
             heuristic_of(content, other)
 
 
-def _of_regime(**changes: Any) -> Callable[[Any], object]:
+def _of_regime(**changes):
     return lambda content: content["regimes"][0].update(changes)
 
 
-def _of_row(**changes: Any) -> Callable[[Any], object]:
+def _of_row(**changes):
     return lambda content: content["regimes"][0]["rows"][0].update(changes)
 
 
-TREES: list[list[Any]] = [
+TREES = [
     *([], ["rows <= 3", "row 0"], ["row 0", "row 1"], ["row 2"], ["row -1"], ["row ²"], ["row x"], [0]),
     *([question, "row 0", "row 1"] for question in ("rows < 3", "rows <= three", "os.system('id') <= 3")),
     ["rows <= 3"] * 2000,
 ]
-DAMAGE: list[Callable[[Any], object]] = [
+DAMAGE = [
     *(lambda c, key=key: c.pop(key) for key in ("parameters", "regimes")),
     *(lambda c, value=value: c.update(regimes=value) for value in ({}, [5])),
     *(lambda c, value=value: c.update(parameters=value) for value in (["block"], [["block"], 3])),
@@ -71,7 +69,7 @@ DAMAGE: list[Callable[[Any], object]] = [
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_data_is_refused(damage: Callable[[Any], object]) -> None:
+def test_damaged_data_is_refused(damage):
     content = json.loads(json.dumps(stored(HEURISTIC, KERNEL)))
     damage(content)
     for wrong in (content, None, 5, "tree", [], {}, {"parameters": 1, "regimes": 2}):

@@ -2,18 +2,15 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
+from programs import start
 from triton.runtime.errors import OutOfResources
-from tuning_workers import Act, stub
+from tuning_workers import stub
 
 from triton_tune.bench import pool
 from triton_tune.bench.pool import CRASHED, HUNG, GpuBench
@@ -26,7 +23,7 @@ from tuning_table.table import TOO_LARGE, Failure
 
 CPU = torch.device("cpu")
 NAMES = ("c0", "c1", "c2", "c3")
-WORKLOAD: Any = SimpleNamespace(  # as much as a bench needs
+WORKLOAD = SimpleNamespace(  # as much as a bench needs
     scenarios={name: SimpleNamespace(name=name) for name in "abc"},
     configs={name: name for name in NAMES},
     prepare=print,  # any function, as `stub` takes its place
@@ -38,12 +35,12 @@ LATER = 1e9
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GpuBench]]:
+def bench(monkeypatch):
     """Makes benches of stubs; forked, so that any function can be one."""
-    made: list[GpuBench] = []
+    made = []
     monkeypatch.setattr(pool, "START_METHOD", "fork")
 
-    def make(act: Act, devices: Sequence[torch.device] = (CPU,), **keywords: object) -> GpuBench:
+    def make(act, devices=(CPU,), **keywords):
         monkeypatch.setattr(pool, "serve", stub(act, **keywords))
         found = GpuBench(devices, 0)
         made.append(found)
@@ -55,18 +52,18 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GpuBench]]:
         each.close()
 
 
-def idle(*_: object) -> None:
+def idle(*_):
     pass
 
 
-def die(*_: object) -> None:
+def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def at(scenario: str, config: str | None, what: Callable[[], None], once: Path | None = None) -> Act:
+def at(scenario, config, what, once=None):
     """Do `what` when this is asked for; with `once` only the first time, in whichever process."""
 
-    def act(in_scenario: str, asked: str | None) -> None:
+    def act(in_scenario, asked):
         if (in_scenario, asked) == (scenario, config) and not (once and once.exists()):
             if once:
                 once.touch()
@@ -75,21 +72,21 @@ def at(scenario: str, config: str | None, what: Callable[[], None], once: Path |
     return act
 
 
-def visits(bench: GpuBench, *scenarios: str) -> dict[str, dict[str, object]]:
+def visits(bench, *scenarios):
     found = list(bench.measure([PlannedVisit(name, 2, NAMES) for name in scenarios], bench.clock() + LATER))
     assert all(visit.repeat == 2 for visit in found) and len(found) == len(scenarios)
     return {visit.scenario: dict(visit.cells) for visit in found}
 
 
 @pytest.mark.parametrize("config", NAMES)
-def test_a_dying_process_costs_the_config_it_tried(bench: Callable[..., GpuBench], config: str) -> None:
+def test_a_dying_process_costs_the_config_it_tried(bench, config):
     there = bench(at("b", config, die))
     first = there._workers[0].process
     assert visits(there, "a", "b", "c") == {"a": FINE, "b": FINE | {config: Failure(CRASHED)}, "c": FINE}
     assert not first.is_alive() and there._workers[0].process.is_alive()
 
 
-def test_a_deadly_scenario_fails_in_every_config(bench: Callable[..., GpuBench], tmp_path: Path) -> None:
+def test_a_deadly_scenario_fails_in_every_config(bench, tmp_path):
     there = bench(at("a", None, die))
     assert visits(there, "a", "b") == {"a": dict.fromkeys(NAMES, Failure(CRASHED)), "b": FINE}
     there = bench(at("a", None, die, once=tmp_path / "died"))
@@ -99,7 +96,7 @@ def test_a_deadly_scenario_fails_in_every_config(bench: Callable[..., GpuBench],
     assert visits(there, "c") == {"c": FINE}
 
 
-def test_a_hang_is_ended(bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hang_is_ended(bench, monkeypatch):
     monkeypatch.setattr(pool, "SILENT_S", 1.0)
     there = bench(at("a", "c2", lambda: time.sleep(600)))
     hung = there._workers[0].process
@@ -107,8 +104,8 @@ def test_a_hang_is_ended(bench: Callable[..., GpuBench], monkeypatch: pytest.Mon
     assert not hung.is_alive()
 
 
-def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_path: Path) -> None:
-    def both_at_once(scenario: str, config: str | None) -> None:
+def test_visits_are_shared_among_devices(bench, tmp_path):
+    def both_at_once(scenario, config):
         (tmp_path / str(os.getpid())).touch()
         while len(list(tmp_path.iterdir())) < 2:
             time.sleep(0.01)
@@ -118,7 +115,7 @@ def test_visits_are_shared_among_devices(bench: Callable[..., GpuBench], tmp_pat
     assert {int(path.name) for path in tmp_path.iterdir()} == {w.process.pid for w in there._workers}
 
 
-def test_no_visit_begins_after_the_deadline(bench: Callable[..., GpuBench]) -> None:
+def test_no_visit_begins_after_the_deadline(bench):
     there = bench(idle)
     assert list(there.measure([PlannedVisit("a", 1, NAMES)], there.clock())) == []
     found = there.measure([PlannedVisit("a", repeat, NAMES) for repeat in range(1, 9)], LATER)
@@ -129,16 +126,14 @@ def test_no_visit_begins_after_the_deadline(bench: Callable[..., GpuBench]) -> N
     assert visit.cells == FINE  # it was waited for
 
 
-def test_gpus_of_different_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_of_different_models_are_refused(monkeypatch):
     monkeypatch.setattr(device, "device_facts", lambda device: {"name": str(device)})
     assert device.facts_of([CPU, CPU]) == {"name": "cpu"}
     with pytest.raises(TuningError, match="--gpus"):
         device.facts_of([CPU, torch.device("meta"), CPU])
 
 
-def test_what_did_not_compile_or_start(
-    bench: Callable[..., GpuBench], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_did_not_compile_or_start(bench, monkeypatch):
     there = bench(idle)
     tasks = [PlannedVisit("a", 1, NAMES), PlannedVisit("b", 1, NAMES[:1])]
     assert there.compile(tasks, LATER, idle) == tuple(tasks)  # nothing compiles ahead here
@@ -156,7 +151,7 @@ def test_what_did_not_compile_or_start(
     (OutOfResources(300000, 232448, "shared memory"), f"{TOO_LARGE}: shared memory, 300000 of 232448"),
     (torch.OutOfMemoryError("no"), OUT_OF_MEMORY),
 ])  # fmt: skip
-def test_a_failure_tells_its_error(error: Exception, reason: str) -> None:
+def test_a_failure_tells_its_error(error, reason):
     assert failure_of(error, CPU) == Failure(reason)
 
 
@@ -192,17 +187,11 @@ if __name__ == "__main__":
 """
 
 
-def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_real_process_measures_and_ends_when_its_parent_is_killed(tmp_path):
     (tmp_path / "parent.py").write_text(PARENT)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-    with subprocess.Popen(
-        [sys.executable, "parent.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        try:
-            assert parent.stdout is not None
-            lines = [parent.stdout.readline().strip() for _ in range(3)]
-        finally:
-            parent.kill()
+    with start("parent.py", cwd=tmp_path) as parent:
+        lines = [parent.stdout.readline().strip() for _ in range(3)]
+        parent.kill()
     assert lines[:2] == ["raised ValueError: no such scenario", "raised KeyError: 'raises'"]
     child = Path(f"/proc/{lines[2]}/stat")
     end = time.monotonic() + 60
@@ -222,7 +211,7 @@ LAUNCHES = 64
     ([164.0, 150.0], (150.0, True)),
     ([900.0], (900.0, True)),  # 58 ms are no stall
 ])  # fmt: skip
-def test_a_stall_does_not_pass_for_a_slow_config(times: list[float], expected: tuple[float, bool]) -> None:
+def test_a_stall_does_not_pass_for_a_slow_config(times, expected):
     left = iter(times)
     assert first_time(lambda: next(left), LAUNCHES, BEST_US) == expected
     assert next(left, None) is None

@@ -3,13 +3,11 @@
 import linecache
 import shlex
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import torch
+from programs import python
 
 from treegen.cli.main import main as treegen
 from triton_tune.bench import pool
@@ -17,24 +15,22 @@ from triton_tune.cli.main import main
 from triton_tune.kernel.measuring import loaded
 from triton_tune.kernel.tuning import load_tunings
 from tuning_table import read_run
-from tuning_table.table import Cell, Failure
+from tuning_table.table import Failure
 
 torch.use_deterministic_algorithms(False)  # imports for a second what forked processes then share
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
 SCALED = ("--kernel", "scaled")
 SUMS = ("--kernel", "sums")
 
-Run = Callable[..., list[str]]
-
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path, monkeypatch, capsys):
     """Runs the command on the file of this test; the processes that measure are forked, to start at once."""
     monkeypatch.setattr(pool, "START_METHOD", "fork")
     monkeypatch.chdir(tmp_path)
     shutil.copy(FILE, tmp_path / "kernel.py")
 
-    def run_here(*arguments: str, code: int = 0) -> list[str]:
+    def run_here(*arguments, code=0):
         linecache.clearcache()  # the file may have changed
         load_tunings.cache_clear()
         loaded.cache_clear()
@@ -49,7 +45,7 @@ TABLE = Path("tuning_data/scaled/cpu_triton_interpreter")
 SUMS_TABLE = Path("tuning_data/sums/cpu_triton_interpreter")
 
 
-def change(*replacements: tuple[str, str]) -> str:
+def change(*replacements):
     """Replace texts of the kernel's file, which must be there. Returns the file as it was."""
     path = Path("kernel.py")
     text = before = path.read_text()
@@ -60,7 +56,7 @@ def change(*replacements: tuple[str, str]) -> str:
     return before
 
 
-def test_a_table_holds_features_words_times_and_what_failed(run: Run) -> None:
+def test_a_table_holds_features_words_times_and_what_failed(run):
     lines = run(*SCALED)
     assert "12 shapes, 5 configs, 60 cells" in lines[0] and "FLAG (false, true)" in lines[1]
     recorded = read_run(TABLE)
@@ -84,7 +80,7 @@ def test_a_table_holds_features_words_times_and_what_failed(run: Run) -> None:
     assert len({visit.scenario for visit in recorded.visits}) == 12
 
 
-def test_an_empty_table_is_filled_and_grows_but_not_with_another_kernel_or_list_of_shapes(run: Run) -> None:
+def test_an_empty_table_is_filled_and_grows_but_not_with_another_kernel_or_list_of_shapes(run):
     table, path = SUMS_TABLE, Path("kernel.py")
     assert f"treegen init {table}" in run(*SUMS, "--empty")[-1]
     assert read_run(table).visits == () and treegen(["init", str(table), "--spec", "-"]) == 0
@@ -103,11 +99,11 @@ def test_an_empty_table_is_filled_and_grows_but_not_with_another_kernel_or_list_
     assert all(isinstance(cell, float) for visit in recorded.visits for cell in visit.cells.values())
 
 
-def cells_of(table: Path) -> dict[tuple[str, int], Mapping[str, Cell]]:
+def cells_of(table):
     return {(visit.scenario, visit.repeat): visit.cells for visit in read_run(table).visits}
 
 
-def test_a_longer_list_of_configs_measures_the_new_ones_and_a_shorter_one_drops_columns(run: Run) -> None:
+def test_a_longer_list_of_configs_measures_the_new_ones_and_a_shorter_one_drops_columns(run):
     two = "_config(16), _config(32)]"
     run(*SUMS, "--budget", "30")
     before = cells_of(SUMS_TABLE)
@@ -141,7 +137,7 @@ def add(x):
 ANOTHER = ("\ndef add(x):\n    total = torch.zeros(1)\n", SECOND)
 
 
-def test_another_autotuned_kernel_of_a_call_is_named_and_does_not_search(run: Run) -> None:
+def test_another_autotuned_kernel_of_a_call_is_named_and_does_not_search(run):
     """Its search would need a GPU here."""
     change(ANOTHER)
     lines = run(*SUMS)
@@ -158,14 +154,14 @@ def local():
 ADDED ="""
 
 
-def test_a_feature_may_be_an_enum_whose_class_no_other_process_finds(run: Run) -> None:
+def test_a_feature_may_be_an_enum_whose_class_no_other_process_finds(run):
     change(("ADDED =", LOCAL), ('name="sums"', 'name="sums", features={"odd": lambda given: local().ODD}'))
     run(*SUMS, "--budget", "30")
     table = read_run(SUMS_TABLE)
     assert table.header.features == ("N", "odd") and {row[1] for row in table.scenarios.values()} == {1}
 
 
-def test_the_element_type_of_a_tensor_that_some_shapes_leave_out_is_a_word(run: Run) -> None:
+def test_the_element_type_of_a_tensor_that_some_shapes_leave_out_is_a_word(run):
     change(
         ("def added(x_ptr, total_ptr, N,", "def added(x_ptr, total_ptr, N, bias_ptr,"),
         ("def add(x):", "def add(x, bias):"),
@@ -183,7 +179,7 @@ def test_the_element_type_of_a_tensor_that_some_shapes_leave_out_is_a_word(run: 
 REFERENCE = "reference=lambda x, flag: x * ("
 
 
-def test_a_wrong_reference_ends_the_run_early_and_a_mended_one_begins_again(run: Run) -> None:
+def test_a_wrong_reference_ends_the_run_early_and_a_mended_one_begins_again(run):
     right = change((REFERENCE, f"{REFERENCE[:-1]}-("))
     run(*SCALED, code=1)
     recorded = read_run(TABLE)
@@ -198,7 +194,7 @@ def test_a_wrong_reference_ends_the_run_early_and_a_mended_one_begins_again(run:
 @pytest.mark.parametrize(
     ("wrong", "code"), [("len(x) == 7", 1), ("len(x) == 7 and flag and x.itemsize == 4", 0)]
 )
-def test_hopeless_scenarios(run: Run, capsys: pytest.CaptureFixture[str], wrong: str, code: int) -> None:
+def test_hopeless_scenarios(run, capsys, wrong, code):
     change((REFERENCE, f"reference=lambda x, flag: (-x if {wrong} else x) * ("))
     assert main(["kernel.py", "--gpus", "cpu", *SCALED]) == code
     output = capsys.readouterr().out
@@ -207,7 +203,7 @@ def test_hopeless_scenarios(run: Run, capsys: pytest.CaptureFixture[str], wrong:
     assert len({visit.scenario for visit in read_run(TABLE).visits}) == 12
 
 
-def test_what_calls_the_kernel_may_read_best_config_and_leave_out_defaults(run: Run) -> None:
+def test_what_calls_the_kernel_may_read_best_config_and_leave_out_defaults(run):
     change(
         ("    return y\n", "    assert scaled.best_config.kwargs['BLOCK']\n    return y\n"),
         ('MODE: tl.constexpr):\n    """y', 'MODE: tl.constexpr = 0):\n    """y'),
@@ -222,7 +218,7 @@ def test_what_calls_the_kernel_may_read_best_config_and_leave_out_defaults(run: 
 RANGES = 'shapes={"size": (1, 60)}, num_shapes=16'
 
 
-def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run: Run) -> None:
+def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run):
     change(('shapes=[{"size": 10}, {"size": 50}]', RANGES))
     lines = run(*SUMS, "--dry-run")
     assert any(line.startswith("  N: 1 [") for line in lines)
@@ -242,7 +238,7 @@ def test_shapes_are_drawn_from_ranges_and_some_make_a_table_that_judges(run: Run
     ("[torch.randn(size)]", "[torch.randn(size << 50)]"),
     ("[torch.randn(size)]", "[torch.randn(len(torch.arange(size).tolist()))]"),  # needs values
 ])  # fmt: skip
-def test_a_dry_run_and_an_empty_table_make_no_tensors(run: Run, old: str, new: str) -> None:
+def test_a_dry_run_and_an_empty_table_make_no_tensors(run, old, new):
     change((old, new))
     assert "2 shapes" in run(*SUMS, "--dry-run")[1]
     change(ANOTHER)
@@ -257,7 +253,7 @@ def test_a_dry_run_and_an_empty_table_make_no_tensors(run: Run, old: str, new: s
     ('shapes=[{"size": s, "flag": f} for s in (7, 40) for f in (0, 1)], constants=("flag",)', ["FLAG"]),
     ('shapes=[{"size": s, "flag": f} for s in (7, 40) for f in (0, 1)]', None),
 ])  # fmt: skip
-def test_a_table_knows_what_a_program_fixes(run: Run, shapes: str, constants: list[str] | None) -> None:
+def test_a_table_knows_what_a_program_fixes(run, shapes, constants):
     path = Path("kernel.py")
     before, _, after = path.read_text().partition("    shapes=[\n")
     text = before.replace(
@@ -279,16 +275,14 @@ def test_a_table_knows_what_a_program_fixes(run: Run, shapes: str, constants: li
     (SCALED, "(7, 40, 100)", "(40,)", ["size is 40"]),
     (SCALED, 'key=["N", "FLAG"]', 'key=["FLAG"]', ["have the same features"] * 4),
 ])  # fmt: skip
-def test_a_dry_run_warns_of_shapes_that_teach_a_tree_little_and_writes_nothing(
-    run: Run, kernel: tuple[str, ...], old: str, new: str, named: list[str]
-) -> None:
+def test_a_dry_run_warns_of_shapes_that_teach_a_tree_little_and_writes_nothing(run, kernel, old, new, named):
     change((old, new))
     warnings = [line for line in run(*kernel, "--dry-run") if line.startswith("warning: ")]
     assert len(warnings) == len(named) and all(map(str.__contains__, warnings, named))
     assert not Path("tuning_data").exists()
 
 
-def test_the_next_commands_that_it_names_work(run: Run) -> None:
+def test_the_next_commands_that_it_names_work(run):
     for _ in range(2):  # the second time with a spec
         line = next(line for line in run(*SUMS, "--out", "../else where") if line.startswith("next: "))
         commands = line.removeprefix("next: ").split(" && ")
@@ -301,7 +295,7 @@ def test_the_next_commands_that_it_names_work(run: Run) -> None:
 @pytest.mark.parametrize(("old", "new", "code"), [
     ("y += 1\n", "y += missing\n", 0), ("reference=lambda x, flag: x", "reference=lambda x, flag: x.y", 1),
 ])  # fmt: skip
-def test_an_error_in_a_kernel_or_a_reference_names_its_line(run: Run, old: str, new: str, code: int) -> None:
+def test_an_error_in_a_kernel_or_a_reference_names_its_line(run, old, new, code):
     path = Path("kernel.py")
     before, _, after = path.read_text().partition(old)
     path.write_text(before + new + after)
@@ -311,7 +305,7 @@ def test_an_error_in_a_kernel_or_a_reference_names_its_line(run: Run, old: str, 
 
 
 @pytest.mark.parametrize(("fastest", "code"), [("B16_M0_W1_S1", 0), ("B16_M1_W1_S1", 1)])
-def test_choices_may_be_stale(run: Run, capsys: pytest.CaptureFixture[str], fastest: str, code: int) -> None:
+def test_choices_may_be_stale(run, capsys, fastest, code):
     run(*SCALED, "--empty")
     table = read_run(TABLE)
     right_or_wrong = {"B16_M0_W1_S1": "9000", "B16_M1_W1_S1": "9000", fastest: "1"}
@@ -353,23 +347,22 @@ TWICE = "configs=[_config(16), triton.Config({'BLOCK': 16, 'MODE': 0}, 1, 1, pre
     ("MODE", TWO, "configs=[_config(16, 'fast')], key", SUMS),
     ("feature N", "x, total, N=len(x)", "x, total, N=len(x) + 0.5", SUMS),
 ])  # fmt: skip
-def test_mistakes_are_one_line(run: Run, named: str, old: str, new: str, arguments: tuple[str, ...]) -> None:
+def test_mistakes_are_one_line(run, named, old, new, arguments):
     change(*([(old, new)] if old else []))
     (line,) = run(*arguments, code=2)
     assert line.startswith("triton-tune: ") and named in line, line
     assert not Path("tuning_data").exists()
 
 
-def without_extras(*arguments: str) -> subprocess.CompletedProcess[str]:
+def without_extras(*arguments):
     """Run the command where the package is installed without extras."""
     missing = dict.fromkeys(["torch", "triton", "numpy", "yaml", "rich"])
     code = f"import sys; sys.modules.update({missing})\n"
     code += f"from triton_tune.cli.main import main; sys.exit(main({list(arguments)!r}))"
-    root = Path(__file__).parents[3]
-    return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    return python("-c", code)
 
 
-def test_a_check_without_a_table_of_this_kernel_is_refused(run: Run) -> None:
+def test_a_check_without_a_table_of_this_kernel_is_refused(run):
     assert str(TABLE) in run(*SCALED, "--recheck", code=2)[0]
     run(*SCALED, "--empty")
     assert "sums" in run(*SUMS, "--recheck", str(TABLE), code=2)[0]
@@ -378,7 +371,7 @@ def test_a_check_without_a_table_of_this_kernel_is_refused(run: Run) -> None:
         run("--recheck", "--shard", "1/2")
 
 
-def test_help_and_wrong_use_need_no_extra_and_a_run_says_what_it_needs() -> None:
+def test_help_and_wrong_use_need_no_extra_and_a_run_says_what_it_needs():
     helped = without_extras("--help")
     assert helped.returncode == 0 and helped.stdout.startswith("usage: triton-tune")
     for arguments, named in (

@@ -2,8 +2,6 @@
 
 import linecache
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -66,15 +64,13 @@ T = Tuning(kernel=kernel, call=helpers.Call.run, arguments=arguments, tolerance=
            shapes=[{"size": 8}])
 """
 
-HashWith = Callable[[str, str], str]
-
 
 @pytest.fixture
-def hash_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HashWith:
+def hash_with(tmp_path, monkeypatch):
     """The identity after `old` became `new` in both files."""
     monkeypatch.syspath_prepend(tmp_path)
 
-    def identity(old: str, new: str) -> str:
+    def identity(old, new):
         assert not old or old in KERNEL + FILE
         (tmp_path / "helpers_of_identity.py").write_text(KERNEL.replace(old, new) if old else KERNEL)
         (tmp_path / "tune.py").write_text(FILE.replace(old, new) if old else FILE)
@@ -104,7 +100,7 @@ SAME = [  # with shapes, configs, docstrings, comments and layout
 
 
 @pytest.mark.parametrize(("old", "new"), [*DIFFERS, *SAME])
-def test_it_changes_with_what_times_and_checks_depend_on(hash_with: HashWith, old: str, new: str) -> None:
+def test_it_changes_with_what_times_and_checks_depend_on(hash_with, old, new):
     assert (hash_with("", "") == hash_with(old, new)) is ((old, new) in SAME)
 
 
@@ -113,7 +109,7 @@ def test_it_changes_with_what_times_and_checks_depend_on(hash_with: HashWith, ol
     ("functools.partial(torch.add, 1)", "functools.partial(torch.add, 2)"),
     ("torch.nn.ReLU()", "torch.nn.ELU()"), ("Scaled(2)", "Scaled(3)"),
 ])  # fmt: skip
-def test_functions_of_others_count_by_their_names(hash_with: HashWith, references: tuple[str, str]) -> None:
+def test_functions_of_others_count_by_their_names(hash_with, references):
     one, other = (hash_with("lambda x: 2 * x", name) for name in references)
     assert one != other
 
@@ -128,7 +124,7 @@ class Kept:
 '''
 
 
-def test_a_file_counts_by_its_code_and_its_path_below_the_folder(tmp_path: Path) -> None:
+def test_a_file_counts_by_its_code_and_its_path_below_the_folder(tmp_path):
     one, other, moved = (tmp_path / name for name in ("a/x.py", "b/x.py", "a/y.py"))
     for file in (one, other, moved):
         file.parent.mkdir(exist_ok=True)

@@ -1,10 +1,8 @@
 """Arguments, launches and comparisons of a kernel under tuning, and how launches are timed and compiled."""
 
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,14 +16,14 @@ from triton_tune.kernel import measuring
 from triton_tune.kernel.autotuned import AutotunedKernel, Launch
 from triton_tune.kernel.batches import disagreement, first_launch, make, on_copies, result_of, without_memory
 from triton_tune.kernel.measuring import Sets
-from triton_tune.kernel.tuning import Tuning, load_tunings
+from triton_tune.kernel.tuning import load_tunings
 
 CPU = torch.device("cpu")
 FILE = Path(__file__).parents[2] / "helpers" / "scaled_kernel.py"
 
 
 @pytest.fixture(scope="module")
-def scaled() -> tuple[AutotunedKernel, Tuning]:
+def scaled():
     tuning = load_tunings(FILE)["scaled"]
     return AutotunedKernel(tuning.kernel), tuning
 
@@ -53,20 +51,20 @@ ONES = torch.ones(4)
     (torch.full((3,), 1e-9), torch.zeros(3), False),
     (torch.ones(0), torch.ones(0), True),
 ])  # fmt: skip
-def test_results_are_compared_with_the_references_magnitude(result: Any, expected: Any, same: bool) -> None:
+def test_results_are_compared_with_the_references_magnitude(result, expected, same):
     assert (disagreement(result, expected, None) is None) is same
 
 
 @pytest.mark.parametrize(("result", "place"), [
     ((ONES, ONES * 2), "output[1]"), ({"y": ONES, "sums": ONES * 2}, "output['sums']"), (ONES * 2, "error"),
 ])  # fmt: skip
-def test_of_several_outputs_the_one_that_disagrees_is_named(result: Any, place: str) -> None:
+def test_of_several_outputs_the_one_that_disagrees_is_named(result, place):
     expected = tree_map(torch.ones_like, result)
     assert str(disagreement(result, expected, None)).startswith(place)
     assert disagreement(ONES * 1.09, ONES, 0.1) is None is not disagreement(ONES * 1.0001, ONES, 0.0)
 
 
-def test_arguments_repeat_are_copied_and_memory_is_poisoned(scaled: tuple[AutotunedKernel, Tuning]) -> None:
+def test_arguments_repeat_are_copied_and_memory_is_poisoned(scaled):
     kernel, tuning = scaled
     shape = {"size": 40, "flag": True, "dtype": torch.float32}
     one, same, other = (make(tuning, shape, CPU, seed) for seed in (0, 0, 1))
@@ -83,10 +81,9 @@ def test_arguments_repeat_are_copied_and_memory_is_poisoned(scaled: tuple[Autotu
     assert "run" not in vars(tuning.kernel)  # the kernel is as it was
 
 
-def test_pruning_parts_what_may_not_run_from_what_is_slow(scaled: tuple[AutotunedKernel, Tuning]) -> None:
+def test_pruning_parts_what_may_not_run_from_what_is_slow(scaled):
     kernel, tuning = scaled
     launch = first_launch(kernel, make(tuning, tuning.shapes[0], CPU))  # of seven values
-    assert launch is not None
     kept, excluded = kernel.pruned(launch)
     assert excluded == {"B32_M0_W1_S1", "B64_M0_W1_S1"} and set(kept) == set(kernel.configs) - excluded
     kernel.tuner.perf_model, kernel.tuner.configs_top_k = lambda MODE, **others: -MODE, 2
@@ -97,11 +94,11 @@ def test_pruning_parts_what_may_not_run_from_what_is_slow(scaled: tuple[Autotune
     assert kept == ("B16_M3_W1_S1", "B16_M1_W1_S1") and len(excluded) == 2
 
 
-def launch_of(*values: Any) -> Launch:
+def launch_of(*values):
     return Launch(values, {}, (1,))
 
 
-def test_specialisation_is_as_fine_as_tritons(scaled: tuple[AutotunedKernel, Tuning]) -> None:
+def test_specialisation_is_as_fine_as_tritons(scaled):
     kernel, _ = scaled
     x = torch.zeros(64)
     sizes = ((32, True), (48, True), (1, True), (7, True), (2**40, True), (32, False))
@@ -111,7 +108,7 @@ def test_specialisation_is_as_fine_as_tritons(scaled: tuple[AutotunedKernel, Tun
     assert keys[0] == keys[1] and len(set(keys)) == len(keys) - 1
 
 
-def test_parameters_of_configs_are_integers() -> None:
+def test_parameters_of_configs_are_integers():
     def kernel(x_ptr, B, EVEN):
         pass
 
@@ -130,11 +127,11 @@ def test_parameters_of_configs_are_integers() -> None:
 @triton.autotune([triton.Config({"BLOCK": block}) for block in (16, 64)], key=["N"])
 @triton.heuristics({"EVEN": lambda args: args["N"] % args["BLOCK"] == 0})
 @triton.jit
-def with_computed_constant(x_ptr, N, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
+def with_computed_constant(x_ptr, N, BLOCK: tl.constexpr, EVEN: tl.constexpr):
     tl.store(x_ptr + tl.arange(0, BLOCK), 0.0)
 
 
-def test_shapes_share_a_compiled_kernel_only_with_the_same_computed_constants() -> None:
+def test_shapes_share_a_compiled_kernel_only_with_the_same_computed_constants():
     kernel = AutotunedKernel(with_computed_constant)
     even, as_even, partly = (kernel.specialisation(Launch((ONES, n), {}, (1,))) for n in (64, 128, 80))
     assert even == as_even != partly  # the last is no multiple of the larger block
@@ -144,17 +141,17 @@ CACHE, MEMORY = 1 << 24, 1 << 30
 
 
 @pytest.fixture(autouse=True)
-def device(monkeypatch: pytest.MonkeyPatch) -> None:
+def device(monkeypatch):
     monkeypatch.setattr(measuring, "cache_bytes", lambda device: CACHE)
     monkeypatch.setattr(measuring, "memory_bytes", lambda device: MEMORY)
 
 
-def sets_of(size: int) -> Sets:
+def sets_of(size):
     """Launches whose tensors have so many bytes."""
     return Sets(lambda seed, config: (Launch((torch.empty(size, dtype=torch.int8), seed), {}, (1,)),))
 
 
-def us_to_read(size: int) -> float:
+def us_to_read(size):
     return 1.0001 * size / BYTES_PER_US + measuring.IDLE_US
 
 
@@ -167,8 +164,8 @@ def us_to_read(size: int) -> float:
     (1 << 10, 1 << 10, 32, 32, False),
 ])  # fmt: skip
 def test_a_launch_that_reads_little_of_its_tensors_gets_more_of_them_for_a_limited_time(
-    monkeypatch: pytest.MonkeyPatch, size: int, read: int, first: int, then: int, warm: bool
-) -> None:
+    monkeypatch, size, read, first, then, warm
+):
     sets = sets_of(size)
     assert sets.grow(None, CPU) and len(sets.launches) == first and not sets.warm
     assert sets.grow(None, CPU, us_to_read(read)) is (then > first)
@@ -184,7 +181,7 @@ def test_a_launch_that_reads_little_of_its_tensors_gets_more_of_them_for_a_limit
     lambda x: (TensorDescriptor(x, [len(x)], [1], [16]),),
     lambda x: ((x, 3), 1.0),
 ])  # fmt: skip
-def test_tensors_of_descriptors_and_tuples_are_counted(given: Callable[[torch.Tensor], Any]) -> None:
+def test_tensors_of_descriptors_and_tuples_are_counted(given):
     """Else a launch of large ones gets so many of them that the memory is full."""
     sets = Sets(
         lambda seed, config: (Launch(given(torch.empty(2 * CACHE, dtype=torch.int8)), {"n": seed}, (1,)),)
@@ -192,7 +189,7 @@ def test_tensors_of_descriptors_and_tuples_are_counted(given: Callable[[torch.Te
     assert sets.grow(None, CPU) and len(sets.launches) == 2
 
 
-def test_a_launch_goes_to_other_processes_without_the_memory_of_its_tensors() -> None:
+def test_a_launch_goes_to_other_processes_without_the_memory_of_its_tensors():
     x = torch.zeros(64, 32, dtype=torch.float16)
     sent = without_memory(
         Launch((x.T, TensorDescriptor.from_tensor(x, [16, 16])), {"n": 3}, lambda meta: (1,))

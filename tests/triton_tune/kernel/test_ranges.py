@@ -1,10 +1,9 @@
 """Shapes that are drawn from ranges: where they lie, and which are kept aside."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_tune.core.errors import TuningError
@@ -12,12 +11,11 @@ from triton_tune.kernel.ranges import draw
 
 TILES = (16, 64, 128)
 MATRICES = [(128 * index, 512 * index) for index in (6, 8, 16, 20, 28, 32, 40, 48, 64)]
-SHAPES: dict[Any, Any] = {"M": (1, 16384), ("N", "K"): MATRICES}
+SHAPES = {"M": (1, 16384), ("N", "K"): MATRICES}
 
 
-@settings(deadline=None)
 @given(st.integers(1, 500), st.integers(0, 500), st.integers(1, 60), st.integers(0, 9), st.integers(1, 4))
-def test_values_are_in_range_and_differ(least: int, more: int, count: int, seed: int, kinds: int) -> None:
+def test_values_are_in_range_and_differ(least, more, count, seed, kinds):
     arguments = {"M": (least, least + more), "kind": list(range(kinds))}, count, TILES, seed
     tuned, untuned = draw(*arguments)
     shapes = [*tuned, *untuned]
@@ -27,7 +25,7 @@ def test_values_are_in_range_and_differ(least: int, more: int, count: int, seed:
     assert (tuned, untuned) == draw(*arguments)
 
 
-def test_sizes_are_even_in_their_logarithms_and_lie_at_below_and_above_multiples_of_tiles() -> None:
+def test_sizes_are_even_in_their_logarithms_and_lie_at_below_and_above_multiples_of_tiles():
     sizes = [shape["M"] for shapes in draw(SHAPES, 280, TILES) for shape in shapes]
     octaves = Counter(size.bit_length() for size in sizes if size < 16384)
     assert set(octaves) == set(range(1, 15)) and max(octaves.values()) < 40
@@ -37,7 +35,7 @@ def test_sizes_are_even_in_their_logarithms_and_lie_at_below_and_above_multiples
         assert 0.15 < sum(any((size - edge) % t == 0 for t in TILES) for size in large) / len(large) < 0.6
 
 
-def test_an_eighth_is_kept_aside_as_a_group_and_more_shapes_are_the_same_and_others() -> None:
+def test_an_eighth_is_kept_aside_as_a_group_and_more_shapes_are_the_same_and_others():
     tuned, untuned = draw(SHAPES, 120, TILES)
     groups = [{(shape["N"], shape["K"]) for shape in shapes} for shapes in (tuned, untuned)]
     assert len(groups[0]) == 8 and len(groups[1]) == 1 and groups[0] | groups[1] == set(MATRICES)
@@ -55,6 +53,6 @@ def test_an_eighth_is_kept_aside_as_a_group_and_more_shapes_are_the_same_and_oth
     {("M", "N"): (1, 8)}, {("M", "N"): [(1, 2, 3)]}, {("M", "N"): [1, 2]}, {3: [1]}, {(): [()]},
     {f"M{index}": (1, 8) for index in range(10)},
 ])  # fmt: skip
-def test_what_is_no_range_is_refused(shapes: dict[Any, Any]) -> None:
+def test_what_is_no_range_is_refused(shapes):
     with pytest.raises(TuningError, match="shapes: "):
         draw(shapes, 8, TILES)

@@ -3,8 +3,7 @@
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -15,7 +14,7 @@ from triton.runtime.errors import OutOfResources
 
 from triton_tune.launch import tuned as module
 from triton_tune.launch.choosing import CONFIG, DEVICE, LOG
-from triton_tune.launch.tuned import Tuned, tuned
+from triton_tune.launch.tuned import tuned
 
 
 class Config(NamedTuple):
@@ -34,27 +33,27 @@ VALUES = {
 }
 
 
-def by_length(*, N: int) -> Config:
+def by_length(*, N):
     return SMALL if N <= 20 else LARGE
 
 
-def by_words(*, N: int, x_ptr_dtype: int, MODE: int) -> Config:
+def by_words(*, N, x_ptr_dtype, MODE):
     assert x_ptr_dtype == 7
     return SMALL if MODE else LARGE
 
 
-def package(choose: Callable[..., Config], name: str = "made.doubled") -> types.ModuleType:
+def package(choose, name="made.doubled"):
     """A package as treegen generates it, for the CPU."""
     names = choose.__code__.co_varnames[: choose.__code__.co_kwonlyargcount]
-    scope: dict[str, object] = {"FALLBACK": FALLBACK}
+    scope = {"FALLBACK": FALLBACK}
     exec(f"def choose(*, {', '.join(names)}): return FALLBACK", scope)
     made = types.ModuleType(name)
-    made.MODULES = {  # type: ignore[attr-defined]
+    made.MODULES = {
         "cpu": types.SimpleNamespace(choose=choose),
         "default": types.SimpleNamespace(choose=scope["choose"]),
     }
-    made.VALUES = VALUES  # type: ignore[attr-defined]
-    made.key_for = lambda name, arch, vendor: "cpu" if name == "cpu" else "default"  # type: ignore[attr-defined]
+    made.VALUES = VALUES
+    made.key_for = lambda name, arch, vendor: "cpu" if name == "cpu" else "default"
     return made
 
 
@@ -65,7 +64,7 @@ def doubled(x_ptr, y_ptr, seen_ptr, N, BLOCK: tl.constexpr, MODE: tl.constexpr =
     tl.store(seen_ptr, BLOCK)
 
 
-hooked: list[dict[str, object]] = []
+hooked = []
 CONFIGS = [
     triton.Config({"BLOCK": 16}, num_warps=1, pre_hook=hooked.append),
     triton.Config({"BLOCK": 256}, num_warps=8),
@@ -73,7 +72,7 @@ CONFIGS = [
 PLAIN = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((16, 1), (64, 2), (32, 4))]
 
 
-def launch(kernel: Tuned, length: int, dtype: torch.dtype = torch.float32, **keywords: object) -> int:
+def launch(kernel, length, dtype=torch.float32, **keywords):
     """Launch, check the result, and return the block that was launched."""
     x = torch.arange(length, dtype=dtype)
     y, seen = torch.full_like(x, torch.nan), torch.zeros(1, dtype=torch.int32)
@@ -82,34 +81,34 @@ def launch(kernel: Tuned, length: int, dtype: torch.dtype = torch.float32, **key
     return int(seen)
 
 
-def block(config: triton.Config) -> int:
+def block(config):
     (value,) = config.kwargs.values()
     return int(value)
 
 
 @pytest.fixture(autouse=True)
-def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unset(monkeypatch):
     for name in (CONFIG, DEVICE, LOG):
         monkeypatch.delenv(name, raising=False)
     yield
     hooked.clear()
 
 
-def jitted() -> object:
+def jitted():
     return triton.jit(doubled)
 
 
-def autotuned() -> object:
+def autotuned():
     return triton.autotune(configs=CONFIGS, key=["N"])(jitted())
 
 
-def pruned(rule: Callable[..., object], choose: Callable[..., Config]) -> Tuned:
+def pruned(rule, choose):
     """A kernel whose autotuner leaves out configs by a rule."""
     options = {"configs": [*PLAIN], "key": ["N"], "prune_configs_by": {"early_config_prune": rule}}
     return tuned(package(choose))(triton.autotune(**options)(jitted()))
 
 
-def test_the_module_chooses_by_the_arguments_with_three_python_calls_beside_the_kernels_own() -> None:
+def test_the_module_chooses_by_the_arguments_with_three_python_calls_beside_the_kernels_own():
     """What launches on a grid, the launch, and what reads the features, which were seen before."""
     kernel = tuned(package(by_length))(jitted())
     assert [launch(kernel, length) for length in (5, 20, 21, 200)] == [16, 16, 64, 64]
@@ -140,10 +139,10 @@ LITERALS = {"MODE": {0: ..., 1: "tf32", 2: None, 3: False, 5: "2"}}
     ("number", "launched"),
     [(0, {}), *((n, {"MODE": v}) for n, v in ((1, "tf32"), (2, None), (3, False), (4, 4), (5, "2")))],
 )
-def test_a_launch_gets_what_integers_stand_for(number: int, launched: dict[str, object]) -> None:
+def test_a_launch_gets_what_integers_stand_for(number, launched):
     config = Worded("doubled", 64, 8, number)
     made = package(lambda *, N: config)
-    made.LITERALS = LITERALS  # type: ignore[attr-defined]
+    made.LITERALS = LITERALS
     own = triton.Config({"BLOCK": 64, **launched}, num_warps=8)
     kernels = [jitted(), triton.autotune(configs=[*PLAIN, own], key=["N"])(jitted())]
     for kernel in [tuned(made)(kernel) for kernel in kernels]:
@@ -154,7 +153,7 @@ def test_a_launch_gets_what_integers_stand_for(number: int, launched: dict[str, 
     assert kernels[1].configs[-1] is kernel.best_config
 
 
-def test_words_are_given_their_integers_and_unknown_ones_the_fallback_and_defaults_are_read() -> None:
+def test_words_are_given_their_integers_and_unknown_ones_the_fallback_and_defaults_are_read():
     kernel = tuned(package(by_words))(jitted())
     assert launch(kernel, 9, MODE="none") == 64
     assert launch(kernel, 9, MODE="twice") == 16
@@ -176,8 +175,8 @@ def test_words_are_given_their_integers_and_unknown_ones_the_fallback_and_defaul
     assert block(kernel.chosen(None, None, torch.zeros(1, dtype=torch.int32), 5)) == 16
 
 
-def test_features_can_be_functions_and_expressions() -> None:
-    def choose(*, halves: int) -> Config:
+def test_features_can_be_functions_and_expressions():
+    def choose(*, halves):
         return SMALL if halves == 10 else LARGE
 
     for halves in (lambda args: args["N"] // 2, "x_ptr.shape[0] // 2 + len(MODE) - 4"):
@@ -189,7 +188,7 @@ def test_features_can_be_functions_and_expressions() -> None:
         launch(tuned(package(choose))(jitted()), 21)
 
 
-def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
+def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook():
     kernel = tuned(package(by_length))(autotuned())
     assert launch(kernel, 5) == 16 and len(hooked) == 1 and hooked[0]["BLOCK"] == 16
     assert kernel.best_config is CONFIGS[0]
@@ -208,11 +207,11 @@ def test_above_an_autotuner_it_decides_and_keeps_the_configs_hook() -> None:
 @pytest.mark.parametrize(
     ("most", "launched"), [(64, [16, 64]), (32, [16, 32]), (16, [16, 16]), (0, [16, 64])]
 )
-def test_pruned_configs_do_not_run(monkeypatch: pytest.MonkeyPatch, most: int, launched: list[int]) -> None:
+def test_pruned_configs_do_not_run(monkeypatch, most, launched):
     """The fallback is launched instead, or the first that is kept; a rule that keeps none is ignored."""
     asked = []
 
-    def small(configs: list[triton.Config], given: object, **others: object) -> list[triton.Config]:
+    def small(configs, given, **others):
         asked.append(others["N"])
         return [config for config in configs if config.kwargs["BLOCK"] <= most]
 
@@ -226,8 +225,8 @@ def test_pruned_configs_do_not_run(monkeypatch: pytest.MonkeyPatch, most: int, l
     assert len(kernel._choosing_here().launches) <= 2
 
 
-def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() -> None:
-    def by_type(configs: list[triton.Config], given: dict[str, torch.Tensor], **others: object) -> object:
+def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words():
+    def by_type(configs, given, **others):
         small = given["x_ptr"].dtype == torch.float64 or others.get("MODE") == "thrice"
         return [config for config in configs if (config.kwargs["BLOCK"] == 16) == small]
 
@@ -237,7 +236,7 @@ def test_a_rule_is_asked_again_for_another_element_type_and_for_unknown_words() 
         assert launch(pruned(by_type, by_words), 30, MODE="thrice") == 16
 
 
-def test_variables_overrule_all_that_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_overrule_all_that_chooses(monkeypatch):
     monkeypatch.setenv(CONFIG, "other:BLOCK=2; doubled: BLOCK=128, num_warps=2")
     assert launch(tuned(package(by_length, "made.third"))(jitted()), 5) == 16
     assert launch(pruned(lambda configs, given, **others: configs[:1], by_length), 5) == 128
@@ -251,11 +250,11 @@ def test_variables_overrule_all_that_chooses(monkeypatch: pytest.MonkeyPatch) ->
     assert launch(tuned(package(by_length))(jitted()), 5) == FALLBACK.BLOCK
 
 
-def timed(kernel: Tuned, fastest: int) -> list[int]:
+def timed(kernel, fastest):
     """Let this block be the fastest; the blocks that are timed from now on."""
-    blocks: list[int] = []
+    blocks = []
 
-    def bench(call: Callable[[], None], quantiles: object) -> list[float]:
+    def bench(call, quantiles):
         call()
         block = int(seen_by[-1]["BLOCK"])
         blocks.append(block)
@@ -269,7 +268,7 @@ def timed(kernel: Tuned, fastest: int) -> list[int]:
     return blocks
 
 
-def ranked(choose: Callable[..., Config]) -> types.ModuleType:
+def ranked(choose):
     """A package that knows of the fallback as the second best, and of a third."""
     made = package(choose)
     others = (FALLBACK, LARGE)
@@ -277,7 +276,7 @@ def ranked(choose: Callable[..., Config]) -> types.ModuleType:
     return made
 
 
-def test_the_autotuner_tries_the_best_configs_once_per_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_autotuner_tries_the_best_configs_once_per_shape(monkeypatch):
     """But not while a graph is captured, nor in a launch that only compiles."""
     kernel = tuned(ranked(by_length), autotune=2)(triton.autotune(configs=[*PLAIN], key=[])(jitted()))
     blocks = timed(kernel, fastest=32)
@@ -292,16 +291,16 @@ def test_the_autotuner_tries_the_best_configs_once_per_shape(monkeypatch: pytest
     assert block(kernel.best_config) == 32 and block(kernel.chosen(None, None, None, 5)) == 16
 
 
-def left_to_the_autotuner(choose: Callable[..., Config], **options: object) -> tuple[Tuned, list[int]]:
+def left_to_the_autotuner(choose, **options):
     configs = triton.autotune(configs=[*PLAIN[1:], triton.Config({"BLOCK": 128})], key=["N"])
     kernel = tuned(package(choose), unknown="autotune", **options)(configs(jitted()))
     return kernel, timed(kernel, fastest=128)
 
 
-def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch):
     """That is a GPU of which only the vendor is known, a word, and what gets the fallback alone."""
 
-    def choose(*, N: int, MODE: int) -> Config:
+    def choose(*, N, MODE):
         return FALLBACK if N > 20 else LARGE
 
     kernel, blocks = left_to_the_autotuner(choose)
@@ -323,11 +322,11 @@ def test_what_was_not_tuned_can_be_left_to_the_kernels_own_autotuner(monkeypatch
     assert launch(kernel, 6) == FALLBACK.BLOCK and len(blocks) == 3
 
 
-def too_large_for(kernel: Tuned, *blocks: int) -> list[int]:
+def too_large_for(kernel, *blocks):
     """Let launches with these blocks fail for lack of shared memory; the blocks that are tried."""
     tried, below = [], kernel.fn.run
 
-    def run(*args: object, **keywords: object) -> object:
+    def run(*args, **keywords):
         tried.append(keywords["BLOCK"])
         if keywords["BLOCK"] in blocks:
             raise OutOfResources(300_000, 232_448, "shared memory")
@@ -337,7 +336,7 @@ def too_large_for(kernel: Tuned, *blocks: int) -> list[int]:
     return tried
 
 
-def test_a_config_that_does_not_fit_steps_down_to_the_next_with_one_warning() -> None:
+def test_a_config_that_does_not_fit_steps_down_to_the_next_with_one_warning():
     kernel = tuned(ranked(by_length))(jitted())
     tried = too_large_for(kernel, 16)
     with pytest.warns(UserWarning, match="shared memory") as caught:
@@ -349,7 +348,7 @@ def test_a_config_that_does_not_fit_steps_down_to_the_next_with_one_warning() ->
     assert tried == [16, 32, 32, 16, 32, 64]  # once for each set of features
 
 
-def test_the_fallback_is_tried_last_and_a_forced_config_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fallback_is_tried_last_and_a_forced_config_alone(monkeypatch):
     made = ranked(by_length)
     made.MODULES["cpu"].candidates = lambda most, **features: (SMALL, LARGE)[:most]
     kernel = tuned(made)(jitted())
@@ -382,7 +381,7 @@ def test_operators_that_wrap_the_kernel_launch_what_the_module_chooses(below: Ca
     assert torch.library.wrap_triton(kernel) is kernel
 
 
-OPTIONS: list[tuple[str, dict[str, object]]] = [
+OPTIONS = [
     *(("autotune", {"autotune": most}) for most in (-1, True)),
     *(("unknown", {"unknown": text}) for text in ("best", "autotune")),  # without an autotuner
     *(("halves", {"features": {"halves": text}}) for text in ("x_ptr.shape[", "M // 2", "", "N = 2", 3)),
@@ -390,12 +389,12 @@ OPTIONS: list[tuple[str, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("named", "options"), OPTIONS)
-def test_a_wrong_option_is_named_by_the_decorator(named: str, options: dict[str, object]) -> None:
+def test_a_wrong_option_is_named_by_the_decorator(named, options):
     with pytest.raises(ValueError, match=named):
-        tuned(package(by_length), **options)(jitted())  # type: ignore[arg-type]
+        tuned(package(by_length), **options)(jitted())
 
 
-def test_without_the_package_the_autotuner_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_autotuner_decides(tmp_path, monkeypatch):
     kernel = tuned("no_such_package.doubled")(autotuned())
     kernel._do_bench = lambda call, quantiles: (call(), [1.0])[1]
     with pytest.warns(UserWarning, match=r"no_such_package\.doubled") as caught:
@@ -409,7 +408,7 @@ def test_without_the_package_the_autotuner_decides(tmp_path: Path, monkeypatch: 
         launch(tuned("broken_package")(autotuned()), 5)
 
 
-def test_tuned_stands_directly_above_autotune() -> None:
+def test_tuned_stands_directly_above_autotune():
     between = triton.heuristics({"MODE": lambda args: "none"})
     with pytest.raises(TypeError, match="autotune"):
         tuned("any")(between(autotuned()))
@@ -428,7 +427,7 @@ WRONG += [(CONFIG, "doubled:autotune"), (DEVICE, "h100"), (LOG, "yes")]
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
-def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_a_wrong_variable_is_named(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=name):
         launch(tuned(package(by_length))(jitted()), 5)

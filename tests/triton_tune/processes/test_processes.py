@@ -4,17 +4,15 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from fake_kernels import FakeKernel
+from programs import start
 
 from triton_tune.processes import compile_ahead as compiling
 from triton_tune.processes.cache_filler import CacheFiller, compile_lock
@@ -45,29 +43,29 @@ with compile_lock():
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch):
     """Where kernels tell that they compile."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "compiled"
 
 
 @pytest.fixture
-def filler() -> Any:
+def filler():
     return CacheFiller(META)
 
 
-def lines(file: Path) -> list[list[str]]:
+def lines(file):
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition):
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def test_the_caller_goes_on_and_the_longest_kernels_compile_first(filler: CacheFiller, file: Path) -> None:
+def test_the_caller_goes_on_and_the_longest_kernels_compile_first(filler, file):
     deeds = {"a": "", "b": "fail", "c": "die", "d": ""}
     kernels = [FakeKernel(key, str(file), cost, deed) for cost, (key, deed) in enumerate(deeds.items())]
     filler.add(kernels[1:], workers=1)
@@ -81,7 +79,7 @@ def test_the_caller_goes_on_and_the_longest_kernels_compile_first(filler: CacheF
     assert not filler.finish()  # nothing compiles
 
 
-def test_it_waits_for_another_process_and_survives_a_kill(filler: CacheFiller, file: Path) -> None:
+def test_it_waits_for_another_process_and_survives_a_kill(filler, file):
     with compile_lock():
         filler.add([FakeKernel("a", str(file))], 1)
         time.sleep(1)
@@ -99,23 +97,20 @@ def test_it_waits_for_another_process_and_survives_a_kill(filler: CacheFiller, f
     assert filler.ended == {}
 
 
-def test_kernels_that_come_after_the_process_ended_compile_in_another(
-    filler: CacheFiller, file: Path
-) -> None:
+def test_kernels_that_come_after_the_process_ended_compile_in_another(filler, file):
     """As of a second kind of layer, which a model makes later."""
     filler.add([FakeKernel("a", str(file))], 1)
-    assert filler._process is not None
     filler._process.wait(60)
     filler.add([FakeKernel("b", str(file))], 1)
     assert not filler.finish()
     assert filler.ended == {"a": 0, "b": 0}
 
 
-def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler: CacheFiller, file: Path) -> None:
+def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler, file):
     """Whatever a pipe holds: long kernels are sent while another process compiles, and many end unheard."""
     sent, many = threading.Event(), [FakeKernel("a" * 1000 + str(number), str(file)) for number in range(300)]
 
-    def send() -> None:
+    def send():
         filler.add(many, 1)
         sent.set()
 
@@ -125,17 +120,14 @@ def test_the_caller_waits_for_no_lock_and_the_process_for_no_caller(filler: Cach
         time.sleep(1)
     assert filler.finish()
     filler.add(many[:120], 2)
-    assert filler._process is not None
     filler._process.wait(120)
     assert not filler.finish() and len(filler.ended) == 120
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_processes_end_with_their_caller(killed: bool, file: Path) -> None:
+def test_processes_end_with_their_caller(killed, file):
     """It waits for none of them, whether it ends by itself or is killed."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", CALLER, str(file)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as caller:
+    with start("-c", CALLER, file, stdin=subprocess.PIPE) as caller:
         until(lambda: len(lines(file)) == 2)
         if killed:
             caller.kill()
@@ -143,7 +135,7 @@ def test_processes_end_with_their_caller(killed: bool, file: Path) -> None:
     until(lambda: not any(runs(pid) for _, pid, _ in lines(file)))
 
 
-def runs(pid: str) -> bool:
+def runs(pid):
     """Whether a process runs; one that has ended may still be listed."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
@@ -152,25 +144,20 @@ def runs(pid: str) -> bool:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_process_waits_until_the_holder_frees_the_lock_or_is_killed(killed: bool, file: Path) -> None:
-    def start() -> subprocess.Popen[str]:
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        command, pipe = [sys.executable, "-c", HOLDER], subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
-
-    with start() as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        with start() as waiting:
+def test_a_process_waits_until_the_holder_frees_the_lock_or_is_killed(killed, file):
+    with start("-c", HOLDER, stdin=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with start("-c", HOLDER, stdin=subprocess.PIPE) as waiting:
             with pytest.raises(subprocess.TimeoutExpired):
                 waiting.wait(0.5)
             if killed:
                 holder.kill()
-            elif holder.stdin is not None:
+            else:
                 holder.stdin.close()
-            assert waiting.stdout is not None and waiting.stdout.readline() == "held\n"
+            assert waiting.stdout.readline() == "held\n"
 
 
-def test_without_a_folder_to_write_nothing_is_locked(file: Path) -> None:
+def test_without_a_folder_to_write_nothing_is_locked(file):
     (file.parent / "cache").write_text("a file")
     with compile_lock(), compile_lock():
         pass
@@ -179,12 +166,12 @@ def test_without_a_folder_to_write_nothing_is_locked(file: Path) -> None:
 # Ahead of a run
 
 
-def interrupt_itself(done: Path) -> None:
+def interrupt_itself(done):
     os.kill(os.getpid(), signal.SIGINT)
     done.touch()
 
 
-def test_an_interrupt_while_processes_start_spares_them_and_comes_afterwards(tmp_path: Path) -> None:
+def test_an_interrupt_while_processes_start_spares_them_and_comes_afterwards(tmp_path):
     """A program that embeds Python may have a handler in C, which Python cannot put back."""
     handler, done = signal.getsignal(signal.SIGINT), tmp_path / "done"
     process = multiprocessing.get_context("spawn").Process(target=interrupt_itself, args=(done,))
@@ -195,11 +182,11 @@ def test_an_interrupt_while_processes_start_spares_them_and_comes_afterwards(tmp
     assert done.exists() and process.exitcode == 0 and signal.getsignal(signal.SIGINT) is handler
 
 
-def kernels(file: Path, count: int, deadly: int = -1) -> list[FakeKernel]:
+def kernels(file, count, deadly=-1):
     return [FakeKernel(str(n), str(file), -n, "die" if n == deadly else "") for n in range(count)]
 
 
-def test_one_deadly_job_costs_only_itself(tmp_path: Path) -> None:
+def test_one_deadly_job_costs_only_itself(tmp_path):
     jobs = kernels(file := tmp_path / "compiled", 8, deadly=3)
     with closing(CompileAhead(META, 3)) as processes:
         processes.load(bool)
@@ -211,11 +198,10 @@ def test_one_deadly_job_costs_only_itself(tmp_path: Path) -> None:
         assert processes.compile(jobs).jobs == 0
 
 
-def test_compiling_goes_on_after_a_process_died_between_two_rounds(tmp_path: Path) -> None:
+def test_compiling_goes_on_after_a_process_died_between_two_rounds(tmp_path):
     first, second = kernels(tmp_path / "compiled", 2)
     with closing(CompileAhead(META, 1)) as processes:
         assert processes.compile([first]).jobs == 1
-        assert processes._pool is not None
         for process in list(processes._pool._processes.values()):
             process.kill()
             process.join()
@@ -223,7 +209,7 @@ def test_compiling_goes_on_after_a_process_died_between_two_rounds(tmp_path: Pat
         assert (done.jobs, done.broken) == (1, []) and processes.has(second)
 
 
-def test_what_was_not_compiled_in_time_is_not_known(tmp_path: Path) -> None:
+def test_what_was_not_compiled_in_time_is_not_known(tmp_path):
     jobs = [FakeKernel(str(n), str(tmp_path / "compiled"), deed="nap") for n in range(50)]
     with closing(CompileAhead(META, 2)) as processes:
         processes.compile([FakeKernel("first", str(tmp_path / "compiled"))])  # which starts processes
@@ -233,9 +219,7 @@ def test_what_was_not_compiled_in_time_is_not_known(tmp_path: Path) -> None:
         assert processes.compile(jobs).jobs == 50 - known
 
 
-def test_a_job_that_does_not_end_is_given_up_after_the_deadline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_does_not_end_is_given_up_after_the_deadline(tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "OVERTIME_S", 0.5)
     first, other = kernels(tmp_path / "compiled", 2)
     endless = FakeKernel("endless", str(tmp_path / "compiled"), deed="stay")
@@ -247,17 +231,13 @@ def test_a_job_that_does_not_end_is_given_up_after_the_deadline(
 
 
 @pytest.mark.parametrize(("processors", "workers"), [(1, 1), (16, 15), (224, 30)])
-def test_processes_by_the_processors_that_may_be_used(
-    processors: int, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_by_the_processors_that_may_be_used(processors, workers, monkeypatch):
     monkeypatch.setattr(compiling.os, "sched_getaffinity", lambda process: range(processors), raising=False)
     assert compiling.default_workers() == workers
 
 
 @pytest.mark.parametrize("differs", [False, True])
-def test_processes_see_variables_of_now(
-    differs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_see_variables_of_now(differs, tmp_path, monkeypatch):
     """A fork server has those of its start."""
     monkeypatch.setattr(compiling, "ptxas_differs", lambda device: differs)
     for value in ("first", "second"):

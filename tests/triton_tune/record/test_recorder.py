@@ -5,10 +5,6 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 import small_package
@@ -20,15 +16,15 @@ from triton_tune.bench import pool
 from triton_tune.cli import many
 from triton_tune.cli.main import main
 from triton_tune.core.errors import TuningError
-from triton_tune.kernel.autotuned import AutotunedKernel, Launch
+from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.batches import make, result_of
 from triton_tune.kernel.recorded import Replay, load_recorded
 from triton_tune.launch import install
-from triton_tune.record.lines import Record, read_record
+from triton_tune.record.lines import read_record
 from triton_tune.record.recorder import Recorder
 
 DTYPES = ["float32", "float16", "bfloat16", "float8_e4m3fn", "complex64", "int64", "int32", "uint8", "bool"]
-LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+LAYOUTS = {
     "as it is": lambda tensor: tensor,
     "transposed": lambda tensor: tensor.T if tensor.dim() == 2 else tensor,
     "every second": lambda tensor: tensor[::2] if tensor.dim() else tensor,
@@ -38,7 +34,7 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("package")
     small_package.write(folder)
     sys.path.insert(0, str(folder))
@@ -47,12 +43,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     del sys.modules["small"]
 
 
-def all_of(small: ModuleType) -> tuple[Any, ...]:
+def all_of(small):
     return small.scale_in_place, small.sum_in_parts.fn, small.gather, small.sums_of_blocks, small.overruns
 
 
 @pytest.fixture
-def seen(small: ModuleType, tmp_path: Path) -> Iterator[Path]:
+def seen(small, tmp_path):
     """A record of three steps of two sizes."""
     with recording(tmp_path / "seen", *all_of(small)) as folder:
         for size in (20, 30, 20):
@@ -62,7 +58,7 @@ def seen(small: ModuleType, tmp_path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def recording(folder: Path, *tuners: Any) -> Iterator[Path]:
+def recording(folder, *tuners):
     """Records these autotuners' launches in a folder, as one process."""
     folder.mkdir(exist_ok=True)
     recorder = Recorder(folder)
@@ -75,7 +71,7 @@ def recording(folder: Path, *tuners: Any) -> Iterator[Path]:
 
 
 @st.composite
-def tensors(draw: st.DrawFn) -> torch.Tensor:
+def tensors(draw):
     shape = draw(st.lists(st.integers(0, 5), max_size=3))
     seed = torch.Generator().manual_seed(draw(st.integers(0, 9)))
     numbers = torch.randint(draw(st.sampled_from([0, 1])), 100, shape, generator=seed)
@@ -86,7 +82,7 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
 
 
-def bits(value: Any) -> Any:
+def bits(value):
     """What two equal arguments have in common, also where tensors do not know `==`."""
     if not isinstance(value, torch.Tensor):
         return type(value), repr(value)
@@ -95,11 +91,9 @@ def bits(value: Any) -> Any:
     return value.dtype, value.shape, value.stride(), value.data_ptr() % 16 if held else 0, held
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(launches=st.lists(st.tuples(*[tensors() | SCALARS] * 3), min_size=1, max_size=4))
-def test_a_launch_is_made_again_with_the_arguments_that_were_noted(
-    small: ModuleType, tmp_path_factory: pytest.TempPathFactory, launches: list[tuple[Any, ...]]
-) -> None:
+def test_a_launch_is_made_again_with_the_arguments_that_were_noted(small, tmp_path_factory, launches):
     folder = tmp_path_factory.mktemp("seen")
     kernel = small.gather
     kernel.fn.run = lambda *args, **kwargs: None
@@ -108,7 +102,7 @@ def test_a_launch_is_made_again_with_the_arguments_that_were_noted(
             kernel[(2,)](*arguments, 16, rows=8)
     (recorded,) = (record := read_record(folder)).kernels.values()
     assert sum(launch.count for launch in recorded.launches) == len(launches)
-    made: list[Launch] = []
+    made = []
     replay = Replay(record, recorded)
     with AutotunedKernel(kernel).launched_by(made.append):
         for number in range(len(recorded.launches)):
@@ -117,12 +111,12 @@ def test_a_launch_is_made_again_with_the_arguments_that_were_noted(
     assert {tuple(map(bits, (*launch.args, *launch.kwargs.values()))) for launch in made} <= noted
 
 
-def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen: Path) -> None:
+def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen):
     (file,) = seen.iterdir()
     whole = file.read_bytes()
     ends = [place for place, byte in enumerate(whole) if byte == ord("\n")]
 
-    def read(damaged: bytes) -> Record | None:
+    def read(damaged):
         file.write_bytes(damaged)
         try:
             return read_record(seen)
@@ -130,9 +124,9 @@ def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen: 
             assert "\n" not in str(error)
             return None
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(st.integers(0, len(whole) - 1), st.binary(min_size=1, max_size=3))
-    def damage(place: int, text: bytes) -> None:
+    def damage(place, text):
         read(whole[:place] + text + whole[place + len(text) :])
         cut = read(whole[:place])
         complete = [end for end in ends if end < place]
@@ -142,7 +136,7 @@ def test_a_record_that_is_damaged_anywhere_is_read_or_refused_in_one_line(seen: 
     assert read(whole) is not None
 
 
-def test_launches_below_the_autotuner_and_of_operators_are_noted(small: ModuleType, tmp_path: Path) -> None:
+def test_launches_below_the_autotuner_and_of_operators_are_noted(small, tmp_path):
     kernel = small.scale_in_place
 
     @torch.library.triton_op("tests::scale_in_place", mutates_args={"x"})
@@ -159,7 +153,7 @@ def test_launches_below_the_autotuner_and_of_operators_are_noted(small: ModuleTy
     assert [launch.arguments["size"] for launch in recorded.launches] == [20, 40]
 
 
-def test_launches_are_made_that_cannot_be_described_or_written(small: ModuleType, tmp_path: Path) -> None:
+def test_launches_are_made_that_cannot_be_described_or_written(small, tmp_path):
     x = torch.arange(20.0)
     with recording(tmp_path / "seen", small.scale_in_place), pytest.warns(UserWarning):
         for _ in range(2):  # with a grid for the config that is launched alone
@@ -221,9 +215,7 @@ made = make()
 """
 
 
-def test_kernels_of_any_name_are_kept_unless_no_module_could_serve_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_of_any_name_are_kept_unless_no_module_could_serve_them(tmp_path, monkeypatch):
     (tmp_path / "owned.py").write_text(OWNED)
     monkeypatch.syspath_prepend(tmp_path)
     owned = importlib.import_module("owned")
@@ -242,20 +234,18 @@ def test_kernels_of_any_name_are_kept_unless_no_module_could_serve_them(
     assert [launch.arguments[name] for name in ("size", "MODE", "KIND")] == [9, 1, "full"]
 
 
-def test_no_kernel_searches_while_a_graph_is_captured(
-    small: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_kernel_searches_while_a_graph_is_captured(small, monkeypatch):
     kernel, timed, captured = small.unrecorded, [], [False]
     monkeypatch.setattr(install, "capturing", lambda: captured[0])
     monkeypatch.setattr(kernel, "run", install.serve(kernel, {}), raising=False)
 
-    def bench(*args: object, config: Any, **kwargs: object) -> list[float]:
+    def bench(*args, config, **kwargs):
         timed.append(config)
         return [float(len(kernel.configs) - kernel.configs.index(config))] * 3  # the last one is best
 
     monkeypatch.setattr(kernel, "_bench", bench, raising=False)
 
-    def launch(size: int) -> Any:
+    def launch(size):
         x = torch.zeros(size)
         kernel[small.blocks(size)](x, size)
         assert torch.equal(x, torch.arange(size).float())
@@ -270,51 +260,46 @@ def test_no_kernel_searches_while_a_graph_is_captured(
     assert launch(32) == last and len(timed) > searched
 
 
-def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(
-    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def tune(seen, capsys, monkeypatch):
+    """A function that tunes what was seen within a budget, and returns the exit code and what it prints."""
     monkeypatch.setattr(pool, "START_METHOD", "fork")
+    command = [str(seen), "--out", str(seen.parent / "tables"), "--gpus", "cpu", "--compile-workers", "0"]
+    return lambda budget: (main([*command, "--budget", str(budget)]), capsys.readouterr().out)
+
+
+def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(seen, tune):
     (file,) = seen.iterdir()
     file.write_text(re.sub('"bytes": "[^"]*"', '"bytes": "AAAA"', file.read_text()))
-    tables = seen.parent / "tables"
-    arguments = ["--out", str(tables), "--gpus", "cpu", "--budget", "10", "--compile-workers", "0"]
-    assert main([str(seen), *arguments]) == 1
-    assert capsys.readouterr().out.endswith("0 kernels measured, 0 not yet, 5 left out\n")
-    assert not list(tables.glob("*"))
+    code, printed = tune(10)
+    assert code == 1 and printed.endswith("0 kernels measured, 0 not yet, 5 left out\n")
+    assert not list((seen.parent / "tables").glob("*"))
 
 
-def test_the_next_command_names_no_table_that_a_build_would_refuse(
-    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "START_METHOD", "fork")
+def test_the_next_command_names_no_table_that_a_build_would_refuse(seen, tune, monkeypatch):
     monkeypatch.setattr(many, "fails", lambda problem, times: problem.scenarios[0].startswith("gather"))
-    tables = seen.parent / "tables"
-    command = [str(seen), "--out", str(tables), "--gpus", "cpu", "--compile-workers", "0"]
-    assert main([*command, "--budget", "60"]) == 1
-    named = capsys.readouterr().out.splitlines()[-1].partition("treegen init ")[2].partition(" &&")[0]
+    tables, (code, printed) = seen.parent / "tables", tune(60)
+    assert code == 1
+    named = printed.splitlines()[-1].partition("treegen init ")[2].partition(" &&")[0]
     device = "cpu_triton_interpreter"
     assert {*named.split()} == {str(tables / name / device) for name in ("scale_in_place", "sum_in_parts")}
 
 
-def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(
-    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "START_METHOD", "fork")
+def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(seen, tune):
     tables = seen.parent / "tables"
-    command = [str(seen), "--out", str(tables), "--gpus", "cpu", "--compile-workers", "0"]
-    assert main([*command, "--budget", "60"]) == 0
+    assert tune(60)[0] == 0
     for run in tables.glob("*/*/run.yaml"):
         run.write_text(re.sub("seconds: .*", "seconds: 9.0", run.read_text()))
     (times,) = tables.glob("gather/*/times.csv")
     times.write_text(times.read_text().partition("\n")[0] + "\n")  # as if killed before its first row
-    assert main([*command, "--budget", "1"]) == 0
-    assert "2 kernels measured, 3 not yet, 0 left out; next: " in capsys.readouterr().out
+    code, printed = tune(1)
+    assert code == 0 and "2 kernels measured, 3 not yet, 0 left out; next: " in printed
 
 
 @pytest.mark.parametrize("reason", ["memory", "version"])
 def test_a_kernel_of_another_version_or_whose_tensors_exceed_the_memory_is_left_out_by_name(
-    seen: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, reason: str
-) -> None:
+    seen, capsys, monkeypatch, reason
+):
     if reason == "memory":
         monkeypatch.setattr(many, "memory_bytes", lambda device: 200)  # `gather` has two tensors and an index
     else:
@@ -331,7 +316,7 @@ def test_a_kernel_of_another_version_or_whose_tensors_exceed_the_memory_is_left_
 
 
 OTHER = '{"format": 1}\n{"function": "small:gather", "source_hash": "0"}\n'
-WRONG: dict[str, Callable[[Path], object]] = {
+WRONG = {
     "empty": lambda file: file.unlink(),
     "of another format": lambda file: file.write_text('{"format": 99}\n'),
     "two versions": lambda file: file.with_name("0-0.jsonl").write_text(OTHER),
@@ -339,14 +324,14 @@ WRONG: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_record_is_one_line(seen: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
+def test_a_wrong_record_is_one_line(seen, capsys, what):
     (file,) = seen.iterdir()
     WRONG[what](file)
     assert main([str(seen), "--dry-run"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_wrong_use_is_refused_in_one_line(seen: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_use_is_refused_in_one_line(seen, capsys):
     file, tables = seen / "file", str(seen)
     file.touch()
     for words in (
@@ -363,5 +348,5 @@ def test_wrong_use_is_refused_in_one_line(seen: Path, capsys: pytest.CaptureFixt
         try:
             code = main(words)
         except SystemExit as ended:  # of the parser
-            code = ended.code  # type: ignore[assignment]
+            code = ended.code
         assert code == 2 and len(capsys.readouterr().err.splitlines()) == 1, words

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 import small_package as small
+from programs import printed, python, start
 
 from treegen.cli.main import main as treegen
 from tuning_table import read_run
@@ -21,34 +22,32 @@ class Project(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def project(tmp_path_factory):
     """A project in which two runs of a program were recorded, all kernels tuned, and a package built."""
     where = tmp_path_factory.mktemp("project")
     small.write(where)
     for sizes in (("40", "100"), ("64", "40")):
         record = ("-m", "triton_tune", "--record", "seen", "--", sys.executable)
-        done = small.run(where, *record, "program.py", *sizes)
-        assert done.returncode == 0, done.stderr
+        printed(*record, "program.py", *sizes, cwd=where)
     tune = ("-m", "triton_tune", "seen", "--budget", "30", "--compile-workers", "0")
-    with small.start(where, *tune) as process:  # killed as soon as a table has a row
+    with start(*tune, cwd=where) as process:  # killed as soon as a table has a row
         while not any(text.count("\n") > 1 for text in rows(where).values()):
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()
     killed = rows(where)
-    done = small.run(where, *tune)
-    assert done.returncode == 0, done.stdout + done.stderr
+    told = printed(*tune, cwd=where)
     tables = sorted(path.relative_to(where) for path in where.glob("tuning_data/*/*"))
     with contextlib.chdir(where):
         assert treegen(["init", *map(str, tables)]) == treegen(["build"]) == 0
-    return Project(where, done.stdout, killed)
+    return Project(where, told, killed)
 
 
-def rows(folder: Path) -> dict[Path, str]:
+def rows(folder):
     return {path: path.read_text() for path in folder.glob("tuning_data/*/*/times.csv")}
 
 
-def test_all_kernels_get_a_table_but_those_that_disagree_or_overrun(project: Project) -> None:
+def test_all_kernels_get_a_table_but_those_that_disagree_or_overrun(project):
     tables = {path.parent.name: read_run(path) for path in project.folder.glob("tuning_data/*/*")}
     assert set(tables) == {"scale_in_place", "sum_in_parts", "gather"}
     for name in ("sums_of_blocks", "overruns"):
@@ -59,18 +58,18 @@ def test_all_kernels_get_a_table_but_those_that_disagree_or_overrun(project: Pro
         assert all(isinstance(cell, float) for visit in table.visits for cell in visit.cells.values())
 
 
-def test_a_program_launches_what_the_modules_choose(project: Project) -> None:
+def test_a_program_launches_what_the_modules_choose(project):
     use = ("-m", "triton_tune", "--use", "heuristics", "--", sys.executable)
-    done = small.run(project.folder, *use, "program.py", "50", "90", TRITON_TUNE_LOG="1")
+    done = python(*use, "program.py", "50", "90", cwd=project.folder, TRITON_TUNE_LOG="1")
     assert "small:sums_of_blocks" in done.stderr  # whose autotuner then fails, as it needs a GPU
     chosen = dict(re.findall(r"triton_tune: (\w+) launches Config\(variant='\w+', (\w+=\d+)", done.stderr))
     assert set(chosen) == {"scale_in_place", "sum_in_parts", "gather"}
 
 
-def test_a_package_that_cannot_be_used_ends_a_program_that_could_do_without_triton(tmp_path: Path) -> None:
+def test_a_package_that_cannot_be_used_ends_a_program_that_could_do_without_triton(tmp_path):
     program = "try:\n    import triton\nexcept ImportError:\n    pass"
     use = ("-m", "triton_tune", "--use", "nothing_here", "--", sys.executable)
-    done = small.run(tmp_path, *use, "-c", program)
+    done = python(*use, "-c", program, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "triton-tune: --use nothing_here: No module named 'nothing_here'\n"
 
@@ -105,13 +104,12 @@ assert ["small:unrecorded" in str(each.message) for each in told].count(True) ==
 """
 
 
-def test_ranks_launch_alike_whatever_clocks_say_and_imports_were_first(project: Project) -> None:
-    first, second = (small.run(project.folder, "-c", RANK, rank) for rank in (0, 1))
-    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
-    assert len(first.stdout.splitlines()) == 5 and first.stdout == second.stdout
+def test_ranks_launch_alike_whatever_clocks_say_and_imports_were_first(project):
+    first, second = (printed("-c", RANK, rank, cwd=project.folder) for rank in (0, 1))
+    assert len(first.splitlines()) == 5 and first == second
 
 
-def test_the_same_command_goes_on_after_a_kill(project: Project) -> None:
+def test_the_same_command_goes_on_after_a_kill(project):
     after = rows(project.folder)
     for path, text in project.killed.items():
         whole = text[: text.rfind("\n") + 1]  # a row may be cut

@@ -27,7 +27,7 @@ TIMES = Times([
 ])  # fmt: skip
 
 
-def test_the_summary_counts_cells_once_and_failures_by_their_first_reason() -> None:
+def test_the_summary_counts_cells_once_and_failures_by_their_first_reason():
     summary = summarise(PROBLEM, TIMES, 12.34, False)
     assert lines_of(summary, PROBLEM, TIMES) == [
         "2 of 3 scenarios, 5 rows, 6 of 7 cells (86%), 12.3 s",
@@ -44,12 +44,12 @@ def test_the_summary_counts_cells_once_and_failures_by_their_first_reason() -> N
     }  # fmt: skip
 
 
-def test_scenarios_with_a_single_config_are_named_and_an_unfinished_run_is_judged() -> None:
+def test_scenarios_with_a_single_config_are_named_and_an_unfinished_run_is_judged():
     there = surface(scenarios=24, configs=12)
     tasks = [PlannedVisit(s, 1, row) for s, row in there.problem.candidates.items()]
     times = Times(map(there.visit, [*tasks[:-1], replace(tasks[-1], configs=("c0",))]))
 
-    def lines(finished: bool) -> list[str]:
+    def lines(finished):
         return lines_about_worth(summarise(there.problem, times, 10.0, finished), there.problem, times)
 
     (alone,) = lines(True)
@@ -63,7 +63,7 @@ def test_scenarios_with_a_single_config_are_named_and_an_unfinished_run_is_judge
     assert worth(there.problem, Times(map(there.visit, tasks[:3]))) is None
 
 
-def test_a_scenario_counts_as_hopeless_only_once_every_config_has_failed() -> None:
+def test_a_scenario_counts_as_hopeless_only_once_every_config_has_failed():
     there = surface(scenarios=2, configs=2)
     failed = {"c0": Failure("out of memory")}
     visits = [Visit("s0", 1, {**failed, "c1": Failure("out of memory")}), Visit("s1", 1, failed)]
@@ -76,7 +76,7 @@ def test_a_scenario_counts_as_hopeless_only_once_every_config_has_failed() -> No
 
 
 @pytest.mark.parametrize("count", [1, 3, 8, 24])
-def test_each_scenario_is_in_one_shard_and_shards_take_equally_long(count: int) -> None:
+def test_each_scenario_is_in_one_shard_and_shards_take_equally_long(count):
     problem = surface(scenarios=120, missing=frozenset({("s1", "c1"), ("s2", "c2")})).problem
     parts = [problem_of_shard(problem, Shard(index, count)) for index in range(1, count + 1)]
     assert sorted(s for part in parts for s in part.scenarios) == sorted(problem.scenarios)
@@ -90,7 +90,7 @@ def test_each_scenario_is_in_one_shard_and_shards_take_equally_long(count: int) 
 
 
 @pytest.mark.parametrize("text", ["", "0/2", "3/2", "1", "1/0", "-1/2", "a/b", "1/2/3", "1/100000000"])
-def test_a_shard_is_a_number_of_a_count(text: str) -> None:
+def test_a_shard_is_a_number_of_a_count(text):
     assert shard_from("2/8") == Shard(2, 8)
     with pytest.raises(ArgumentTypeError):
         shard_from(text)

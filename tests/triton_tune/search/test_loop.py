@@ -1,36 +1,32 @@
 """The loop of a run: its budget, the check before it, many kernels at once, and what an interrupt leaves."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 from tuning_builders import Listed, Silent, SurfaceBench, full, surface
 
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import Advance, PlannedVisit, Round, Strategy, Times
+from triton_tune.core.problem import PlannedVisit, Round, Times
 from triton_tune.search.loop import Together, tune
 from triton_tune.search.race import CHECK_SHARE, FIRST_ROUND, Race
-from tuning_table.table import Visit
 
 THERE = surface(noise=0.05)
 PLENTY = 1e6
 
 
-def run(
-    strategy: Strategy, bench: SurfaceBench, visits: list[Visit], budget: float, spent: float = 0.0
-) -> bool:
+def run(strategy, bench, visits, budget, spent=0.0):
     """Go on from `visits`, which grow."""
     return tune(strategy, bench, Times(visits), visits.append, Silent(), budget=budget, spent=spent)
 
 
-def a_round(name: str, *scenarios: str, share: float = 1.0, repeat: int = 1, config: str = "c0") -> Round:
+def a_round(name, *scenarios, share=1.0, repeat=1, config="c0"):
     return Round(name, tuple(PlannedVisit(scenario, repeat, (config,)) for scenario in scenarios), share)
 
 
 @pytest.mark.parametrize("compile_s", [0.0, 0.5, 7.0])
 @pytest.mark.parametrize("spent", [0.0, 12.5, 29.0])
-def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> None:
-    visits: list[Visit] = []
+def test_no_visit_begins_after_the_budget(compile_s, spent):
+    visits = []
     bench = SurfaceBench(THERE, compile_s)
     assert not run(Race(THERE.problem), bench, visits, 30.0, spent)
     end = 100.0 + 30.0 - spent
@@ -39,11 +35,11 @@ def test_no_visit_begins_after_the_budget(compile_s: float, spent: float) -> Non
     assert all(until <= end for until in bench.deadlines)
 
 
-def test_a_round_whose_time_was_too_short_to_compile_moves_on_and_the_last_one_is_no_mistake() -> None:
+def test_a_round_whose_time_was_too_short_to_compile_moves_on_and_the_last_one_is_no_mistake():
     # Exploring has 10 s, of which compiling may take 6: too few for one config, which takes 8.
     bench = SurfaceBench(THERE, compile_s=8.0)
     strategy = Listed([a_round("early", "s0", share=0.25), a_round("late", "s0", "s1")])
-    visits: list[Visit] = []
+    visits = []
     assert run(strategy, bench, visits, 40.0)
     assert [visit.scenario for visit in visits] == ["s0", "s1"]
     assert strategy.shares[:2] == [0.0, 0.25]  # as if the share were over
@@ -54,8 +50,8 @@ def test_a_round_whose_time_was_too_short_to_compile_moves_on_and_the_last_one_i
     assert run(Listed([a_round("late", "s0")]), bench, visits, 45.0, 36.0) and len(visits) == 1
 
 
-def test_a_round_without_compiled_kernels_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compile_nothing(bench: SurfaceBench, *_: object) -> tuple[PlannedVisit, ...]:
+def test_a_round_without_compiled_kernels_is_an_error(monkeypatch):
+    def compile_nothing(bench, *_):
         bench.now += 0.5
         return ()
 
@@ -67,15 +63,15 @@ def test_a_round_without_compiled_kernels_is_an_error(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("when", [1, 30])
-def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: int) -> None:
-    undisturbed: list[Visit] = []
+def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when):
+    undisturbed = []
     assert run(full(THERE.problem), SurfaceBench(THERE), undisturbed, PLENTY)
 
-    def interrupt(count: int) -> None:
+    def interrupt(count):
         if count == when:
             raise KeyboardInterrupt
 
-    visits: list[Visit] = []
+    visits = []
     bench = SurfaceBench(THERE)
     bench.on_visit = interrupt
     with pytest.raises(KeyboardInterrupt):
@@ -85,7 +81,7 @@ def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: in
     by_name = [sorted(some, key=lambda v: (v.scenario, v.repeat)) for some in (visits, undisturbed)]
     assert by_name[0] == by_name[1]
 
-    def refused(visit: Visit) -> None:
+    def refused(visit):
         raise TuningError("no space left")
 
     times = Times()
@@ -95,9 +91,9 @@ def test_an_interrupt_leaves_what_was_recorded_and_the_next_run_goes_on(when: in
 
 
 @pytest.mark.parametrize("fails", ["s1", "*"])
-def test_two_configs_of_the_middle_come_first_where_the_strategy_begins(fails: str) -> None:
+def test_two_configs_of_the_middle_come_first_where_the_strategy_begins(fails):
     there = surface(configs=4, failing=frozenset({(fails, "c1"), (fails, "c2")}))
-    visits: list[Visit] = []
+    visits = []
     strategy = full(there.problem)
     assert run(strategy, SurfaceBench(there), visits, PLENTY) and not strategy.gave_up
     first, then = visits[:FIRST_ROUND], visits[FIRST_ROUND : 2 * FIRST_ROUND]
@@ -108,12 +104,12 @@ def test_two_configs_of_the_middle_come_first_where_the_strategy_begins(fails: s
 
 
 @pytest.mark.parametrize("works", [0, 1])
-def test_it_gives_up_once_no_config_works_in_most_of_these_scenarios(works: int) -> None:
-    first: list[Visit] = []
+def test_it_gives_up_once_no_config_works_in_most_of_these_scenarios(works):
+    first = []
     run(full(surface(configs=4).problem), SurfaceBench(surface(configs=4)), first, PLENTY)
     bad = [visit.scenario for visit in first[works:FIRST_ROUND]]
     there = surface(configs=4, failing=frozenset((s, f"c{c}") for s in bad for c in range(4)))
-    visits: list[Visit] = []
+    visits = []
     strategy = full(there.problem)
     run(strategy, SurfaceBench(there), visits, PLENTY)
     assert bool(strategy.gave_up) is (works < 1)
@@ -136,21 +132,21 @@ PROBLEMS = {
 }
 
 
-def together(times: Times) -> Together:
+def together(times):
     return Together(PROBLEMS, WEIGHTS, "race", times, 0.0)
 
 
-def visit_of(task: PlannedVisit) -> Visit:
+def visit_of(task):
     return replace(
         MANY.visit(replace(task, scenario=task.scenario.partition(":")[2])), scenario=task.scenario
     )
 
 
-def measured(times: Times) -> dict[str, int]:
+def measured(times):
     return {name: times.of(problem.scenarios).num_measured() for name, problem in PROBLEMS.items()}
 
 
-def rounds(search: Together, times: Times, most: int) -> int:
+def rounds(search, times, most):
     """Measure so many rounds at most; returns how many there were."""
     for number in range(most):
         planned = search.next_round(times, 0.5)
@@ -161,7 +157,7 @@ def rounds(search: Together, times: Times, most: int) -> int:
     return most
 
 
-def test_every_kernel_is_begun_at_once_those_that_matter_go_on_first_and_all_are_finished() -> None:
+def test_every_kernel_is_begun_at_once_those_that_matter_go_on_first_and_all_are_finished():
     search = together(times := Times())
     rounds(search, times, 1)
     assert all(measured(times).values()) and not search.finished
@@ -177,13 +173,11 @@ def test_every_kernel_is_begun_at_once_those_that_matter_go_on_first_and_all_are
 class SlowBench(SurfaceBench):
     """Compiles all of a round, 0.1 s a cell, before it measures any, 0.05 s a cell."""
 
-    def compile(
-        self, tasks: Sequence[PlannedVisit], until: float, progress: Advance
-    ) -> tuple[PlannedVisit, ...]:
+    def compile(self, tasks, until, progress):
         self.now += 0.1 * sum(len(task.configs) for task in tasks)
         return tuple(tasks)
 
-    def measure(self, tasks: Sequence[PlannedVisit], until: float) -> Iterator[Visit]:
+    def measure(self, tasks, until):
         for task in tasks:
             if self.now >= until:
                 return
@@ -192,7 +186,7 @@ class SlowBench(SurfaceBench):
 
 
 @pytest.mark.parametrize("budget", [8, 12, 20, 40])
-def test_a_budget_that_ends_early_is_not_spent_on_kernels_that_are_never_measured(budget: int) -> None:
+def test_a_budget_that_ends_early_is_not_spent_on_kernels_that_are_never_measured(budget):
     search, bench = together(times := Times()), SlowBench(MANY)
     tune(search, bench, times, lambda visit: None, Silent(), budget=budget)
     cells = measured(times)

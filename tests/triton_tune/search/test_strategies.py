@@ -2,27 +2,24 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from statistics import geometric_mean
 
 import pytest
-from tuning_builders import Silent, Surface, SurfaceBench, full, rounds_of, surface
+from tuning_builders import Silent, SurfaceBench, full, rounds_of, surface
 
-from triton_tune.core.problem import SearchProblem, Strategy, Times
+from triton_tune.core.problem import Times
 from triton_tune.search.loop import tune
 from triton_tune.search.neighbours import Distances
 from triton_tune.search.race import FULL, REPEATS, Race, RaceRules
-from tuning_table.table import Visit
 
 QUICK = RaceRules(explore=(2, 8), refine=2, neighbours=2, portfolio_size=(2, 4))
-Make = Callable[[SearchProblem], Strategy]
 
 
-def quick_race(problem: SearchProblem) -> Race:
+def quick_race(problem):
     return Race(problem, QUICK)
 
 
-def holes(seed: int) -> frozenset[tuple[str, str]]:
+def holes(seed):
     """A quarter of all pairs are no candidates, nor is any of s3; c5 is one in s1 only."""
     rng = random.Random(seed)
     pairs = [(f"s{s}", f"c{c}") for s in range(24) for c in range(12)]
@@ -42,12 +39,12 @@ SURFACES = {
 
 
 @pytest.fixture(params=list(SURFACES))
-def there(request: pytest.FixtureRequest) -> Surface:
+def there(request):
     return SURFACES[request.param]
 
 
-def finished(there: Surface, strategy: Strategy) -> Times:
-    visits: list[Visit] = []
+def finished(there, strategy):
+    visits = []
     for _ in rounds_of(strategy, there, visits):
         assert len(visits) < 1000
     return Times(visits)
@@ -55,7 +52,7 @@ def finished(there: Surface, strategy: Strategy) -> Times:
 
 @pytest.mark.parametrize("make", [full, quick_race, Race])
 @pytest.mark.parametrize("spent", [0.0, 0.7])
-def test_rounds_plan_candidates_each_at_most_twice(there: Surface, make: Make, spent: float) -> None:
+def test_rounds_plan_candidates_each_at_most_twice(there, make, spent):
     problem, cells = there.problem, Counter[tuple[str, str]]()
     repeats = Counter[str]()
     for planned in rounds_of(make(problem), there, [], spent=spent):
@@ -72,10 +69,10 @@ def test_rounds_plan_candidates_each_at_most_twice(there: Surface, make: Make, s
 
 @pytest.mark.parametrize("make", [full, quick_race])
 @pytest.mark.parametrize("name", ["noisy", "holes", "failures"])
-def test_the_next_round_follows_from_the_table_alone(name: str, make: Make) -> None:
+def test_the_next_round_follows_from_the_table_alone(name, make):
     there = SURFACES[name]
     one = make(there.problem)
-    visits: list[Visit] = []
+    visits = []
     for planned in rounds_of(one, there, visits):
         assert make(there.problem).next_round(Times(visits), 0.0) == planned
         # Killed within the round: a fresh strategy, and one that has gone further, plan the same.
@@ -88,7 +85,7 @@ def test_the_next_round_follows_from_the_table_alone(name: str, make: Make) -> N
         assert (again and set(again.tasks)) == (rest and set(rest.tasks))
 
 
-def test_full_sweeps_everything_and_times_the_best_again() -> None:
+def test_full_sweeps_everything_and_times_the_best_again():
     there = SURFACES["noisy"]
     times = finished(there, full(there.problem))
     assert times.num_measured() == there.problem.possible
@@ -101,10 +98,10 @@ def test_full_sweeps_everything_and_times_the_best_again() -> None:
         assert all(once[c] <= 1.5 * best for c in twice)
 
 
-def test_a_race_measures_less_loses_little_and_is_the_same_each_time() -> None:
+def test_a_race_measures_less_loses_little_and_is_the_same_each_time():
     there = surface(scenarios=144, configs=18, noise=0.02, failing=frozenset({("*", "c3"), ("s5", "c1")}))
 
-    def measured(make: Make, budget: float) -> tuple[Times, float]:
+    def measured(make, budget):
         bench, times = SurfaceBench(there, visit_s=0.02, cell_s=0.02), Times()
         start = bench.clock()
         tune(make(there.problem), bench, times, lambda visit: None, Silent(), budget=budget)
@@ -113,7 +110,7 @@ def test_a_race_measures_less_loses_little_and_is_the_same_each_time() -> None:
     swept, full_seconds = measured(full, 1e6)
     race, seconds = measured(Race, 1e6)
 
-    def loss(found: Times) -> float:
+    def loss(found):
         """Of the configs found best, by the times of the full sweep; the slowest counts where none is."""
         ratios = []
         for scenario in there.problem.scenarios:
@@ -129,7 +126,7 @@ def test_a_race_measures_less_loses_little_and_is_the_same_each_time() -> None:
     assert measured(Race, 5.0)[0]._cells == measured(Race, 5.0)[0]._cells
 
 
-def test_before_a_race_ends_the_first_scenarios_have_times_of_what_was_left_out_elsewhere() -> None:
+def test_before_a_race_ends_the_first_scenarios_have_times_of_what_was_left_out_elsewhere():
     there = surface(scenarios=72, configs=18, noise=0.02)
     times, problem = finished(there, Race(there.problem)), there.problem
     whole = [s for s in problem.scenarios if len(times.measured(s)) == len(problem.candidates[s])]
