@@ -43,7 +43,7 @@ def complete_page(app: Sphinx, name: str, source: list[str]) -> None:
     """Add what the site alone needs to a page that is also read on GitHub."""
     if name == "index":
         readme = (app.srcdir / "README.md").read_text()
-        for group, pages in re.findall(r"(?m)^\*\*(.+)\*\*\n\n((?:\d.*\n)+)", readme):
+        for group, pages in re.findall(r"(?m)^\*\*(.+)\*\*\n\n((?:[\d ].*\n)+)", readme):
             names = "\n".join(re.findall(r"\]\((\w+)\.md\)", pages))
             readme += f"\n```{{toctree}}\n:hidden:\n:caption: {group}\n\n{names}\n```\n"
         source[0] = f"{readme}\n{source[0]}"
