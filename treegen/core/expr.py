@@ -90,7 +90,8 @@ def is_condition(expression: Expression) -> bool:
     """Return whether the expression's values are only 0 and 1, as it is a comparison or made of such."""
     match expression:
         case Call("and" | "or" | "not", arguments):
-            return all(isinstance(part, Name) or is_condition(part) for part in arguments)
+            # `parse` joins no numbers, but `substitute` puts them in the place of names.
+            return all(isinstance(part, Name | Number) or is_condition(part) for part in arguments)
         case Call(function, _):
             return function in _COMPARISONS.values()
     return False

@@ -117,8 +117,7 @@ def _with_casts(expression: expr.Expression, derived: Derived) -> expr.Expressio
 def _is_condition(expression: expr.Expression, derived: Derived) -> bool:
     while isinstance(expression, expr.Name) and expression.name in derived:
         expression = derived[expression.name]
-    function = expression.function if isinstance(expression, expr.Call) else "+"
-    return expr.PRECEDENCE.get(function, 9) < expr.PRECEDENCE["+"]  # also where a number is joined
+    return expr.is_condition(expression)
 
 
 def _nonnegative(expression: expr.Expression, derived: Derived) -> bool:
