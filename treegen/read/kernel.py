@@ -24,8 +24,8 @@ from treegen.core.spec import (
     Translation,
     fixed_features,
 )
-from treegen.read.words import LARGEST_PARAMETER
 from tuning_table.section import REQUIRED, Section, Word, one_of
+from tuning_table.table import LARGEST_PARAMETER
 
 OTHERWISE = "otherwise"
 _MOST_FEATURES = 256

@@ -11,9 +11,9 @@ from treegen.core.files import problem_with_package_name
 from treegen.core.spec import Budget
 from tuning_table.names import is_variant
 from tuning_table.section import Word, must, one_of, quoting
+from tuning_table.table import LARGEST_PARAMETER
 
 FORMAT = 1
-LARGEST_PARAMETER = (1 << 31) - 1
 MOST_ROWS = 12  # of a regime: a tree that a person reads
 _LETTERS = must(re.compile("[A-Z]{1,4}").fullmatch, "needs one to four capital letters for names")
 _FUNCTION = must(re.compile(r"[\w.]+:[\w.]+").fullmatch, "must be `module:function`")
