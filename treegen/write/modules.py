@@ -62,20 +62,32 @@ def read_committed(spec: Spec, output: Path, *, older: bool = False) -> dict[Mod
     found: dict[ModuleKey, Module | str] = {}
     lock = cache(partial(read_lock, output))
     for kernel in spec.kernels.values():
+        other = cache(partial(_other_shared_file, output / kernel.name, kernel, spec))
         for key in ((kernel.name, device) for device in (*kernel.tables, FALLBACK_DEVICE)):
             try:
-                found[key] = _read_module(spec, output, key, lock, older)
+                found[key] = _read_module(spec, output, key, lock, other, older)
             except InputError as error:
                 found[key] = str(error)
     return found
 
 
-def _read_module(spec: Spec, output: Path, key: ModuleKey, read: Callable[[], Lock], older: bool) -> Module:
+def _other_shared_file(folder: Path, kernel: KernelSpec, spec: Spec) -> Path | None:
+    """The first file that the modules of a kernel share and that treegen would print otherwise."""
+    files = ((folder / name, text) for name, text in kernel_package(kernel, spec.devices).items())
+    return next((file for file, text in files if content_of(file) != text.encode()), None)
+
+
+def _read_module(
+    spec: Spec,
+    output: Path,
+    key: ModuleKey,
+    read: Callable[[], Lock],
+    other_file: Callable[[], Path | None],
+    older: bool,
+) -> Module:
     kernel, device = spec.kernels[key[0]], spec.devices.get(key[1], NO_DEVICE)
     path = _path(output, key)
-    text, lock = read_text(path), read()
-    shared = {path.parent / n: printed for n, printed in kernel_package(kernel, spec.devices).items()}
-    other = next((file for file, printed in shared.items() if content_of(file) != printed.encode()), None)
+    text, lock, other = read_text(path), read(), other_file()
     if other is not None and not older:
         raise InputError(other, "is not what treegen prints for this spec; `treegen build` rewrites it")
     older &= other is not None or not lock.is_current  # beside what this treegen printed are its modules
