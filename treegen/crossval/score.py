@@ -166,8 +166,10 @@ def with_comments(heuristic: Heuristic, score: Score) -> Heuristic:
     found = score.rows()
     regimes = []
     for number, regime in enumerate(heuristic.regimes):
-        said = (str(found.get((number, row), "0 scenarios")) for row in range(len(regime.rows)))
-        rows = tuple(replace(row, comment=next(said)) for row in regime.rows)
+        rows = tuple(
+            replace(row, comment=str(found.get((number, place), "0 scenarios")))
+            for place, row in enumerate(regime.rows)
+        )
         regimes.append(replace(regime, rows=rows))
     return Heuristic(tuple(regimes))
 

@@ -156,9 +156,9 @@ def agreed_result(
         results.append(result)
     if len(results) == 1:
         return results[0]
-    raise (
-        failed if failed and not results else RuntimeError(f"the results of its configs differ: {difference}")
-    )
+    if failed and not results:
+        raise failed
+    raise RuntimeError(f"the results of its configs differ: {difference}")
 
 
 def disagreement(result: Any, expected: Any, tolerance: float | None, untouched: Any = None) -> str | None:
