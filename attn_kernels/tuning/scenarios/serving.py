@@ -95,6 +95,58 @@ OTHER_SHAPES: dict[Shape, int] = {
     Shape(HeadLayout(28, 4, 128), block_size=1): 6,
 }
 OTHER_WIDE_SHAPES = {Shape(HeadLayout(8, 2, 512)): 8}  # global layers of Gemma-4-E4B; also by themselves
+# Batches that are rare above, in which configs differ most: drafts behind contexts of one length, and mixed
+# batches whose parts the host does not know.
+DRAFT_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(32, 8, 128)): 12,
+    Shape(HeadLayout(8, 1, 128)): 6,
+    Shape(HeadLayout(16, 2, 128)): 6,
+    Shape(HeadLayout(64, 8, 128)): 8,
+    Shape(HeadLayout(28, 4, 128)): 8,
+    Shape(HeadLayout(32, 4, 128)): 8,
+    Shape(HeadLayout(64, 4, 128)): 10,
+    Shape(HeadLayout(48, 1, 128)): 2,
+    Shape(HeadLayout(32, 32, 128)): 2,
+    Shape(HeadLayout(32, 8, 64)): 4,
+    Shape(HeadLayout(64, 8, 64)): 6,
+    Shape(HeadLayout(16, 8, 256)): 4,
+    Shape(HeadLayout(16, 2, 256)): 6,
+    Shape(HeadLayout(16, 1, 192)): 4,
+    Shape(HeadLayout(32, 8, 128), block_size=1): 4,
+    Shape(HeadLayout(32, 8, 128), cache_dtype=FP8): 6,
+    Shape(HeadLayout(64, 8, 128), cache_dtype=FP8): 6,
+    Shape(HeadLayout(64, 8, 64), cache_dtype=FP8): 4,
+    Shape(HeadLayout(16, 8, 256), cache_dtype=FP8): 2,
+}
+MIXED_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(32, 8, 128)): 6,
+    Shape(HeadLayout(28, 4, 128)): 4,
+    Shape(HeadLayout(32, 32, 128)): 6,
+    Shape(HeadLayout(32, 8, 64)): 4,
+    Shape(HeadLayout(64, 8, 64)): 4,
+    Shape(HeadLayout(32, 32, 80)): 4,
+    Shape(HeadLayout(16, 1, 192)): 6,
+    Shape(HeadLayout(16, 8, 256)): 6,
+    Shape(HeadLayout(8, 4, 256)): 6,
+    Shape(HeadLayout(16, 2, 256)): 6,
+    Shape(HeadLayout(32, 8, 128), cache_dtype=FP8): 6,
+}
+OTHER_DRAFT_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(32, 2, 128)): 8,  # GLM-4-9B
+    Shape(HeadLayout(40, 8, 128)): 6,
+    Shape(HeadLayout(24, 8, 128)): 3,
+    Shape(HeadLayout(36, 4, 128)): 4,
+    Shape(HeadLayout(14, 2, 64)): 3,
+    Shape(HeadLayout(8, 2, 256)): 4,
+    Shape(HeadLayout(40, 8, 128), cache_dtype=FP8): 4,
+}
+OTHER_MIXED_SHAPES: dict[Shape, int] = {
+    Shape(HeadLayout(40, 8, 128)): 4,
+    Shape(HeadLayout(40, 40, 128)): 4,
+    Shape(HeadLayout(14, 2, 64)): 4,
+    Shape(HeadLayout(4, 1, 256)): 5,
+    Shape(HeadLayout(8, 2, 256)): 5,
+}
 # Servers that know the parts of a mixed batch have a choice for each part. The others have one for the whole.
 SHARES = {
     "decode": 0.28,
@@ -106,6 +158,7 @@ SHARES = {
     "chunk": 0.12,
     "spec": 0.12,
 }
+DRAFTS, MIXED = {"spec_even": 1.0}, {"mixed": 1.0}
 
 CONTEXTS = Range(64, 128 * K)
 SPREADS = (2, 8, 64)  # the longest sequence of a batch over its shortest, at most
@@ -129,6 +182,7 @@ HELD_OUT_SHARE = 8  # one of eight possible batches is reserved for `untuned` an
 Lengths = list[tuple[int, int]]  # query and context of each sequence
 # Draws a batch from two main sizes, each from 0 to 1, and a source of all else.
 Kind = Callable[[float, float, random.Random], Lengths]
+Draws = Callable[[int], tuple[Batch, ...]]  # a scenario set, from a seed
 
 
 def uneven(longest: int, count: int, rng: random.Random, shortest: int = CONTEXTS.low) -> list[int]:
@@ -180,6 +234,12 @@ def _spec(u: float, v: float, rng: random.Random) -> Lengths:
     ]
 
 
+def _spec_even(u: float, v: float, rng: random.Random) -> Lengths:
+    query = 2 + int(rng.random() * (MAX_DRAFT - 1))
+    context = Range(CONTEXTS.low, 64 * K).at(v)
+    return [(query, context)] * SPECULATING.at(u)
+
+
 def _mixed(u: float, v: float, rng: random.Random) -> Lengths:
     """Decodes, which engines put first, and prompts or chunks that share the rest of a token budget."""
     prompts = BESIDE_DECODES.at(u)
@@ -210,6 +270,7 @@ _KINDS: dict[str, Kind] = {
     "prefill": _prefill,
     "chunk": _chunk,
     "spec": _spec,
+    "spec_even": _spec_even,
 }
 
 
@@ -286,11 +347,14 @@ def draw(
     return tuple(scenarios)
 
 
-def drawn_from(name: str, *groups: Mapping[Shape, int]) -> Callable[[int], tuple[Batch, ...]]:
-    """A function that draws each shape's number of scenarios from a seed. Groups are drawn separately."""
+def drawn_from(*groups: tuple[str, Mapping[Shape, int], Mapping[str, float]]) -> Draws:
+    """A function that draws each shape's number of scenarios from a seed.
+
+    Each group is drawn separately: its scenarios' name, the shapes, and the shares of the kinds.
+    """
 
     def drawn(seed: int) -> tuple[Batch, ...]:
-        sets = (draw(name, seed, sum(shapes.values()), shapes) for shapes in groups)
+        sets = (draw(name, seed, sum(shapes.values()), shapes, shares) for name, shapes, shares in groups)
         return tuple(itertools.chain.from_iterable(sets))
 
     return drawn
@@ -312,10 +376,20 @@ def tiny(seed: int) -> tuple[Batch, ...]:
 
 QUICK_SHAPES = {Shape(HeadLayout(32, 8, 128)): 16, Shape(HeadLayout(28, 4, 128)): 8}
 # By name, from a seed (docs/scenarios.md).
-SETS: dict[str, Callable[[int], tuple[Batch, ...]]] = {
-    "serving": drawn_from("serving", SHAPES, WIDE_SHAPES),
-    "quick": drawn_from("quick", QUICK_SHAPES),
+SETS: dict[str, Draws] = {
+    "serving": drawn_from(
+        ("serving", SHAPES, SHARES),
+        ("serving", WIDE_SHAPES, SHARES),
+        ("drafts", DRAFT_SHAPES, DRAFTS),
+        ("in_one_call", MIXED_SHAPES, MIXED),
+    ),
+    "quick": drawn_from(("quick", QUICK_SHAPES, SHARES)),
     "tiny": tiny,
     "untuned": lambda seed: draw("untuned", seed, 48, SHAPES),
-    "other_models": drawn_from("other_models", OTHER_SHAPES, OTHER_WIDE_SHAPES),
+    "other_models": drawn_from(
+        ("other_models", OTHER_SHAPES, SHARES),
+        ("other_models", OTHER_WIDE_SHAPES, SHARES),
+        ("other_drafts", OTHER_DRAFT_SHAPES, DRAFTS),
+        ("other_in_one_call", OTHER_MIXED_SHAPES, MIXED),
+    ),
 }

@@ -1,13 +1,15 @@
 """Scenario sets of ``mixed_attention``: serving steps of decodes and prompts."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from attn_kernels.measure.batches import Batch, HeadLayout
 from attn_kernels.tuning.scenarios.scenario import Shape
 from attn_kernels.tuning.scenarios.serving import (
     CONTEXTS,
+    FP8,
     TOKEN_BUDGETS,
+    Draws,
     K,
     Kind,
     Lengths,
@@ -29,7 +31,19 @@ STEP_SHAPES: Mapping[Shape, int] = {
     Shape(HeadLayout(16, 2, 128)): 1,
     Shape(HeadLayout(32, 32, 128)): 2,
 }
+# Also of `steps`, but drawn separately, as is the second set of shares.
+MORE_STEP_SHAPES: Mapping[Shape, int] = {
+    Shape(HeadLayout(16, 8, 256)): 8,
+    Shape(HeadLayout(8, 4, 256)): 6,
+    Shape(HeadLayout(16, 2, 256)): 8,
+    Shape(HeadLayout(16, 1, 192)): 8,
+    Shape(HeadLayout(32, 32, 80)): 6,
+    Shape(HeadLayout(32, 8, 128), block_size=1): 4,
+    Shape(HeadLayout(32, 8, 128), cache_dtype=FP8): 8,
+    Shape(HeadLayout(64, 8, 64), cache_dtype=FP8): 6,
+}
 STEP_SHARES: Mapping[str, float] = {"chunks": 2 / 3, "prompts": 1 / 3}
+EVEN_SHARES: Mapping[str, float] = {"chunks_even": 2 / 3, "prompts_even": 1 / 3}  # decodes of one context
 
 DECODES = Range(1, 256)  # the number of sequences, as in the next two
 CHUNKS = Range(1, 4)
@@ -62,7 +76,22 @@ def _prompts(u: float, v: float, rng: random.Random) -> Lengths:
     return [*decodes, *((query, query) for query in queries)]
 
 
-_KINDS: Mapping[str, Kind] = {"chunks": _chunks, "prompts": _prompts}
+def _even(kind: Kind) -> Kind:
+    """Steps of a kind, with decodes that all have the context of the first."""
+
+    def drawn(u: float, v: float, rng: random.Random) -> Lengths:
+        lengths = kind(u, v, rng)
+        return [(query, lengths[0][1] if query == 1 else context) for query, context in lengths]
+
+    return drawn
+
+
+_KINDS: Mapping[str, Kind] = {
+    "chunks": _chunks,
+    "prompts": _prompts,
+    "chunks_even": _even(_chunks),
+    "prompts_even": _even(_prompts),
+}
 
 
 def tiny_steps(seed: int) -> tuple[Batch, ...]:
@@ -75,8 +104,12 @@ def tiny_steps(seed: int) -> tuple[Batch, ...]:
 
 
 # By name, from a seed (docs/scenarios.md).
-STEP_SETS: dict[str, Callable[[int], tuple[Batch, ...]]] = {
-    "steps": lambda seed: draw("steps", seed, 240, STEP_SHAPES, STEP_SHARES, _KINDS),
+STEP_SETS: dict[str, Draws] = {
+    "steps": lambda seed: (
+        *draw("steps", seed, 240, STEP_SHAPES, STEP_SHARES, _KINDS),
+        *draw("more_steps", seed, 54, MORE_STEP_SHAPES, STEP_SHARES, _KINDS),
+        *draw("even_steps", seed, 36, STEP_SHAPES, EVEN_SHARES, _KINDS),
+    ),
     "tiny": tiny_steps,
     "untuned_steps": lambda seed: draw("untuned_steps", seed, 48, STEP_SHAPES, STEP_SHARES, _KINDS),
 }

@@ -42,9 +42,9 @@ def test_lengths_determine_the_kind_of_a_batch(queries, contexts, kind):
 
 
 @pytest.mark.parametrize(("sets", "name", "golden"), [
-    (SETS, "serving", "19b47b057ad6"), (SETS, "untuned", "b7b788b7d2f5"),
-    (SETS, "other_models", "24cfc0018d1b"), (SETS, "quick", "614334c09dc7"), (SETS, "tiny", "6723f8ba7c1e"),
-    (STEP_SETS, "steps", "b44fdb7983c8"), (STEP_SETS, "untuned_steps", "a2fc365e78bf"),
+    (SETS, "serving", "018e0a0188ea"), (SETS, "untuned", "b7b788b7d2f5"),
+    (SETS, "other_models", "19e4f6bfc02b"), (SETS, "quick", "614334c09dc7"), (SETS, "tiny", "6723f8ba7c1e"),
+    (STEP_SETS, "steps", "2cf7d71b72dc"), (STEP_SETS, "untuned_steps", "a2fc365e78bf"),
     (STEP_SETS, "tiny", "536177fc599f"),
 ])  # fmt: skip
 def test_sets_stay_as_tables_know_them(sets, name, golden):
@@ -53,11 +53,13 @@ def test_sets_stay_as_tables_know_them(sets, name, golden):
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.parent.name)
-def test_committed_tables_hold_the_scenarios_of_their_sets(path):
+def test_committed_tables_hold_scenarios_of_their_sets(path):
+    """All of them, or those that the set had before others were added."""
     recorded = read_run(path.parent)
     run = recorded.header.provenance
     name = run["scenario_set"].split()[0]
-    scenarios = SETS[name](run["seed"])
+    known = {scenario.name: scenario for scenario in SETS[name](run["seed"])}
+    scenarios = [known[id] for id in recorded.scenarios]
     assert run["scenario_set"] == f"{name} (digest {digest(scenarios)})"
     assert dict(recorded.scenarios) == {s.name: tuple(s.features[f] for f in FEATURES) for s in scenarios}
 
