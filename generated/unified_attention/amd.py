@@ -10,10 +10,13 @@ QBLOCK_M64_T64_W2_S1 = Config("qblock", block_m=64, tile_size=64, num_warps=2, n
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 UNIFORM_DECODE = (
-    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 14 scenarios, 100% won
+    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 13 scenarios, 100% won
 )
 DECODE = (
-    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 11 scenarios, 100% won
+    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 9 scenarios, 100% won
+)
+WIDE_DECODE = (
+    Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M64_T64_W2_S1,)),  # 0: 3 scenarios, 100% won
 )
 PROMPTS = (
     Row(QBLOCK_M16_T32_W4_S4, {}, (QBLOCK_M32_T64_W2_S1,)),  # 0: 28 scenarios, 93% won
@@ -46,16 +49,21 @@ def prompts_row(max_seq_len: int) -> int:
     return 2
 
 
-def step_of_model(uniform_decode: Rows, decode: Rows, prompts: Rows, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Step:
+def step_of_model(uniform_decode: Rows, decode: Rows, wide_decode: Rows, prompts: Rows, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Step:
+    gqa_group_size = num_query_heads // max(1, num_kv_heads)
+
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
+        query_rows = max_query_len * gqa_group_size
         avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-        if max_query_len <= 8 and 20 * avg_seq_len >= 19 * max_seq_len:
+        if max_query_len <= 8 and query_rows <= 16 and 20 * avg_seq_len >= 19 * max_seq_len:
             return uniform_decode[0]
-        if max_query_len <= 8:
+        if max_query_len <= 8 and query_rows <= 16:
             return decode[0]
+        if max_query_len <= 8:
+            return wide_decode[0]
         return prompts[prompts_row(max_seq_len)]
 
     return step
 
 
-configs, for_model, choose, candidates = heuristic(__name__, QBLOCK_M64_T32_W4_S2, (UNIFORM_DECODE, DECODE, PROMPTS), step_of_model=step_of_model, fits=fits)
+configs, for_model, choose, candidates = heuristic(__name__, QBLOCK_M64_T32_W4_S2, (UNIFORM_DECODE, DECODE, WIDE_DECODE, PROMPTS), step_of_model=step_of_model, fits=fits)

@@ -6,7 +6,6 @@ QBLOCK_M16_T32_W2_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=2, n
 QBLOCK_M16_T32_W4_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M16_T64_W4_S3 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M16_T128_W4_S2 = Config("qblock", block_m=16, tile_size=128, num_warps=4, num_stages=2)
-QBLOCK_M32_T32_W4_S2 = Config("qblock", block_m=32, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
@@ -20,16 +19,19 @@ STREAM_K_M16_T128_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=128, num_w
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 UNIFORM_DECODE = (
     Row(QBLOCK_M16_T32_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2, "half_128": QBLOCK_M16_T128_W4_S2}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 52 scenarios, 1.03x the best
-    Row(QBLOCK_M16_T32_W2_S3, {"heads_512": QBLOCK_M16_T32_W4_S3, "fp8_256": QBLOCK_M16_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 1: 185 scenarios, 1.02x the best
-    Row(QBLOCK_M64_T32_W4_S3, {"heads_512": QBLOCK_M16_T32_W4_S3, "fp8_128": QBLOCK_M16_T64_W4_S3}, ()),  # 2: 18 scenarios, 1.02x the best
+    Row(QBLOCK_M16_T32_W2_S3, {"heads_512": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 1: 185 scenarios, 1.02x the best
 )
 DECODE = (
     Row(QBLOCK_M16_T128_W4_S2, {"heads_512": QBLOCK_M16_T32_W4_S3, "fp8_256": QBLOCK_M16_T64_W4_S3, "half_256": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M16_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 0: 65 scenarios, 1.02x the best
     Row(QBLOCK_M16_T64_W4_S3, {"heads_512": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 1: 39 scenarios, 1.03x the best
-    Row(QBLOCK_M16_T32_W2_S3, {"heads_512": QBLOCK_M16_T32_W4_S3, "fp8_256": QBLOCK_M16_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 2: 242 scenarios, 1.03x the best
-    Row(QBLOCK_M16_T64_W4_S3, {"heads_512": QBLOCK_M16_T32_W4_S3, "half_128": STREAM_K_M16_T128_W4_S2_D1, "half_256": STREAM_K_M16_T64_W4_S2_D1}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 3: 162 scenarios, 1.01x the best
-    Row(QBLOCK_M64_T32_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2}, ()),  # 4: 26 scenarios, 1.06x the best
-    Row(QBLOCK_M64_T64_W4_S3, {}, (QBLOCK_M32_T32_W4_S2, QBLOCK_M64_T32_W4_S3)),  # 5: 102 scenarios, 1.05x the best
+    Row(QBLOCK_M16_T32_W2_S3, {"heads_512": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 2: 145 scenarios, 1.03x the best
+    Row(QBLOCK_M16_T32_W2_S3, {}, (QBLOCK_M16_T32_W4_S3, QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 3: 33 scenarios, 1.01x the best
+    Row(QBLOCK_M16_T64_W4_S3, {"heads_512": QBLOCK_M16_T32_W4_S3, "half_128": STREAM_K_M16_T128_W4_S2_D1, "half_256": STREAM_K_M16_T64_W4_S2_D1}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 4: 226 scenarios, 1.01x the best
+)
+WIDE_DECODE = (
+    Row(QBLOCK_M16_T32_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2, "half_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 19 scenarios, 1.03x the best
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T32_W2_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 1: 92 scenarios, 1.06x the best
+    Row(QBLOCK_M64_T32_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "half_128": QBLOCK_M64_T64_W4_S3, "half_256": QBLOCK_M64_T64_W4_S3}, ()),  # 2: 35 scenarios, 1.01x the best
 )
 PROMPTS = (
     Row(QBLOCK_M64_T32_W4_S3, {"fp8_128": QBLOCK_M16_T32_W2_S3}, ()),  # 0: 60 scenarios, 1.05x the best
@@ -74,26 +76,30 @@ def fits(config: Config, num_query_heads: int, num_kv_heads: int, head_size: int
     )
 
 
-def uniform_decode_row(total_keys: int, query_rows: int) -> int:
-    if query_rows > 16:
-        return 2
+def uniform_decode_row(total_keys: int) -> int:
     if total_keys <= 16_384:
         return 0
     return 1
 
 
-def decode_row(context_per_wave: int, total_keys: int, query_rows: int) -> int:
-    if query_rows <= 16:
-        if total_keys <= 16_384:
-            if context_per_wave <= 1536:
-                return 0
-            return 1
-        if total_keys <= 393_216:
+def decode_row(context_per_wave: int, total_keys: int) -> int:
+    if total_keys <= 131_072:
+        if total_keys > 16_384:
             return 2
+        if context_per_wave <= 1536:
+            return 0
+        return 1
+    if context_per_wave <= 128:
         return 3
-    if total_keys <= 12_288:
-        return 4
-    return 5
+    return 4
+
+
+def wide_decode_row(context_per_wave: int, total_keys: int) -> int:
+    if context_per_wave > 24_576:
+        return 2
+    if total_keys <= 4096:
+        return 0
+    return 1
 
 
 def prompts_row(max_seq_len: int, scores: int) -> int:
@@ -104,25 +110,29 @@ def prompts_row(max_seq_len: int, scores: int) -> int:
     return 2
 
 
-def step_of_model(uniform_decode: Rows, decode: Rows, prompts: Rows, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Step:
+def step_of_model(uniform_decode: Rows, decode: Rows, wide_decode: Rows, prompts: Rows, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Step:
     gqa_group_size = num_query_heads // max(1, num_kv_heads)
 
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
+        query_rows = max_query_len * gqa_group_size
         avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-        if max_query_len <= 8 and 20 * avg_seq_len >= 19 * max_seq_len:
+        if max_query_len <= 8 and query_rows <= 16 and 20 * avg_seq_len >= 19 * max_seq_len:
             total_keys = num_kv_tokens * num_kv_heads
-            query_rows = max_query_len * gqa_group_size
-            return uniform_decode[uniform_decode_row(total_keys, query_rows)]
+            return uniform_decode[uniform_decode_row(total_keys)]
+        if max_query_len <= 8 and query_rows <= 16:
+            small_tiles = (num_query_tokens * gqa_group_size // 16 + num_seqs) * num_kv_heads
+            context_per_wave = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
+            total_keys = num_kv_tokens * num_kv_heads
+            return decode[decode_row(context_per_wave, total_keys)]
         if max_query_len <= 8:
             small_tiles = (num_query_tokens * gqa_group_size // 16 + num_seqs) * num_kv_heads
             context_per_wave = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
             total_keys = num_kv_tokens * num_kv_heads
-            query_rows = max_query_len * gqa_group_size
-            return decode[decode_row(context_per_wave, total_keys, query_rows)]
+            return wide_decode[wide_decode_row(context_per_wave, total_keys)]
         scores = num_query_tokens * max_seq_len * num_query_heads
         return prompts[prompts_row(max_seq_len, scores)]
 
     return step
 
 
-configs, for_model, choose, candidates = heuristic(__name__, QBLOCK_M64_T32_W4_S2, (UNIFORM_DECODE, DECODE, PROMPTS), step_of_model=step_of_model, fits=fits, model_class=model_class)
+configs, for_model, choose, candidates = heuristic(__name__, QBLOCK_M64_T32_W4_S2, (UNIFORM_DECODE, DECODE, WIDE_DECODE, PROMPTS), step_of_model=step_of_model, fits=fits, model_class=model_class)

@@ -3,10 +3,10 @@
 from .config import Config, Row, Rows, Step, heuristic
 
 QBLOCK_M16_T32_W2_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=2, num_stages=3)
-QBLOCK_M16_T32_W4_S2 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M16_T32_W4_S3 = Config("qblock", block_m=16, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M16_T64_W4_S3 = Config("qblock", block_m=16, tile_size=64, num_warps=4, num_stages=3)
 QBLOCK_M16_T128_W4_S2 = Config("qblock", block_m=16, tile_size=128, num_warps=4, num_stages=2)
+QBLOCK_M32_T32_W4_S2 = Config("qblock", block_m=32, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S2 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=2)
 QBLOCK_M64_T32_W4_S3 = Config("qblock", block_m=64, tile_size=32, num_warps=4, num_stages=3)
 QBLOCK_M64_T64_W4_S3 = Config("qblock", block_m=64, tile_size=64, num_warps=4, num_stages=3)
@@ -19,22 +19,25 @@ STREAM_K_M16_T128_W4_S2_D1 = Config("stream_k", block_m=16, tile_size=128, num_w
 
 # Row(config of most models, {class: config}, (tried in order where these do not fit)), then QBLOCK_M64_T32_W4_S2; how it did in its table.
 UNIFORM_DECODE = (
-    Row(QBLOCK_M16_T32_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2, "half_128": QBLOCK_M16_T128_W4_S2}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 52 scenarios, 1.03x the best
-    Row(QBLOCK_M16_T32_W2_S3, {"heads_512": QBLOCK_M16_T32_W4_S3, "small_pages": QBLOCK_M16_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 1: 185 scenarios, 1.02x the best
-    Row(QBLOCK_M64_T32_W4_S3, {"heads_512": QBLOCK_M16_T32_W4_S3, "fp8_128": QBLOCK_M16_T64_W4_S3}, ()),  # 2: 18 scenarios, 1.03x the best
+    Row(QBLOCK_M16_T32_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2, "half_128": QBLOCK_M16_T128_W4_S2}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 60 scenarios, 1.03x the best
+    Row(QBLOCK_M16_T32_W2_S3, {"heads_512": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 1: 205 scenarios, 1.02x the best
 )
 DECODE = (
-    Row(QBLOCK_M16_T128_W4_S2, {"heads_512": QBLOCK_M16_T32_W4_S3, "fp8_256": QBLOCK_M16_T64_W4_S3, "half_256": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M16_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 0: 88 scenarios, 1.03x the best
-    Row(QBLOCK_M16_T32_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3, "half_128": QBLOCK_M16_T32_W2_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 1: 59 scenarios, 1.03x the best
-    Row(QBLOCK_M16_T32_W2_S3, {"heads_512": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 2: 60 scenarios, 1.01x the best
-    Row(QBLOCK_M16_T32_W2_S3, {"heads_512": QBLOCK_M16_T32_W4_S3, "fp8_128": QBLOCK_M16_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 3: 75 scenarios, 1.04x the best
+    Row(QBLOCK_M16_T128_W4_S2, {"heads_512": QBLOCK_M16_T32_W4_S3, "fp8_256": QBLOCK_M16_T64_W4_S3, "half_256": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M16_T32_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 0: 104 scenarios, 1.04x the best
+    Row(QBLOCK_M16_T32_W2_S3, {"heads_512": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 1: 71 scenarios, 1.02x the best
+    Row(QBLOCK_M16_T32_W4_S3, {"small_pages": QBLOCK_M64_T64_W4_S3, "fp8_128": QBLOCK_M16_T64_W4_S3, "half_128": QBLOCK_M64_T64_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 2: 26 scenarios, 1.03x the best
+    Row(QBLOCK_M16_T32_W2_S3, {"heads_512": QBLOCK_M16_T32_W4_S3}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 3: 81 scenarios, 1.03x the best
     Row(QBLOCK_M16_T64_W4_S3, {"heads_512": QBLOCK_M16_T32_W4_S3, "half_128": STREAM_K_M16_T128_W4_S2_D1, "half_256": STREAM_K_M16_T64_W4_S2_D1}, (QBLOCK_M64_T64_W4_S3, QBLOCK_M64_T32_W4_S3)),  # 4: 226 scenarios, 1.01x the best
-    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3}, (QBLOCK_M16_T32_W4_S2, QBLOCK_M64_T32_W4_S3)),  # 5: 128 scenarios, 1.06x the best
+)
+WIDE_DECODE = (
+    Row(QBLOCK_M16_T32_W4_S3, {"fp8_128": QBLOCK_M16_T128_W4_S2, "half_128": QBLOCK_M64_T32_W4_S3}, (QBLOCK_M64_T32_W4_S3,)),  # 0: 28 scenarios, 1.06x the best
+    Row(QBLOCK_M64_T64_W4_S3, {"fp8_128": QBLOCK_M16_T64_W4_S3}, (QBLOCK_M32_T32_W4_S2, QBLOCK_M64_T32_W4_S3)),  # 1: 81 scenarios, 1.03x the best
+    Row(QBLOCK_M64_T64_W4_S3, {"heads_512": QBLOCK_M64_T32_W4_S3, "half_256": QBLOCK_M64_T32_W4_S3}, ()),  # 2: 117 scenarios, 1.07x the best
 )
 PROMPTS = (
     Row(QBLOCK_M64_T32_W4_S3, {"fp8_128": QBLOCK_M16_T32_W2_S3}, ()),  # 0: 60 scenarios, 1.06x the best
-    Row(QBLOCK_M128_T64_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 272 scenarios, 1.02x the best
-    Row(QBLOCK_M128_T128_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 227 scenarios, 1.02x the best
+    Row(QBLOCK_M128_T64_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 1: 285 scenarios, 1.02x the best
+    Row(QBLOCK_M128_T128_W8_S3_D1, {"heads_512": QBLOCK_M128_T32_W8_S2, "small_pages": QBLOCK_M64_T64_W4_S3, "fp8_256": QBLOCK_M128_T64_W8_S3_D1, "half_256": QBLOCK_M128_T64_W8_S2_D1}, (QBLOCK_M64_T64_W4_S3,)),  # 2: 272 scenarios, 1.02x the best
 )
 
 
@@ -74,26 +77,30 @@ def fits(config: Config, num_query_heads: int, num_kv_heads: int, head_size: int
     )
 
 
-def uniform_decode_row(total_keys: int, query_rows: int) -> int:
-    if query_rows > 16:
-        return 2
+def uniform_decode_row(total_keys: int) -> int:
     if total_keys <= 16_384:
         return 0
     return 1
 
 
-def decode_row(context_per_wave: int, total_keys: int, query_rows: int) -> int:
-    if query_rows > 16:
-        return 5
-    if total_keys <= 32_768:
-        if context_per_wave <= 1536:
-            return 0
-        return 1
+def decode_row(context_per_wave: int, total_keys: int) -> int:
+    if total_keys <= 16_384:
+        return 0
     if context_per_wave <= 128:
+        return 1
+    if total_keys > 131_072:
+        return 4
+    if context_per_wave <= 384:
         return 2
-    if total_keys <= 131_072:
-        return 3
-    return 4
+    return 3
+
+
+def wide_decode_row(total_keys: int, query_rows: int) -> int:
+    if total_keys <= 4096:
+        return 0
+    if query_rows <= 32:
+        return 1
+    return 2
 
 
 def prompts_row(max_seq_len: int, scores: int) -> int:
@@ -104,25 +111,27 @@ def prompts_row(max_seq_len: int, scores: int) -> int:
     return 2
 
 
-def step_of_model(uniform_decode: Rows, decode: Rows, prompts: Rows, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Step:
+def step_of_model(uniform_decode: Rows, decode: Rows, wide_decode: Rows, prompts: Rows, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> Step:
     gqa_group_size = num_query_heads // max(1, num_kv_heads)
 
     def step(num_seqs: int, num_query_tokens: int, num_kv_tokens: int, max_query_len: int, max_seq_len: int) -> Config:
+        query_rows = max_query_len * gqa_group_size
         avg_seq_len = num_kv_tokens // (num_seqs if num_seqs > 1 else 1)
-        if max_query_len <= 8 and 20 * avg_seq_len >= 19 * max_seq_len:
+        if max_query_len <= 8 and query_rows <= 16 and 20 * avg_seq_len >= 19 * max_seq_len:
             total_keys = num_kv_tokens * num_kv_heads
-            query_rows = max_query_len * gqa_group_size
-            return uniform_decode[uniform_decode_row(total_keys, query_rows)]
-        if max_query_len <= 8:
+            return uniform_decode[uniform_decode_row(total_keys)]
+        if max_query_len <= 8 and query_rows <= 16:
             small_tiles = (num_query_tokens * gqa_group_size // 16 + num_seqs) * num_kv_heads
             context_per_wave = 128 * max_seq_len // (small_tiles if small_tiles > 1 else 1)
             total_keys = num_kv_tokens * num_kv_heads
-            query_rows = max_query_len * gqa_group_size
-            return decode[decode_row(context_per_wave, total_keys, query_rows)]
+            return decode[decode_row(context_per_wave, total_keys)]
+        if max_query_len <= 8:
+            total_keys = num_kv_tokens * num_kv_heads
+            return wide_decode[wide_decode_row(total_keys, query_rows)]
         scores = num_query_tokens * max_seq_len * num_query_heads
         return prompts[prompts_row(max_seq_len, scores)]
 
     return step
 
 
-configs, for_model, choose, candidates = heuristic(__name__, QBLOCK_M64_T32_W4_S2, (UNIFORM_DECODE, DECODE, PROMPTS), step_of_model=step_of_model, fits=fits, model_class=model_class)
+configs, for_model, choose, candidates = heuristic(__name__, QBLOCK_M64_T32_W4_S2, (UNIFORM_DECODE, DECODE, WIDE_DECODE, PROMPTS), step_of_model=step_of_model, fits=fits, model_class=model_class)
