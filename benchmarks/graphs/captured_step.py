@@ -98,7 +98,7 @@ class CapturedStep(Timed):
         parts: Parts | None = None,
         peer: Callable[..., None] | None = None,
     ) -> None:
-        super().__init__([self._go])
+        super().__init__([])  # its own method would keep the graph alive in a cycle
         self._device, self._peer = buffers.device, peer
         self._layers = buffers.layers_of(lengths.num_query_tokens)
         self._index = buffers.index(lengths.num_seqs)

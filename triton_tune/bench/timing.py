@@ -1,5 +1,6 @@
 """Time launches by replaying a CUDA graph of many of them, as a tuning run needs it: briefly."""
 
+import gc
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -25,6 +26,8 @@ def capture(launches: Sequence[Launch], rounds: int, device: torch.device) -> to
     graph = torch.cuda.CUDAGraph()
     side = side_stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
+    collects = gc.isenabled()
+    gc.disable()  # to destroy another graph, which garbage may hold, would invalidate the capture
     with torch.cuda.stream(side):
         graph.capture_begin()
         try:
@@ -33,6 +36,8 @@ def capture(launches: Sequence[Launch], rounds: int, device: torch.device) -> to
                     launch()
         finally:
             graph.capture_end()
+            if collects:
+                gc.enable()
     torch.cuda.current_stream(device).wait_stream(side)
     return graph
 
