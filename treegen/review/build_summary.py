@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import geometric_mean
+from typing import Any
 
 import numpy as np
 from rich import box
@@ -15,6 +16,7 @@ from treegen.crossval.score import Quality
 from treegen.review.printing import counted, grid, left_out_words, plain_console
 
 _LEFT = ("device", "origin", "fitted", "held-out", "groups held-out", "scikit-learn")
+_GO_ON = "the same command with a larger budget goes on"
 MOST_KERNELS = 8  # that are all shown
 WEAK, MOST_UNTIMED = 1.1, 0.05  # of many kernels, one with a greater slowdown or share is shown
 
@@ -102,10 +104,7 @@ def _legend(heuristics: Sequence[DeviceHeuristic]) -> list[str]:
 def _notes(heuristics: Sequence[DeviceHeuristic], *, many: bool) -> list[str]:
     problems = [heuristic.problem for heuristic in heuristics]
     left_out = [f"{problem}: {words}" for problem in problems if (words := left_out_words(problem))]
-    ended = unfinished(problems)
-    if many and ended:
-        runs = counted(len(ended), "tuning run")
-        ended = [f"{runs} ended early; the same command with a larger budget goes on"]
+    ended = _unfinished_of_many(problems) if many else unfinished(problems)
     ignored = [f"{problem}: {line}" for problem in problems for line in _ignored(problem)]
     notes = [*left_out, *ended, *untimed_fallbacks(problems), *ignored]
     return [f"{note}." for note in notes] + not_kept(heuristics)
@@ -129,16 +128,34 @@ def untimed_fallbacks(problems: Sequence[Problem]) -> list[str]:
 def unfinished(problems: Sequence[Problem]) -> list[str]:
     """A line for each table whose tuning run ended before its search did."""
     lines = []
-    for problem in problems:
-        run = problem.table.provenance.get("summary", {})
-        if run.get("finished") is False:
-            cells = f"{run.get('cells_measured', 0):,} of {run.get('cells_possible', 0):,} cells are measured"
-            what = f"the tuning run ended early: {cells}, and {len(problem.cost):,} scenarios compare configs"
-            few, of_all = int(np.median((~np.isnan(problem.times())).sum(axis=1))), len(problem.configs)
-            if few < of_all:
-                what += f", half of them at most {few} of {of_all}; figures are over the best of those"
-            lines.append(f"{problem}: {what}; the same command with a larger budget goes on")
+    for problem, run in _ended_early(problems):
+        what = f"the tuning run ended early: {_measured([run])}"
+        what += f", and {len(problem.cost):,} scenarios compare configs"
+        few, of_all = int(np.median((~np.isnan(problem.times())).sum(axis=1))), len(problem.configs)
+        if few < of_all:
+            what += f", half of them at most {few} of {of_all}; figures are over the best of those"
+        lines.append(f"{problem}: {what}; {_GO_ON}")
     return lines
+
+
+def _unfinished_of_many(problems: Sequence[Problem]) -> list[str]:
+    """One line about all such tables."""
+    runs = [run for _, run in _ended_early(problems)]
+    if not runs:
+        return []
+    ended = f"{counted(len(runs), 'tuning run')} ended early: {_measured(runs)}"
+    return [f"{ended}; figures are over the best of those; {_GO_ON}"]
+
+
+def _ended_early(problems: Sequence[Problem]) -> list[tuple[Problem, dict[str, Any]]]:
+    """The tables with run.yaml's summary of such runs."""
+    runs = [(problem, problem.table.provenance.get("summary", {})) for problem in problems]
+    return [(problem, run) for problem, run in runs if run.get("finished") is False]
+
+
+def _measured(runs: Sequence[dict[str, Any]]) -> str:
+    measured, possible = (sum(run.get(f"cells_{key}", 0) for run in runs) for key in ("measured", "possible"))
+    return f"{measured:,} of {possible:,} cells are measured"
 
 
 def _ignored(problem: Problem) -> list[str]:
