@@ -60,14 +60,17 @@ def test_of_many_kernels_those_that_are_slow_are_shown(tmp_path, kernels, capsys
         name, table = f"kernel{number}", f"tables/{number}"
         tree = {"max_depth": 4, "max_rows": 1 if number == kernels - 1 else 8}
         content["kernels"][name] = spec(tree=tree, tables={DEVICE: table})["kernels"][KERNEL]
-        write_table(tmp_path / table, kernel=name, summary={"finished": False})
+        run = {"finished": False, "cells_measured": 7, "cells_possible": 18}
+        write_table(tmp_path / table, kernel=name, summary=run)
     del content["kernels"][KERNEL]
     assert build(write_spec(tmp_path, content)) == 0
     text = capsys.readouterr().out
     shown = [line for line in text.splitlines() if line.startswith("kernel") and " " not in line]
     if kernels == MOST_KERNELS:
         assert shown == [f"kernel{number}" for number in range(kernels)]
+        assert text.count("7 of 18 cells") == kernels
     else:
+        assert f"{7 * kernels} of {18 * kernels} cells" in text
         assert shown == [f"kernel{kernels - 1}"] and len(text.splitlines()) < 15
         assert f"{kernels} modules, {9 * kernels} scenarios, {2 * kernels - 1} rows" in text
 
