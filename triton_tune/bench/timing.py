@@ -2,7 +2,8 @@
 
 import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from statistics import median
 
@@ -26,9 +27,7 @@ def capture(launches: Sequence[Launch], rounds: int, device: torch.device) -> to
     graph = torch.cuda.CUDAGraph()
     side = side_stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
-    collects = gc.isenabled()
-    gc.disable()  # to destroy another graph, which garbage may hold, would invalidate the capture
-    with torch.cuda.stream(side):
+    with _garbage_kept(), torch.cuda.stream(side):
         graph.capture_begin()
         try:
             for _ in range(rounds):
@@ -36,10 +35,20 @@ def capture(launches: Sequence[Launch], rounds: int, device: torch.device) -> to
                     launch()
         finally:
             graph.capture_end()
-            if collects:
-                gc.enable()
     torch.cuda.current_stream(device).wait_stream(side)
     return graph
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Collect no garbage: another graph, destroyed with it, would invalidate the capture."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @cache
