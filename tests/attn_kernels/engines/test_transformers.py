@@ -61,12 +61,14 @@ def generate(model, ids, mask, cache, new=NEW, **given):
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
 @pytest.mark.parametrize("name", TINY)
-def test_generate_returns_the_tokens_and_logits_of_eager_attention(name, padding, cache):
+def test_generate_returns_the_logits_of_eager_attention(name, padding, cache):
+    """As long as both choose the same tokens: rounding decides between two that are as likely."""
     inputs = prompts(padding)
     got, expected = both(make(name), lambda model: generate(model, *inputs, cache))
-    assert got.sequences.tolist() == expected.sequences.tolist()
-    for logits, wanted in zip(got.logits, expected.logits, strict=True):
-        assert_close(logits, wanted.float())
+    same = torch.ones(len(padding), dtype=torch.bool)
+    for i, (logits, wanted) in enumerate(zip(got.logits, expected.logits, strict=True)):
+        assert_close(logits[same], wanted[same].float())
+        same &= got.sequences[:, PROMPT + i] == expected.sequences[:, PROMPT + i]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
