@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import masking_utils
 from transformers.masking_utils import (
     and_masks,
     bidirectional_mask_function,
@@ -16,7 +17,6 @@ from transformers.masking_utils import (
     causal_mask_function,
     or_masks,
     packed_sequence_mask_function,
-    remap_positions_for_packed_sequence,
     sliding_window_bidirectional_overlay,
     sliding_window_overlay,
 )
@@ -29,8 +29,9 @@ _OVERLAYS = {
     blockwise_overlay(torch.empty(0)).__code__: "images",
     packed_sequence_mask_function(torch.empty(0)).__code__: "sequences",
 }
-# Counts positions from the beginning of each packed sequence.
-_REMAPPED = remap_positions_for_packed_sequence(causal_mask_function, torch.empty(0)).__code__
+# Counts positions from the beginning of each packed sequence, in transformers 5.23 and later.
+_remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
+_REMAPPED = _remap and _remap(causal_mask_function, torch.empty(0)).__code__
 _UNION = "any(all(causal, window), images)"
 RULES = (
     "causal",
@@ -75,7 +76,7 @@ def read_rule(function: Callable[..., Any]) -> MaskRule:
 def _describe(function: Any, values: dict[str, Any]) -> str:
     """Name what a function is made of, and note the window and the images."""
     code = getattr(function, "__code__", None)
-    if code == _REMAPPED:
+    if code and code == _REMAPPED:
         names = code.co_freevars
         return _describe(function.__closure__[names.index("mask_function")].cell_contents, values)
     if function in _NAMED or code not in _COMBINED | _OVERLAYS:

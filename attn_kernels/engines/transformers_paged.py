@@ -105,7 +105,7 @@ def admit_attention() -> None:
 
     ContinuousBatchingManager.switch_to_cb_friendly_attn = switch_others
     update = PagedAttentionCache.update
-    if "kwargs" not in signature(update).parameters:  # before 5.23
+    if "kwargs" not in signature(update).parameters:  # before 5.19
         return
 
     def pass_cache(

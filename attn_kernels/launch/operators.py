@@ -16,7 +16,7 @@ from attn_kernels.core.structures import Plan
 NAMESPACE = "attn_kernels"
 CHUNK = 1024  # handles are made this many at a time, which makes each one cheap
 
-_library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call, unused-ignore]
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _plans: WeakValueDictionary[int, Plan] = WeakValueDictionary()
 _chunks = count()
 _free: list[tuple[int, Tensor]] = []
@@ -46,8 +46,8 @@ def define(name: str, schema: str, function: Callable[..., None]) -> None:
     """Register a function that writes outputs of its caller as an operator."""
     if hasattr(getattr(torch.ops, NAMESPACE), name):  # its module was imported again
         return
-    _library.define(name + schema)  # type: ignore[no-untyped-call, unused-ignore]
-    _library.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call, unused-ignore]
+    _library.define(name + schema)
+    _library.impl(name, function, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{NAMESPACE}::{name}", lambda *_: None, lib=_library)
 
 

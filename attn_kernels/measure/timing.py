@@ -82,7 +82,7 @@ class GraphTimed(Timed):
 
 def replay_us(graph: torch.cuda.CUDAGraph, repeats: int, device: torch.device) -> list[float]:
     """The microseconds of each of several replays, after one that is not timed."""
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]  # type: ignore[no-untyped-call]
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
     graph.replay()  # the host gets ahead of the device during this replay
     for start, end in events:
         start.record()

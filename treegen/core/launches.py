@@ -135,5 +135,5 @@ def leaves(tree: StepTree, shapes: Ints, columns: Columns) -> Iterator[tuple[int
 def columns_in(problem: Problem, configs: tuple[Config, ...], chosen: Ints) -> Ints:
     """[choices] columns of the problem's configs, or ABSENT. chosen: [choices] places in `configs`."""
     place = {config: column for column, config in enumerate(problem.configs)}
-    columns = [place.get(problem.kernel.own(config), ABSENT) for config in configs]
-    return np.array([*columns, ABSENT])[np.where(chosen == UNKNOWN, len(columns), chosen)]
+    columns: Ints = np.array([*(place.get(problem.kernel.own(config), ABSENT) for config in configs), ABSENT])
+    return columns.take(np.where(chosen == UNKNOWN, len(configs), chosen))

@@ -53,12 +53,12 @@ def _garbage_kept() -> Iterator[None]:
 
 @cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return torch.cuda.Stream(device)
 
 
 def elapsed_us(call: Callable[[], object]) -> float:
     """The microseconds between two events around a call; for short kernels mostly the host's time."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     call()
     end.record()

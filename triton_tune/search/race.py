@@ -106,7 +106,7 @@ class Race:
                 return Round(f"portfolio of {portfolio.sum()}, repeat {repeat}", tasks)
         # Where no config has a time yet, hopeless configs are tried, too.
         left = np.where(seen.has_time[:, None], promising, untried)
-        unsure = left.any(axis=1)
+        unsure = np.asarray(left.any(axis=1))
         chosen = self._distances.representatives(
             self._names(np.flatnonzero(unsure)), rules.refine, self._names(swept[~unsure[swept]])
         )

@@ -189,15 +189,16 @@ def test_first_parameters(root):
 
 
 def test_shapes_of_the_caches_and_page_sizes(root):
-    kernel = source(root, "v1/attention/backends/triton_attn.py")
-    if "def get_kv_cache_shape" in source(root, BACKEND):
-        assert "[num_blocks, 2, block_size, num_kv_heads, head_size]" in kernel
+    if "def get_kv_cache_shape" in source(root, BACKEND):  # vLLM asks a backend for its own
         shape = ["num_blocks", "block_size", "num_kv_heads", "head_size"]
         assert parameters(root, BACKEND, "AttentionBackend.get_kv_cache_shape")[:4] == shape
         order = parameters(root, BACKEND, "AttentionBackend.get_kv_cache_stride_order")
         assert order == ["include_num_layers_dimension"]
         assert "get_kv_cache_layout" in definitions(root, "v1/attention/backends/utils.py")
+        for runner in ("gpu/attn_utils.py", "gpu_model_runner.py"):
+            assert "len(kv_cache_stride_order) == len(kv_cache_shape)" in source(root, f"v1/worker/{runner}")
     else:
+        kernel = source(root, "v1/attention/backends/triton_attn.py")
         assert "[num_blocks, num_kv_heads, block_size, 2 * head_size]" in kernel
     sizes = parameters(root, BACKEND, "AttentionBackend.get_supported_kernel_block_sizes")
     assert sizes in ([], ["kv_cache_spec"])

@@ -404,8 +404,7 @@ class Ranks:
         self.count, self.rank = count, 0
         self.queries = {}
         self.states = {}
-        for place in ("vllm.distributed.parallel_state", vllm_layer.__name__):
-            monkeypatch.setattr(f"{place}.get_dcp_group", lambda: self)
+        monkeypatch.setattr("vllm.distributed.parallel_state._DCP", self)  # which ``get_dcp_group`` returns
         monkeypatch.setattr(vllm_layer, "cp_lse_ag_out_rs", self.combine)
         self.engines = [Engine(monkeypatch, torch.bfloat16) for _ in range(count)]
         for engine in self.engines:

@@ -69,7 +69,9 @@ def l2norm_fwd_kernel(  # fla's has these arguments
 
 
 def test_a_kernel_of_fla_launches_without_timing(tmp_path, monkeypatch):
-    monkeypatch.setattr(Autotuner, "_bench", None)  # to time a config is an error
+    # To time a config is an error, but for Triton before 3.8, which times the one that is left.
+    times = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 8)
+    monkeypatch.setattr(Autotuner, "_bench", (lambda *_, **__: [1.0] * 3) if times else None)
     monkeypatch.chdir(tmp_path)
     features = ("--features", "D,NB,x_dtype,y_dtype,rstd_dtype", "--device", "NVIDIA H100 80GB HBM3")
     assert main(["import", "fla", str(FLA), *features]) == 0
