@@ -1,7 +1,7 @@
 """Named sets of batches. The most important come first, because a time budget may cut a run short.
 
-All were chosen before any was measured. Lengths "up to C" are log-uniform from C / 8 to C, drawn by a
-generator that the batch's name seeds.
+All but `drafts` were chosen before any was measured. Lengths "up to C" are log-uniform from C / 8 to C,
+drawn by a generator that the batch's name seeds, or in `drafts` by one for all.
 """
 
 import math
@@ -138,6 +138,38 @@ def heads_512() -> list[Batch]:
     ]
 
 
+# Of each layout, the sequences, the drafts of each and the context.
+DRAFTS: dict[HeadLayout, Sequence[tuple[int, int, int]]] = {
+    HeadLayout(32, 2): ((8, 5, 20 * K), (16, 4, 20 * K), (4, 8, 20 * K), (1, 4, 16 * K), (64, 3, 2 * K)),
+    HeadLayout(64, 4): ((32, 5, 8 * K), (8, 2, 32 * K), (2, 8, 4 * K)),
+    LLAMA_3_8B: ((16, 5, 4 * K), (32, 8, 4 * K), (4, 5, 32 * K), (1, 8, 8 * K)),
+    HeadLayout(64, 8): ((64, 3, 4 * K), (16, 8, 2 * K), (2, 4, 64 * K)),
+    QWEN_7B: ((16, 5, 8 * K), (4, 3, 16 * K)),
+    HeadLayout(64, 8, 64): ((16, 5, 8 * K), (4, 8, 32 * K)),
+    HeadLayout(16, 2, 256): ((16, 4, 8 * K), (2, 6, 32 * K)),
+    LARGE_HEADS: ((16, 8, 4 * K),),
+    HeadLayout(16, 1, 192): ((16, 4, 8 * K),),
+}
+# With contexts up to the last number.
+UNEVEN_DRAFTS: dict[HeadLayout, tuple[int, int, int]] = {
+    HeadLayout(32, 2): (16, 5, 32 * K),
+    HeadLayout(64, 8): (32, 4, 16 * K),
+    LLAMA_3_8B: (24, 6, 8 * K),
+    QWEN_7B: (48, 4, 4 * K),
+}
+
+
+def drafts() -> list[Batch]:
+    """27 batches of speculative decoding with 16 to 128 query rows; 23 have contexts of one length."""
+    batches = [speculative(*sizes).at(layout) for layout, rows in DRAFTS.items() for sizes in rows]
+    rng = random.Random(0)
+    for layout, (num_seqs, tokens, longest) in UNEVEN_DRAFTS.items():
+        name = f"spec {num_seqs}x{tokens}@up to {short(longest)}"
+        contexts = up_to(longest, num_seqs, rng)
+        batches.append(Batch(name, "spec", (tokens,) * num_seqs, contexts, layout))
+    return batches
+
+
 def up_to(longest: int, count: int, rng: random.Random) -> tuple[int, ...]:
     """Draw `count` log-uniform lengths from an eighth of `longest` to `longest`."""
     return tuple(max(1, round(longest * math.exp(-rng.random() * math.log(SPREAD)))) for _ in range(count))
@@ -226,6 +258,7 @@ BATCH_SETS: dict[str, Callable[[], list[Batch]]] = {
     "models": models,
     "noncausal": noncausal,
     "heads_512": heads_512,
+    "drafts": drafts,
     "steps": steps,
     "tiny": tiny,
 }

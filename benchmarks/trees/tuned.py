@@ -3,8 +3,9 @@
     python -m benchmarks.trees.tuned --out results/
 
 For each device it reads the table that its module is compiled from, and the full sweep of models that were
-not tuned (`other_models_DEVICE`). `treegen eval` scores fresh fits on held-out scenarios; this scores the
-committed modules.
+not tuned (`other_models_DEVICE`); of `mixed_attention`, also the sweep of steps that were not tuned. Where a
+table has scenarios that the other device's lacks, those that both have are scored by themselves, too.
+`treegen eval` scores fresh fits on held-out scenarios; this scores the committed modules.
 """
 
 import math
@@ -29,6 +30,12 @@ from treegen.write.modules import Module, ModuleKey, read_modules
 KERNEL = "unified_attention"
 DEVICES = ("nvidia_h100", "nvidia_h200")
 SETS = {"tuned": "{}", "other models": "other_models_{}"}  # folders of a device
+MIXED = "mixed_attention"
+MIXED_TABLES = {
+    "nvidia_h100": "nvidia_h100",
+    "nvidia_h200": "nvidia_h200",
+    "untuned_nvidia_h200": "nvidia_h200",
+}
 KINDS = ("decode", "spec", "mixed", "chunk", "prefill")
 # Colours that colour-blind readers tell apart (Okabe and Ito), and a marker each.
 STYLES = {
@@ -121,28 +128,41 @@ def cells(slowdowns: Floats) -> str:
     return f"{mean:7.3f} {np.percentile(timed, 95):6.3f} {timed.max():6.2f} {untimed:>7}"
 
 
-def table_lines(table: TimedTable) -> list[str]:
-    """The slowdowns of a table by kind, and its worst choices."""
-    run, ways, ids = table.problem.table.provenance, table.ways, table.problem.scenarios
+def table_lines(table: TimedTable, rows: Ints, which: str = "") -> list[str]:
+    """The slowdowns in rows of a table by kind, and the worst choices there; `which` names the rows."""
+    run, ids = table.problem.table.provenance, table.problem.scenarios
+    ways = {name: slowdowns[rows] for name, slowdowns in table.ways.items()}
     names = [table.problem.table.configs[column].id for column in table.problem.table_columns]
     versions = ", ".join(f"{name} {run[name]}" for name in ("torch", "triton", "driver"))
     lines = [
         "",
-        f"{table.device}, {table.set}: {table.problem.table.folder.as_posix()}",
+        f"{table.device}, {table.set}: {table.problem.table.folder.as_posix()}{which}",
         f"{run['device']['name']}, {str(run['date'])[:10]}, {versions}",
         f"{'':31}" + " ".join(f"| {title:29}" for title in ("chosen", "single best")),
         f"{'':24}{'number':>6} " + " ".join(f"| {HEAD}" for _ in ways),
     ]
-    kinds = table.kinds
+    kinds = table.kinds[rows]
     groups = {"all": kinds != ""} | {f"kind {kind}": kinds == kind for kind in KINDS}
     for group, inside in groups.items():
         figures = (cells(slowdowns[inside]) for slowdowns in ways.values())
         lines.append(f"{group:24}{inside.sum():6} " + " ".join(f"| {text}" for text in figures))
     lines += [f"single best: {names[table.single]}", "worst choices:"]
-    for row in np.argsort(-ways["chosen"], kind="stable")[:WORST]:
+    for row in rows[np.argsort(-ways["chosen"], kind="stable")[:WORST]]:
         times, columns = table.times[row], (table.chosen[row], np.nanargmin(table.times[row]))
         chosen, best = (f"{names[column]} {times[column]:.1f} us" for column in columns)
-        lines.append(f"  {ways['chosen'][row]:6.2f} {ids[row]:42} {chosen}, {best}")
+        lines.append(f"  {times[columns[0]] / times[columns[1]]:6.2f} {ids[row]:42} {chosen}, {best}")
+    return lines
+
+
+def mixed_lines(spec: Spec, modules: dict[ModuleKey, Module]) -> list[str]:
+    """The slowdowns of the modules of `mixed_attention`. Raises InputError."""
+    lines, kernel = ["", f"{MIXED + ', module in table':54}number {HEAD}"], spec.kernels[MIXED]
+    for folder, device in MIXED_TABLES.items():
+        problem = build_problem(kernel, spec.devices[device], read_table(Path("tuning_data", MIXED, folder)))
+        times = np.where(np.isfinite(problem.times()), problem.times(), np.nan)
+        chosen = Score.of(problem, modules[MIXED, device].heuristic).columns
+        table = TimedTable(device, folder, problem, times, single_best(times), chosen)
+        lines.append(f"{f'{device} in {folder}':54}{len(times):6} {cells(table.ways['chosen'])}")
     return lines
 
 
@@ -159,11 +179,11 @@ def device_lines(first: TimedTable, second: TimedTable, modules: dict[ModuleKey,
         f"{f'best of {first.device} on {second.device}':58} {cells(on_second)}",
         f"{f'best of {second.device} on {first.device}':58} {cells(on_first)}",
     ]
-    for one, other in ((first, second), (second, first)):
+    for one, other, rows in ((first, second, here), (second, first, there)):
         chosen = Score.of(one.problem, modules[KERNEL, other.device].heuristic).columns
-        differ = int((chosen != one.chosen).sum())
+        differ = int((chosen != one.chosen)[rows].sum())
         label = f"module of {other.device} on {one.device} (other choice in {differ})"
-        lines.append(f"{label:58} {cells(one.slowdowns(chosen))}")
+        lines.append(f"{label:58} {cells(one.slowdowns(chosen)[rows])}")
     return lines
 
 
@@ -221,15 +241,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spec = read_spec(find_spec(None))
         modules = read_modules(spec)
         tables = read_tables(spec, modules)
+        mixed = mixed_lines(spec, modules)
     except InputError as error:
         stop(str(error))
     print("Slowdown: time over the best time measured in a scenario. untimed: scenarios in which the choice")
     print("has no time in the table; they count in no other column.")
-    for table in tables.values():
-        print(*table_lines(table), sep="\n")
+    for (device, name), table in tables.items():
+        print(*table_lines(table, np.arange(len(table.times))), sep="\n")
+        for other in set(DEVICES) - {device}:
+            rows, _ = common_rows(table.problem, tables[other, name].problem)
+            if len(rows) < len(table.times):
+                print(*table_lines(table, rows, f", scenarios that {other} has, too"), sep="\n")
     for name in SETS:
         first, second = (tables[device, name] for device in DEVICES)
         print(*device_lines(first, second, modules), sep="\n")
+    print(*mixed, sep="\n")
     if args.out:
         for device in DEVICES:
             path = args.out / f"tuned_{device}.png"
