@@ -167,6 +167,8 @@ def unsupported_shape(
         return f"the head size is {head_size}, not a multiple of 16 from 64 to 256"
     if head_size * cache_bytes % HEAD_BYTES:
         return f"a head is {head_size * cache_bytes} bytes in a cache, not a multiple of {HEAD_BYTES}"
+    if cache_bytes == 1 and "fp8" not in OPTIONS[config.variant]:
+        return f"{config.variant} lacks fp8 caches"
     if config.variant != "qblock" and cache_bytes == 1 and head_size not in FP8_HEAD_SIZES:
         return f"the head size is {head_size}, not one of {FP8_HEAD_SIZES} for fp8 caches"
     if gqa_group_size > BLOCK_M:

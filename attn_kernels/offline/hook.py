@@ -16,7 +16,7 @@ from attn_kernels.core.config import Config
 from attn_kernels.core.lengths import Lengths, Parts
 from attn_kernels.core.model import Model
 from attn_kernels.kernels.arguments import without_tma
-from attn_kernels.kernels.hopper_limits import HEAD_SIZES, OPTIONS, asked_by, unsupported_shape
+from attn_kernels.kernels.hopper_limits import HEAD_SIZES, asked_by, unsupported_shape
 from attn_kernels.kernels.registry import VARIANTS
 from attn_kernels.offline.compile import (
     CompileCase,
@@ -123,11 +123,7 @@ def _size(case: Any, name: str, most: int, unbound: int | None = None) -> int:
 
 def shape_of_hopper(config: Config, shape: CompileShape) -> CompileShape | None:
     """The shape, reduced to the largest sizes that the Hopper kernel accepts; None if it accepts none."""
-    if (
-        shape.target != "sm_90"
-        or not asked_by(config)
-        or not OPTIONS[config.variant].issuperset(shape.features)
-    ):
+    if shape.target != "sm_90" or not asked_by(config):
         return None
     heads = [head_size for head_size in HEAD_SIZES[::-1] if head_size <= shape.head_size]
     groups = [min(group, shape.gqa_group_size) for group in (shape.gqa_group_size, 32, 16, 8, 4, 2, 1)]

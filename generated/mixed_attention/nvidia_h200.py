@@ -10,8 +10,16 @@ SINGLE_M0_T0_W0_S0 = Config("single", block_m=0, tile_size=0, num_warps=0, num_s
 STEPS = (
     Row(SINGLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3,)),  # 0: 169 scenarios, 1.02x the best
     Row(SINGLE_M0_T0_W0_S0, {}, (POD_M128_T64_W4_S3,)),  # 1: 31 scenarios, 1.07x the best
-    Row(POD_M128_T64_W4_S3, {}, (SINGLE_M0_T0_W0_S0,)),  # 2: 130 scenarios, 1.01x the best
+    Row(POD_M128_T64_W4_S3, {"no_pod": SEPARATE_M0_T0_W0_S0}, (SINGLE_M0_T0_W0_S0,)),  # 2: 130 scenarios, 1.01x the best
 )
+
+
+def model_class(num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> str:
+    gqa_group_size = num_query_heads // max(1, num_kv_heads)
+    can_pod = head_size % 16 == 0 and block_size % 16 == 0 and head_size >= 64 and head_size <= 128 and kv_element_size >= 2 and gqa_group_size <= 32 and 132 % max(1, num_kv_heads) <= 16
+    if can_pod == 1:
+        return "pod"
+    return "no_pod"
 
 
 def fits(config: Config, num_query_heads: int, num_kv_heads: int, head_size: int, block_size: int, kv_element_size: int) -> bool:
@@ -48,4 +56,4 @@ def step_of_model(steps: Rows, num_query_heads: int, num_kv_heads: int, head_siz
     return step
 
 
-configs, for_model, choose, candidates = heuristic(__name__, SEPARATE_M0_T0_W0_S0, (STEPS,), step_of_model=step_of_model, fits=fits)
+configs, for_model, choose, candidates = heuristic(__name__, SEPARATE_M0_T0_W0_S0, (STEPS,), step_of_model=step_of_model, fits=fits, model_class=model_class)

@@ -106,6 +106,9 @@ def test_a_shape_keeps_configs_of_every_variant(layout, cache_dtype, gpu):
     ("stream_k_M16_T64_W4_S2_D1", {"layout": "32/1/128"}, rules.ROWS),
     ("stream_k_M16_T64_W4_S2_D1", {"gpu": A100}, rules.DESCRIPTORS),
     ("stream_k_M16_T64_W4_S2_D1", {"cache_dtype": FP8}, None),
+    ("pod_M128_T64_W4_S3", {}, None),
+    ("pod_M128_T64_W4_S3", {"cache_dtype": FP8}, rules.HOPPER),
+    ("pod_M128_T64_W4_S3", {"gpu": A100}, rules.HOPPER),
     ("qblock_M128_T32_W8_S2", {"layout": "16/2/512"}, None),  # each program computes half of the columns
     ("qblock_M128_T32_W8_S2", {"layout": "16/8/256"}, rules.WIDE),
     ("qblock_M128_T32_W8_S3", {"layout": "16/2/512"}, rules.SHARED),
