@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -94,7 +95,7 @@ def run_command(options: argparse.Namespace, command: Sequence[str]) -> int:
         raise TuningError(f"{command[0]}: {error.strerror}") from None
     if options.record:
         files = len(list(options.record.glob(f"*{SUFFIX}")))
-        following = f"; next: triton-tune {options.record}" if files else ""
+        following = f"; next: triton-tune {shlex.quote(str(options.record))}" if files else ""
         print(f"{options.record}: {files} files of launches{following}", file=sys.stderr)
     return status if status >= 0 else 128 - status
 
@@ -123,6 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise TuningError(f"{what} take a file, not a record")
             from triton_tune.cli.many import run_record
 
+            sys.path.insert(0, "")  # where a recorded script finds modules
             return run_record(options)
         from triton_tune.cli.command import run
         from triton_tune.kernel.measuring import loaded
