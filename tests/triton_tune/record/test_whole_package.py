@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -81,6 +82,32 @@ def test_modules_beside_a_recorded_script_are_found(tmp_path):
     ):
         told = printed("-c", COMMAND, *words, cwd=tmp_path, **elsewhere)
     assert "left out" not in told and "gather: 2 shapes" in told
+
+
+SERVER = """
+import signal, sys, time
+def end(number, frame):
+    time.sleep(1)  # longer than subprocess.run would wait
+    print("ended", flush=True)
+    sys.exit(7)
+signal.signal(signal.SIGINT, end)
+signal.signal(signal.SIGTERM, end)
+print("serving", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("by_terminal", [True, False])
+def test_an_interrupted_program_ends_in_its_own_way(tmp_path, by_terminal):
+    record = ("-m", "triton_tune", "--record", "seen", "--", sys.executable)
+    with start(*record, "-c", SERVER, cwd=tmp_path, start_new_session=True) as process:
+        assert process.stdout.readline() == "serving\n"
+        if by_terminal:
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert (out, process.returncode) == ("ended\n", 7) and err.startswith("seen: ")
 
 
 def test_a_package_that_cannot_be_used_ends_a_program_that_could_do_without_triton(tmp_path):
