@@ -18,6 +18,7 @@ def start(
     cwd: Path = REPOSITORY,
     stdin: int | None = None,
     stdout: Any = subprocess.PIPE,
+    start_new_session: bool = False,
     **variables: str | None,
 ) -> Iterator[subprocess.Popen[str]]:
     """Python with these arguments and further environment variables; one that is None is unset.
@@ -33,6 +34,7 @@ def start(
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
+        start_new_session=start_new_session,
         text=True,
     ) as process:
         try:

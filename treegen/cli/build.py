@@ -62,7 +62,8 @@ def run_init(options: argparse.Namespace) -> int:
         if to_stdout:
             sys.stdout.write(text)
             return FINE
-    write_files(path.parent, {path.name: text})
+    target = path.resolve() if path.is_symlink() else path  # which stays a link
+    write_files(target.parent, {target.name: text})
     option = "" if path == Path("treegen.yaml") else f" --spec {shlex.quote(str(path))}"
     print(f"{path}: read it, then run `treegen build{option}`")
     if not (path.parent / ".gitattributes").exists():

@@ -7,6 +7,7 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import resource_tracker
 from typing import Any
 
 from rich.console import Console
@@ -27,7 +28,7 @@ def processes(jobs: int) -> Iterator[ParallelMap]:
     with contextlib.ExitStack() as stack:
         console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         status = stack.enter_context(console.status("reading")) if console.is_terminal else None
-        mapped: Callable[..., Iterable[Any]] = map if jobs == 1 else stack.enter_context(_pool(jobs)).map
+        mapped: Callable[..., Iterable[Any]] = map if jobs == 1 else stack.enter_context(_pool(jobs))
 
         def run(what: str, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
             results: list[Any] = []
@@ -41,13 +42,21 @@ def processes(jobs: int) -> Iterator[ParallelMap]:
 
 
 @contextlib.contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+def _pool(jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A `map` over processes, which this one alone ends: a terminal's interrupts do not reach them."""
     before = set(multiprocessing.active_children())
-    ignore = (signal.SIGINT, signal.SIG_IGN)  # the parent ends them
-    spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=signal.signal, initargs=ignore)
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+
+    def mapped(*arguments: Any) -> Iterable[Any]:
+        resource_tracker.ensure_running()  # as it ends a block when it starts
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which processes inherit
+        try:
+            return pool.map(*arguments)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+
     try:
-        yield pool
+        yield mapped
     except BaseException:
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()

@@ -73,7 +73,8 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 def plain_console(**options: Any) -> Console:
     """A console that takes text as it is: none of it is markup, an emoji or worth a colour."""
-    return Console(highlight=False, markup=False, emoji=False, **options)
+    # A width without a height has no effect on a terminal that can do little (TERM=dumb).
+    return Console(height=25, highlight=False, markup=False, emoji=False, **options)
 
 
 def grid(rows: Sequence[Mapping[str, str]], left: Sequence[str], **options: Any) -> Grid:

@@ -38,7 +38,8 @@ def text_with_tables(folders: Sequence[Path], spec: Path) -> str:
             lines = kernel_section(table.kernel, {key: table}, spec)
             text = _inserted(spec, text, ("kernels",), table.kernel, lines)
         elif key in kernel.tables:
-            raise InputError(table.folder, f"is on {key}, of which {kernel.name} has a table in {spec}")
+            problem = f"is on {key}, of which {kernel.name} has a table in {spec}"
+            raise InputError(table.folder, f"{problem}; to replace that one, name this folder in its place")
         else:
             entry = f"  {table_entry(key, table, spec)}"
             text = _inserted(spec, text, ("kernels", kernel.name, "tables"), key, [entry])

@@ -4,7 +4,7 @@ import argparse
 import datetime
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -46,8 +46,9 @@ def run(
     facts = facts_of(devices)
     if options.empty:
         with create_table(options, workload_on(devices[0], facts), facts) as table:
-            commands = _next_commands(table.folder, has_times=False)
-            print(f"{table.folder}: a table without times; next: {commands}")
+            commands = next_commands([table.folder], has_times=bool(table.visits))
+            state = "has times already" if table.visits else "a table without times"
+            print(f"{table.folder}: {state}" + f"; next: {commands}" * bool(commands))
         return 0
     with closing(GpuBench(devices, options.compile_workers, load)) as bench:
         workload = workload_on(devices[0], facts)
@@ -59,23 +60,26 @@ def run(
         with create_table(options, workload, facts) as table:
             status = fill(table, bench, problem, options.strategy, options.budget)
     if not status and not options.shard:
-        print(f"next: {_next_commands(table.folder)}")
+        print(f"next: {next_commands([table.folder])}")
     return status
 
 
-def _next_commands(folder: Path, *, has_times: bool = True) -> str:
-    """What builds from a table. The spec is in this folder, or above the tables where those are elsewhere."""
-    table = shlex.quote(str(folder))
-    if any(part.startswith(UNTUNED) for part in folder.parts):
-        return f"treegen eval --against {table}"
-    here = folder.resolve().is_relative_to(Path.cwd())
-    spec = Path("treegen.yaml") if here else folder.parent.parent / "treegen.yaml"
+def next_commands(folders: Sequence[Path], pattern: str = "", *, has_times: bool = True) -> str:
+    """What builds from tables. The spec is in this folder, or above the tables where those are elsewhere.
+
+    pattern: what a shell expands to these folders.
+    """
+    if any(part.startswith(UNTUNED) for part in folders[0].parts):
+        return f"treegen eval --against {shlex.quote(str(folders[0]))}"
+    here = folders[0].resolve().is_relative_to(Path.cwd())
+    spec = Path("treegen.yaml") if here else folders[0].parent.parent / "treegen.yaml"
     option = "" if here else f" --spec {shlex.quote(str(spec))}"
     commands = [f"treegen build{option}"] if has_times else []
-    if not spec.is_file():
-        commands.insert(0, f"treegen init {table}{option}")
-    elif os.path.relpath(folder, spec.parent) not in spec.read_text(errors="replace"):
-        commands.insert(0, f"treegen init --add {table}{option}")
+    text = spec.read_text(errors="replace") if spec.is_file() else None
+    new = [folder for folder in folders if os.path.relpath(folder, spec.parent) not in (text or "")]
+    if new:
+        tables = pattern if pattern and new == folders else shlex.join(map(str, new))
+        commands.insert(0, f"treegen init {'' if text is None else '--add '}{tables}{option}")
     return " && ".join(commands)
 
 

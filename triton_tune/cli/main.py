@@ -2,6 +2,8 @@
 
 import argparse
 import os
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -89,14 +91,26 @@ def run_command(options: argparse.Namespace, command: Sequence[str]) -> int:
     path = [home, environment.get("PYTHONPATH", ""), str(Path(__file__).parents[2])]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     try:
-        status = subprocess.run(command, env=environment, check=False).returncode
+        program = subprocess.Popen(command, env=environment)
     except OSError as error:
         raise TuningError(f"{command[0]}: {error.strerror}") from None
+    status = _awaited(program)
     if options.record:
         files = len(list(options.record.glob(f"*{SUFFIX}")))
-        following = f"; next: triton-tune {options.record}" if files else ""
+        following = f"; next: triton-tune {shlex.quote(str(options.record))}" if files else ""
         print(f"{options.record}: {files} files of launches{following}", file=sys.stderr)
     return status if status >= 0 else 128 - status
+
+
+def _awaited(program: subprocess.Popen[bytes]) -> int:
+    """Wait for a program, which ends in its own way after Ctrl-C or SIGTERM. Returns its exit code."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # a terminal interrupts the program, too
+    before_term = signal.signal(signal.SIGTERM, lambda *_: program.terminate())
+    try:
+        return program.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, before_term)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise TuningError(f"{what} take a file, not a record")
             from triton_tune.cli.many import run_record
 
+            sys.path.insert(0, "")  # where a recorded script finds modules
             return run_record(options)
         from triton_tune.cli.command import run
         from triton_tune.kernel.measuring import loaded

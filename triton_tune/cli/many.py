@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import pickle
+import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import closing
@@ -12,7 +13,7 @@ from pathlib import Path
 import torch
 
 from triton_tune.bench.pool import GpuBench, Workload
-from triton_tune.cli.command import create_table, table_folder
+from triton_tune.cli.command import create_table, next_commands, table_folder
 from triton_tune.core.device import devices_from, facts_of, memory_bytes
 from triton_tune.core.errors import TuningError, in_one_line
 from triton_tune.kernel.autotuned import AutotunedKernel
@@ -96,7 +97,8 @@ def run_record(options: argparse.Namespace) -> int:
 
 def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
     """Print a line for each kernel, and what is wrong. Returns the exit code."""
-    folders, usable = [table.folder for table in run.tables.values()], []
+    folders = [table.folder for table in run.tables.values()]
+    usable: list[Path] = []  # a build would refuse the others
     for name, table in run.tables.items():
         problem, times = run.problems[name], run.times_of(name)
         seen = sum(bool(times.measured(scenario)) for scenario in problem.scenarios)
@@ -110,7 +112,7 @@ def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
             print(f"        no config works in {len(without)} shapes, mostly: {most}")
         if name in run.search.gave_up:
             print(f"        ended early: {run.search.gave_up[name]}")
-        usable += [] if fails(problem, times) else [str(table.folder)]
+        usable += [] if fails(problem, times) else [table.folder]
     untouched = [name for name in run.problems if not run.times_of(name).num_visits]
     if untouched:
         print(f"not measured yet: {', '.join(untouched)}; {GO_ON}")
@@ -120,10 +122,10 @@ def _report(run: Run, weights: Mapping[str, float], num_refused: int) -> int:
     if not usable:
         print(counts)
         return int(bool(folders) or not untouched)
-    tables = " ".join(usable)  # a build would refuse the others
+    pattern = ""
     if len(usable) == len(folders):
-        tables = f"{folders[0].parent.parent}/*/{folders[0].name}"
-    print(f"{counts}; next: treegen init {tables} && treegen build")
+        pattern = f"{shlex.quote(str(folders[0].parent.parent))}/*/{folders[0].name}"
+    print(f"{counts}; next: {next_commands(usable, pattern)}")
     return int(len(usable) < len(folders))
 
 

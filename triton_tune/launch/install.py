@@ -74,7 +74,7 @@ def serve(tuner: Autotuner, modules: Mapping[str, ModuleType]) -> Callable[..., 
             module = modules.get(function_name(tuner))
             served = own_run if module is None else tuned_kernel(tuner, module)
             if module is None and len(tuner.configs) > 1:
-                problem = "was not recorded, so its own autotuner chooses"
+                problem = "has no module, so its own autotuner chooses"
                 warnings.warn(f"{function_name(tuner)} {problem}", stacklevel=2)
         if served is own_run:
             launch = run_without_search if capturing() else own_run

@@ -78,7 +78,7 @@ def read_record(folder: Path) -> Record:
             raise TuningError(f"{file}: {error.strerror}") from None
     ranked = sorted((k for k in kernels.values() if k.launches), key=lambda kernel: -kernel.us)
     if not ranked:
-        command = f"triton-tune --record {folder} -- COMMAND"
+        command = "triton-tune --record DIR -- COMMAND"
         raise TuningError(f"{folder}: holds no launch of an autotuned kernel; record some with {command}")
     for kernel in ranked:
         for launch in kernel.launches:

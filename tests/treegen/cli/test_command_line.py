@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from programs import REPOSITORY, python
+from programs import start as start_program
 from table_builders import VISITS, append, filled, start
 from treegen_builders import write_project
 
@@ -60,6 +61,17 @@ def test_an_ascii_terminal_and_no_standard_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdout", None)  # as after >&-
     assert main(["build"]) == main(["check"]) == 0
+
+
+def test_no_figure_is_cut_on_a_terminal_that_can_do_little(tmp_path):
+    spec = write_project(tmp_path)
+    ours, theirs = os.openpty()
+    with start_program("-m", "treegen", "build", "--spec", spec, stdout=theirs, TERM="dumb") as process:
+        process.wait(timeout=300)
+    printed = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert "scikit-learn" in printed and "\u2026" not in printed
 
 
 def test_without_its_dependencies_it_says_what_to_install(tmp_path):

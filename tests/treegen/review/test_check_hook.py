@@ -7,6 +7,7 @@ from treegen_builders import DEVICE, KERNEL, build, spec, write_project
 
 from treegen.cli.main import main
 from treegen.cli.parsers import FINE, FOUND
+from treegen.review.check.checks import CheckReport
 from treegen.review.check.hook import CompileCase, HookFailure, HookProcess
 
 HOOK = """
@@ -128,6 +129,19 @@ def test_a_kernel_that_needs_too_much(offer, check):
     offer(HOOK)
     (line,) = check(FOUND, "code", shared_memory=64 * 512)[1:-1]
     assert all(word in line for word in (DEVICE, "sm_90", "PLAIN_B128_W8", "65,536", "32,768"))
+
+
+def test_nothing_is_compiled_beside_a_module_that_cannot_be_read(offer, check, tmp_path, capfd):
+    offer(HOOK)
+    check(FINE)
+    (tmp_path / f"generated/{KERNEL}/{DEVICE}.py").write_text("choose = None\n")
+    assert main(["check", "--spec", str(tmp_path / "treegen.yaml"), "--skip", "fresh"]) == FOUND
+    assert "not run" in capfd.readouterr().out.splitlines()[-2]
+
+
+def test_two_kernels_name_a_missing_hook_once():
+    lines = CheckReport(not_run=["the hook h needs torch"] * 2).lines("code")
+    assert next(lines).count("needs torch") == 1
 
 
 def test_a_hook_that_is_not_installed_fails_strict_checks_alone(check, offer):

@@ -175,7 +175,10 @@ def test_added_tables_keep_text(tmp_path, capsys, refusal):
     assert "--output" in refusal(tmp_path, *add, "data/h200", "--output", "mine")
     # This table states no multiprocessors, and the kernel's waves need them.
     assert "multiprocessors" in refusal(tmp_path, *add, "data/unknown")
-    assert main([*add, "data/h200", "data/other", "data/cpu"]) == 0
+    link = Path("link.yaml")
+    link.symlink_to(spec)
+    assert main([*add[:2], str(link), "--add", "data/h200", "data/other", "data/cpu"]) == 0
+    assert link.is_symlink()
     found = read_spec(spec)
     assert list(found.devices) == ["nvidia_h100", "nvidia_h200", "cpu"]
     tables = {k.name: list(k.tables) for k in found.kernels.values()}

@@ -289,6 +289,9 @@ def test_the_next_commands_that_it_names_work(run):
         for command in commands:
             assert treegen(shlex.split(command)[1:]) == 0
     assert len(commands) == 1
+    assert run(*SUMS, "--out", "../else where", "--empty")[-1].endswith(
+        f"; next: {line.removeprefix('next: ')}"
+    )
     assert "treegen eval --against untuned_data/" in run(*SUMS, "--out", "untuned_data")[-1]  # it judges
 
 

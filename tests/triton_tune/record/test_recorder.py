@@ -4,6 +4,8 @@ import contextlib
 import importlib
 import json
 import re
+import shlex
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +13,7 @@ import small_package
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import REPOSITORY
 
 from triton_tune.bench import pool
 from triton_tune.cli import many
@@ -264,7 +267,7 @@ def test_no_kernel_searches_while_a_graph_is_captured(small, monkeypatch):
 def tune(seen, capsys, monkeypatch):
     """A function that tunes what was seen within a budget, and returns the exit code and what it prints."""
     monkeypatch.setattr(pool, "START_METHOD", "fork")
-    command = [str(seen), "--out", str(seen.parent / "tables"), "--gpus", "cpu", "--compile-workers", "0"]
+    command = [str(seen), "--out", str(seen.parent / "all tables"), "--gpus", "cpu", "--compile-workers", "0"]
     return lambda budget: (main([*command, "--budget", str(budget)]), capsys.readouterr().out)
 
 
@@ -273,20 +276,29 @@ def test_a_run_that_measures_no_kernel_fails_and_names_no_next_command(seen, tun
     file.write_text(re.sub('"bytes": "[^"]*"', '"bytes": "AAAA"', file.read_text()))
     code, printed = tune(10)
     assert code == 1 and printed.endswith("0 kernels measured, 0 not yet, 5 left out\n")
-    assert not list((seen.parent / "tables").glob("*"))
+    assert not list((seen.parent / "all tables").glob("*"))
 
 
 def test_the_next_command_names_no_table_that_a_build_would_refuse(seen, tune, monkeypatch):
     monkeypatch.setattr(many, "fails", lambda problem, times: problem.scenarios[0].startswith("gather"))
-    tables, (code, printed) = seen.parent / "tables", tune(60)
+    tables, (code, printed) = seen.parent / "all tables", tune(60)
     assert code == 1
-    named = printed.splitlines()[-1].partition("treegen init ")[2].partition(" &&")[0]
+    named = shlex.split(printed.splitlines()[-1].partition("treegen init ")[2].partition(" --spec")[0])
     device = "cpu_triton_interpreter"
-    assert {*named.split()} == {str(tables / name / device) for name in ("scale_in_place", "sum_in_parts")}
+    assert {*named} == {str(tables / name / device) for name in ("scale_in_place", "sum_in_parts")}
+
+
+def test_the_next_commands_work_with_a_spec_and_without_one(seen, tune):
+    for number_of_commands in (2, 1):
+        code, printed = tune(60)
+        commands = printed.splitlines()[-1].partition("next: ")[2]
+        assert code == 0 and len(commands.split(" && ")) == number_of_commands
+        in_a_shell = commands.replace("treegen ", f"{shlex.quote(sys.executable)} -m treegen ")
+        subprocess.run(in_a_shell, shell=True, check=True, cwd=REPOSITORY)
 
 
 def test_a_kernel_that_had_no_turn_before_the_budget_ended_is_not_left_out(seen, tune):
-    tables = seen.parent / "tables"
+    tables = seen.parent / "all tables"
     assert tune(60)[0] == 0
     for run in tables.glob("*/*/run.yaml"):
         run.write_text(re.sub("seconds: .*", "seconds: 9.0", run.read_text()))

@@ -1,7 +1,9 @@
 """A package that one does not own: recorded, tuned and served without a line of code for any kernel."""
 
 import contextlib
+import os
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 import small_package as small
-from programs import printed, python, start
+from programs import HELPERS, REPOSITORY, printed, python, start
 
 from treegen.cli.main import main as treegen
 from tuning_table import read_run
@@ -64,6 +66,48 @@ def test_a_program_launches_what_the_modules_choose(project):
     assert "small:sums_of_blocks" in done.stderr  # whose autotuner then fails, as it needs a GPU
     chosen = dict(re.findall(r"triton_tune: (\w+) launches Config\(variant='\w+', (\w+=\d+)", done.stderr))
     assert set(chosen) == {"scale_in_place", "sum_in_parts", "gather"}
+
+
+COMMAND = (
+    "import sys; from triton_tune.cli.main import main; sys.path.remove(''); sys.exit(main())"  # as installed
+)
+
+
+def test_modules_beside_a_recorded_script_are_found(tmp_path):
+    small.write(tmp_path)
+    elsewhere = {"PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, HELPERS)))}
+    for words in (
+        ("--record", "seen", "--", sys.executable, "program.py", "40", "100"),
+        ("seen", "--dry-run"),
+    ):
+        told = printed("-c", COMMAND, *words, cwd=tmp_path, **elsewhere)
+    assert "left out" not in told and "gather: 2 shapes" in told
+
+
+SERVER = """
+import signal, sys, time
+def end(number, frame):
+    time.sleep(1)  # longer than subprocess.run would wait
+    print("ended", flush=True)
+    sys.exit(7)
+signal.signal(signal.SIGINT, end)
+signal.signal(signal.SIGTERM, end)
+print("serving", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("by_terminal", [True, False])
+def test_an_interrupted_program_ends_in_its_own_way(tmp_path, by_terminal):
+    record = ("-m", "triton_tune", "--record", "seen", "--", sys.executable)
+    with start(*record, "-c", SERVER, cwd=tmp_path, start_new_session=True) as process:
+        assert process.stdout.readline() == "serving\n"
+        if by_terminal:
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert (out, process.returncode) == ("ended\n", 7) and err.startswith("seen: ")
 
 
 def test_a_package_that_cannot_be_used_ends_a_program_that_could_do_without_triton(tmp_path):

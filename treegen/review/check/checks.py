@@ -68,7 +68,7 @@ class CheckReport:
         """The check's line, then its problems and notes, indented."""
         parts = [self.seen] if self.seen else []
         parts += [counted(len(self.problems), "problem")] if self.problems else []
-        parts += [f"not run: {why}" for why in self.not_run]
+        parts += [f"not run: {why}" for why in dict.fromkeys(self.not_run)]
         yield one_line(f"{name:<12} {'; '.join(parts)}")
         yield from (one_line(f"    {problem}") for problem in self.problems)
         yield from (one_line(f"    note: {note}") for note in self.notes)
@@ -199,7 +199,7 @@ class Checks:
 
     def compile(self) -> CheckReport:
         modules = [one for one in self.committed if isinstance(one, Module)]
-        if len(modules) < len(self.committed):
+        if self.hooks and len(modules) < len(self.committed):
             return CheckReport(not_run=["a module cannot be read"])
 
         def check(kernel: KernelSpec, hook: HookProcess) -> Found:
