@@ -170,11 +170,6 @@ def check_direct(recorder, plan, layer):
         assert list(map(type, one.arguments)) == list(map(type, other.arguments))
 
 
-def shifted(tensor, elements=1):
-    room = torch.empty(tensor.numel() + elements, dtype=tensor.dtype)
-    return room[elements:].view(tensor.shape).copy_(tensor)
-
-
 def far(tensor, dimension, stride):
     """The same values with the entries of a dimension ``stride`` elements apart; no more is touched."""
     strides = list(torch.empty_like(tensor, memory_format=torch.contiguous_format).stride())

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 import torch
-from kernel_cases import random_batch, strided
-from launch_recorder import far, shifted
+from kernel_cases import random_batch, shifted, strided
+from launch_recorder import far
 from programs import printed
 
 from attn_kernels import Config, Parts

@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 import torch
 import triton
-from kernel_cases import FP8, NAMES, make_config, strided
+from kernel_cases import FP8, NAMES, make_config, shifted, strided
 from kernel_cases import scores as score_options
-from launch_recorder import TARGETS, as_numbers, batch_of, check_direct, far, hooked, layer_of, run, shifted
+from launch_recorder import TARGETS, as_numbers, batch_of, check_direct, far, hooked, layer_of, run
 from triton import knobs
 
 from attn_kernels import Config, Parts, Workspace
