@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -399,11 +400,8 @@ def test_threads_share_compiled_kernels_and_nothing_else(many_splits, recorder, 
                 run(plan, layer)
             seen.setdefault(number, []).append((plan, layer))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     assert len(recorder.direct) + len(recorder.public) == 4 * 50 * 3 * 2
     # Each thread binds the two kernels at most once, and launches what each bound at most once by Triton.
     assert len(recorder.public) <= 4 * 4 * 2
