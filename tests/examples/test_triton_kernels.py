@@ -16,8 +16,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LAUNCH = """
 from pathlib import Path
 import torch, matmul, untuned
+from triton_tune.kernel.autotuned import AutotunedKernel
 from triton_tune.kernel.tuning import load_tunings
+from tuning_table import read_run
 assert [*load_tunings(Path("tune.py"))] == [*load_tunings(Path("untuned.py"))] == ["matmul"]
+measured = read_run("tuning_data/matmul/nvidia_h200").header.configs
+assert [*AutotunedKernel(untuned.UNTUNED.kernel).configs] == [config.id for config in measured]
 for rows, n, k in ((1, 70, 24), (100, 130, 40), (18, 64, 128)):
     # Not in bfloat16, which the interpreter multiplies wrongly.
     call = [matrix.float() for matrix in untuned.UNTUNED.arguments(rows, n, k)]
