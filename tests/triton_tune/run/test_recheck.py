@@ -13,6 +13,7 @@ from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Times
 from triton_tune.run.recheck import SECONDS, recheck
 from triton_tune.search.loop import tune
+from triton_tune.search.neighbours import Distances
 from tuning_table.table import Failure, Visit
 
 NOISE = 0.01
@@ -82,6 +83,12 @@ def test_the_modules_choices_are_asked_about_with_thirty_cells_in_a_minute():
     lines, stale = recheck(TABLE, PROBLEM, bench, chosen)
     assert stale and "c1" in stale_in(lines)
     assert len(bench.cells) == 30 and {chosen[s] for s, _ in bench.cells} == {"c1", "c2"}
+    assert len(bench.begun) == 30  # three times in each of ten scenarios
+    mine, others = ([s for s, config in chosen.items() if config == name] for name in ("c2", "c1"))
+    gaps = dict(zip(mine, Distances(PROBLEM).matrix(mine, others).min(axis=1), strict=True))
+    near, asked = sorted(mine, key=gaps.__getitem__), {s for s, _ in bench.cells if s in mine}
+    # They are spread over the half that is near the others.
+    assert asked <= {*near[:12]} and not asked <= {*near[: len(asked)]}
     assert bench.deadlines[0] <= 100.0 + SECONDS and bench.now < 100.0 + SECONDS
 
 
