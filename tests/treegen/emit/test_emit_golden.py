@@ -6,11 +6,10 @@ writes the new files beside this one after an intended change of the output, and
 Read the difference in git before committing it.
 """
 
-import os
 from pathlib import Path
 
 import pytest
-from treegen_builders import DEVICE, REPOSITORY, spec, write_spec
+from treegen_builders import DEVICE, REPOSITORY, golden, spec, write_spec
 
 from treegen.core.heuristic import Heuristic, RegimeRows, Row, Split
 from treegen.core.spec import Config
@@ -50,7 +49,4 @@ def test_words_and_functions_for_kernels(tmp_path):
     )
     files = emit_package(read, [(read.kernels["scale"], read.devices[DEVICE], Heuristic(regimes))])
     texts = {f"{name.replace('/', '.')}.txt": files[name] for name in PRINTED}
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        for name, text in texts.items():
-            (GOLDEN / name).write_text(text)
-    assert texts == {path.name: path.read_text() for path in GOLDEN.glob("*.py.txt")}
+    assert texts == {name: golden(GOLDEN / name, text) for name, text in texts.items()}

@@ -11,8 +11,8 @@ from treegen_builders import (
     DEVICE,
     KERNEL,
     SIDES,
-    as_h100,
     build,
+    golden,
     planted,
     spec,
     winners,
@@ -78,7 +78,8 @@ def test_the_text(project, tmp_path, explained):
         (project, "outside", ["rows=8", "heads=20"]),
         (won, "winners", ["rows=8", "columns=32", "heads=2"]),
     ):
-        assert explained(path, *words, "--top", "2") == (GOLDEN / f"explain_{name}.txt").read_text()
+        text = explained(path, *words, "--top", "2")
+        assert text == golden(GOLDEN / f"explain_{name}.txt", text)
 
 
 def _with(tuned, *regimes):
@@ -139,8 +140,7 @@ def test_an_alternative_is_the_nearest_other_value(tuned, known):
 
 
 def test_a_module_that_is_missing(tmp_path, explained, refusal):
-    content = spec(tables={DEVICE: "tables/h100", "gpu_b": as_h100()})
-    content["devices"]["gpu_b"] = {"names": ["B"], "vendor": "nvidia", "limits": {"shared_memory": 1}}
+    content = spec({"gpu_b": {"names": ["B"], "vendor": "nvidia", "limits": {"shared_memory": 1}}})
     path = write_project(tmp_path, content)
     assert build(path) == 0
     assert json.loads(explained(path, "rows=8", "--json"))["other_devices"] == ["gpu_b"]
