@@ -40,6 +40,7 @@ def test_words_and_functions_for_kernels(tmp_path):
         values={"heads": ["few", "many"], "warps": ["none", "one"]},
         in_kernel=True,
     )
+    content["devices"][DEVICE]["names"] = ["NVIDIA H100", 'NVIDIA "Hopper"']
     read = read_spec(write_spec(tmp_path, content))
     row = Row(Config("plain", (("block", 16), ("warps", 2))))
     decode = Split("columns", 512, 0, Split("each", 12_288, Split("tiles", 96, 1, 2), 3))
