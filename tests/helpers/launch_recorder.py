@@ -123,8 +123,7 @@ def recording(monkeypatch):
 
 
 def run(plan, layer):
-    rest = {name: value for name, value in layer.items() if name not in ("q", "k_cache", "v_cache")}
-    return attn_kernels.run(plan, layer["q"], layer["k_cache"], layer["v_cache"], **rest)
+    return attn_kernels.run(plan, **layer)
 
 
 def layer_of(batch, **changes):

@@ -19,9 +19,6 @@ from attn_kernels.testing.poisoned import run_poisoned
 SPLIT_KEYS = 3  # its place in a plan's workspace
 MANY = 1 << 40
 
-# The interpreter also computes the rows of a tile that hold no query, and the infinite powers of a soft cap.
-pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning")
-
 
 @pytest.fixture
 def cost(monkeypatch):

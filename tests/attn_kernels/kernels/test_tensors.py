@@ -12,11 +12,7 @@ from attn_kernels import run
 from attn_kernels.engines.store import Store
 from attn_kernels.testing.poisoned import GARBAGE_PAGE
 
-# The interpreter also computes the rows of a tile that hold no query, and the infinite powers of a soft cap.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning"),
-    pytest.mark.usefixtures("whole_and_split", "overflow_checks"),
-]
+pytestmark = pytest.mark.usefixtures("whole_and_split", "overflow_checks")
 
 
 @pytest.fixture

@@ -17,9 +17,6 @@ from attn_kernels.testing.poisoned import GARBAGE_PAGE, poison_workspace
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
 KEY = "nvidia_h100"
 
-# The interpreter also computes the rows of a tile that hold no query.
-pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning")
-
 
 def planned(num_seqs, query_len=1, **options):
     """A plan of a server that has captured nothing yet: its buffers are empty."""
