@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -91,6 +92,7 @@ def test_models_and_captures_and_parts_are_kept_apart(recorder):
     for _ in range(3):
         recorder.record(Model(8, 2, 64, 16, torch.float16), lengths)  # equal models, not the same object
     recorder.record(fp8, lengths)
+    recorder.record(replace(MODEL, sliding_window=128), lengths)
     recorder.record(MODEL, lengths, for_capture=True)
     recorder.record(MODEL, lengths, parts)
     first, *others = records(recorder)
@@ -104,11 +106,15 @@ def test_models_and_captures_and_parts_are_kept_apart(recorder):
         "dtype": "float16",
         "count": 3,
     }
-    assert {(r.get("cache_dtype"), r.get("for_capture"), r.get("parts")) for r in others} == {
-        ("float8_e4m3fn", None, None),
-        (None, True, None),
-        (None, None, True),
+    special = ("cache_dtype", "for_capture", "parts", "sliding_window")
+    assert {tuple(r.get(name) for name in special) for r in others} == {
+        ("float8_e4m3fn", None, None, None),
+        (None, True, None, None),
+        (None, None, True, None),
+        (None, None, None, 128),
     }
+    read = read_counted(recorder.path)
+    assert sorted(scenario.model.sliding_window or 0 for scenario in read) == [0, 0, 0, 128]
 
 
 def test_memory_and_file_are_bounded(recorder, monkeypatch, caplog):

@@ -1,6 +1,5 @@
 """A layer with a window is chosen for as a batch of shorter contexts."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -11,9 +10,7 @@ from hypothesis import strategies as st
 from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.choices import Choices
 from attn_kernels.choose.mixed import SEPARATE, mixed_features
-from attn_kernels.choose.recording import Bucket, line_of
 from attn_kernels.measure.batches import Batch, ScoreOptions
-from attn_kernels.tuning.scenarios.recorded import read_counted
 
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
 
@@ -65,15 +62,3 @@ def test_plans_and_tables_see_the_same_lengths(pairs, window):
     assert seen == [{name: batch.features[name] for name in Lengths._fields}]
     parts = batch.parts if window is None else Parts(*(part.in_window(window) for part in batch.parts))
     assert batch.mixed_features == mixed_features(parts, MODEL)
-
-
-def test_a_recorded_batch_keeps_its_window(tmp_path):
-    lengths = Lengths.of([1, 1, 600], [700, 900, 600])
-    for window in (None, 128):
-        model = replace(MODEL, sliding_window=window)
-        line = line_of(Bucket(model, (lengths,), False, 1))
-        assert json.loads(line).get("sliding_window") == window
-        (tmp_path / "batches.jsonl").write_text(line)
-        (scenario,) = read_counted(tmp_path / "batches.jsonl")
-        assert scenario.scores == ScoreOptions(window)
-        assert scenario.model == model
