@@ -109,7 +109,8 @@ def test_modules_that_were_edited_or_moved(project, check):
     (project / MODULE).write_text("choose = None\n")
     out = check(FOUND)
     assert MODULE in named(out, "fresh") and named(out, "modules") == [MODULE]
-    assert section(out, "compile") == FINE_LINES.splitlines()[4:5]  # it names no hook
+    (line,) = section(out, "compile")
+    assert "not run" not in line  # there is nothing to compile, as the spec names no hook
     (project / MODULE).unlink()
     (project / default).write_text(module)
     assert named(check(FOUND, "--skip", "fresh"), "modules") == [MODULE, default]
