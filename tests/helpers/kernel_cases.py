@@ -120,8 +120,14 @@ def strided(tensor: Tensor, dimension: int, padding: int, fill: float = torch.na
     """The same values with ``padding`` elements of ``fill`` between the entries of a dimension."""
     shape = list(tensor.shape)
     shape[dimension] += padding
-    wide = torch.full(shape, fill, dtype=tensor.dtype)
+    wide = torch.full(shape, fill, dtype=tensor.dtype, device=tensor.device)
     return wide.narrow(dimension, 0, tensor.shape[dimension]).copy_(tensor)
+
+
+def shifted(tensor: Tensor) -> Tensor:
+    """The same values one element behind the beginning of their memory."""
+    room = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
+    return room[1:].view(tensor.shape).copy_(tensor)
 
 
 def number(value: Any) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from kernel_cases import FP8, scores, words_of
+from kernel_cases import FP8, scores, shifted, strided, words_of
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
@@ -272,18 +272,14 @@ def make_tensors(
 
 def with_strides(tensor: Tensor, strides: str) -> Tensor:
     """The same values at other strides, with NaN in the gaps."""
-    if not strides:
-        return tensor
-    tokens, heads, size = tensor.shape
-    if strides == "off":
-        return (
-            torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)[1:]
-            .view(tensor.shape)
-            .copy_(tensor)
-        )
-    shape = (tokens, heads + 2, size) if strides == "fused" else (tokens, heads, size + 3)
-    wide = torch.full(shape, torch.nan, dtype=tensor.dtype, device=tensor.device)
-    return wide[:, :heads, :size].copy_(tensor)
+    match strides:
+        case "fused":
+            return strided(tensor, 1, 2)
+        case "odd":
+            return strided(tensor, 2, 3)
+        case "off":
+            return shifted(tensor)
+    return tensor
 
 
 def hide(tensors: PoisonedBatch, window: int) -> PoisonedBatch:

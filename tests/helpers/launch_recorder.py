@@ -123,8 +123,7 @@ def recording(monkeypatch):
 
 
 def run(plan, layer):
-    rest = {name: value for name, value in layer.items() if name not in ("q", "k_cache", "v_cache")}
-    return attn_kernels.run(plan, layer["q"], layer["k_cache"], layer["v_cache"], **rest)
+    return attn_kernels.run(plan, **layer)
 
 
 def layer_of(batch, **changes):
@@ -168,11 +167,6 @@ def check_direct(recorder, plan, layer):
     for one, other in zip(map(as_numbers, recorder.direct), map(as_numbers, expected), strict=True):
         assert one == other
         assert list(map(type, one.arguments)) == list(map(type, other.arguments))
-
-
-def shifted(tensor, elements=1):
-    room = torch.empty(tensor.numel() + elements, dtype=tensor.dtype)
-    return room[elements:].view(tensor.shape).copy_(tensor)
 
 
 def far(tensor, dimension, stride):

@@ -4,7 +4,8 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,22 @@ def start(
         except BaseException:
             process.kill()
             raise
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait at most a minute for this to be true."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def runs(pid: str | int) -> bool:
+    """Whether a process runs; one that has ended may still be listed."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except FileNotFoundError:
+        return False
 
 
 def python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:

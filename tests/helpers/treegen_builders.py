@@ -9,6 +9,7 @@ import csv
 import importlib
 import io
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,8 +40,12 @@ Cell = float | int | str
 Row = tuple[int, int, int]
 
 
-def spec(**kernel: Any) -> dict[str, Any]:
-    """A spec of one kernel and one device; `kernel` replaces sections of the kernel."""
+def spec(devices: Mapping[str, Any] | None = None, **kernel: Any) -> dict[str, Any]:
+    """A spec of one kernel and one device; `kernel` replaces sections of the kernel.
+
+    devices: further ones, whose modules are compiled from the first one's table.
+    """
+    devices = devices or {}
     sections: dict[str, Any] = {
         "features": list(FEATURES),
         "constants": ["heads"],
@@ -49,14 +54,14 @@ def spec(**kernel: Any) -> dict[str, Any]:
         "constraints": ["block >= heads"],
         "fallback": {"variant": "plain", "block": 64, "warps": 4},
         "tree": {"max_depth": 4, "max_rows": 8},
-        "tables": {DEVICE: "tables/h100"},
+        "tables": {DEVICE: "tables/h100", **dict.fromkeys(devices, as_h100())},
     }
     device: dict[str, Any] = {"names": ["NVIDIA H100"], "arch": "sm_90", "vendor": "nvidia"}
     device["limits"] = {"shared_memory": 232448}
     return {
         "format": 1,
         "output": "generated",
-        "devices": {DEVICE: device},
+        "devices": {DEVICE: device, **devices},
         "kernels": {KERNEL: {**sections, **kernel}},
     }
 
@@ -120,6 +125,13 @@ class _Plain(yaml.SafeDumper):
 def yaml_text(content: Mapping[str, Any]) -> str:
     """One key a line, so that a test can find the line that an error must name."""
     return yaml.dump(dict(content), Dumper=_Plain, sort_keys=False, default_flow_style=False, width=1000)
+
+
+def golden(path: Path, text: str) -> str:
+    """What a golden file holds; UPDATE_GOLDEN=1 writes this text first."""
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        path.write_text(text)
+    return path.read_text()
 
 
 def line_of(text: str, needle: str, occurrence: int = 1) -> int:

@@ -21,7 +21,6 @@ from treegen.core.spec import (
 )
 
 FEATURES = ("rows", "columns", "heads")
-CONFIGS = tuple(Config("plain", (("block", 1 << k), ("warps", k))) for k in range(3, 8))
 LIMITS = {"shared_memory": 200}
 
 

@@ -354,23 +354,17 @@ def test_other_tables_are_refused(tmp_path, change, named):
     assert "\n" not in str(caught.value) and not (tmp_path / "all").exists()
 
 
-def test_other_scenario_sets_of_one_stack_become_one(tmp_path):
-    one = filled(tmp_path / "1", VISITS[0])
-    new = {"scenario_set": "mine", "seed": 1, "scenarios": {"new": (3, 4)}}
-    two = filled(tmp_path / "2", Visit("new", 1, {"M16": 3.0}), **new)
+def test_other_scenarios_and_configs_of_one_stack_become_one_table(tmp_path):
+    """A config that a table lacks is not measured in its rows."""
+    one = filled(tmp_path / "1", Visit("decode-0", 1, {"M16": 1.0, "M32": 2.0}))
+    new = {"scenario_set": "mine", "seed": 1, "scenarios": {"decode-0": (1, 2048), "new": (3, 4)}}
+    new["configs"] = (config("M8", block_m=8), config("M16"))
+    two = filled(tmp_path / "2", Visit("decode-0", 1, {"M8": 3.0}), **new)
     assert merge([one, two], tmp_path / "all").rows == 2
     found = read_run(tmp_path / "all")
     assert found.scenarios == {**RUN["scenarios"], "new": (3, 4)}
     assert found.header.provenance["scenario_set"] == "serving (digest 12ab); mine"
     assert "seed" not in found.header.provenance
-
-
-def test_configs_that_one_table_lacks_are_not_measured_in_its_scenarios(tmp_path):
-    one = filled(tmp_path / "1", Visit("decode-0", 1, {"M16": 1.0, "M32": 2.0}))
-    configs = (config("M8", block_m=8), config("M16"))
-    two = filled(tmp_path / "2", Visit("decode-0", 1, {"M8": 3.0}), configs=configs)
-    assert merge([one, two], tmp_path / "all").rows == 2
-    found = read_run(tmp_path / "all")
     assert [config.id for config in found.header.configs] == ["M16", "M32", "M64", "M8"]
     assert [dict(row.cells) for row in found.visits] == [{"M16": 1.0, "M32": 2.0}, {"M8": 3.0}]
 

@@ -4,6 +4,7 @@ import logging
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 
 import pytest
@@ -96,14 +97,8 @@ def test_threads_that_choose_first_at_once_warn_once(gpu, monkeypatch):
 
     monkeypatch.setattr(choices, "describe_device", describe)
 
-    def all_at_once():
-        threads = [threading.Thread(target=lambda: found.append(shared.config(DECODE))) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-
-    assert len(warned(all_at_once)) == 1
+    with ThreadPoolExecutor(8) as threads:
+        assert len(warned(lambda: found.extend(threads.map(shared.config, [DECODE] * 8)))) == 1
     assert found == [by_module("nvidia")] * 8
 
 

@@ -3,13 +3,13 @@
 import json
 import os
 import signal
-import time
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import start
+from programs import start, until
 
 from attn_kernels import Config, Lengths, Model, Parts
 from attn_kernels.choose import recording
@@ -92,6 +92,7 @@ def test_models_and_captures_and_parts_are_kept_apart(recorder):
     for _ in range(3):
         recorder.record(Model(8, 2, 64, 16, torch.float16), lengths)  # equal models, not the same object
     recorder.record(fp8, lengths)
+    recorder.record(replace(MODEL, sliding_window=128), lengths)
     recorder.record(MODEL, lengths, for_capture=True)
     recorder.record(MODEL, lengths, parts)
     first, *others = records(recorder)
@@ -105,11 +106,15 @@ def test_models_and_captures_and_parts_are_kept_apart(recorder):
         "dtype": "float16",
         "count": 3,
     }
-    assert {(r.get("cache_dtype"), r.get("for_capture"), r.get("parts")) for r in others} == {
-        ("float8_e4m3fn", None, None),
-        (None, True, None),
-        (None, None, True),
+    special = ("cache_dtype", "for_capture", "parts", "sliding_window")
+    assert {tuple(r.get(name) for name in special) for r in others} == {
+        ("float8_e4m3fn", None, None, None),
+        (None, True, None, None),
+        (None, None, True, None),
+        (None, None, None, 128),
     }
+    read = read_counted(recorder.path)
+    assert sorted(scenario.model.sliding_window or 0 for scenario in read) == [0, 0, 0, 128]
 
 
 def test_memory_and_file_are_bounded(recorder, monkeypatch, caplog):
@@ -200,9 +205,8 @@ def test_every_process_writes_its_own_file_which_survives_a_kill(tmp_path):
     """The forked child writes at its end; the parent is killed."""
     with start("-c", PROGRAM, ATTN_KERNELS_RECORD=str(tmp_path / "batches.jsonl")) as process:
         assert process.stdout.readline() == "planned\n"
-        path, deadline = tmp_path / f"batches.{process.pid}.jsonl", time.monotonic() + 60
-        while not path.stat().st_size and time.monotonic() < deadline:
-            time.sleep(0.05)
+        path = tmp_path / f"batches.{process.pid}.jsonl"
+        until(lambda: path.stat().st_size)
         process.send_signal(signal.SIGKILL)
     ((scenario, count),) = read_counted(path).items()
     assert scenario.context_lens == (5,) and count >= 1

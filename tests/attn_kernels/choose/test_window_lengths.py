@@ -1,6 +1,6 @@
 """A layer with a window is chosen for as a batch of shorter contexts."""
 
-import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,18 +10,12 @@ from hypothesis import strategies as st
 from attn_kernels import Lengths, Model, Parts
 from attn_kernels.choose.choices import Choices
 from attn_kernels.choose.mixed import SEPARATE, mixed_features
-from attn_kernels.choose.recording import Bucket, line_of
 from attn_kernels.measure.batches import Batch, ScoreOptions
-from attn_kernels.tuning.scenarios.recorded import read_counted
 
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
 
 sequences = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 3000)), min_size=1, max_size=6)
 windows = st.integers(1, 4000)
-
-
-def windowed(window):
-    return Model(32, 8, 128, 16, torch.bfloat16, None, window)
 
 
 def lengths_of(pairs):
@@ -61,21 +55,10 @@ def test_plans_and_tables_see_the_same_lengths(pairs, window):
     queries, contexts = tuple(q for q, _ in pairs), tuple(q + c for q, c in pairs)
     batch = Batch("any", "", queries, contexts, scores=ScoreOptions(window))
     seen = []
-    choices = Choices(windowed(window), torch.device("cpu"), "nvidia_h200")
+    choices = Choices(replace(MODEL, sliding_window=window), torch.device("cpu"), "nvidia_h200")
     choices.possible()  # finds the module
     choices._choose = lambda **lengths: seen.append(lengths) or SEPARATE
     choices.config(Lengths.of(queries, contexts))
     assert seen == [{name: batch.features[name] for name in Lengths._fields}]
     parts = batch.parts if window is None else Parts(*(part.in_window(window) for part in batch.parts))
     assert batch.mixed_features == mixed_features(parts, MODEL)
-
-
-def test_a_recorded_batch_keeps_its_window(tmp_path):
-    lengths = Lengths.of([1, 1, 600], [700, 900, 600])
-    for window in (None, 128):
-        line = line_of(Bucket(windowed(window), (lengths,), False, 1))
-        assert json.loads(line).get("sliding_window") == window
-        (tmp_path / "batches.jsonl").write_text(line)
-        (scenario,) = read_counted(tmp_path / "batches.jsonl")
-        assert scenario.scores == ScoreOptions(window)
-        assert scenario.model == windowed(window)

@@ -17,11 +17,6 @@ from attn_kernels.kernels import arguments, qblock, splits
 from attn_kernels.planning import plan as plan_module
 from attn_kernels.testing.poisoned import poison_workspace
 
-# The interpreter also computes the rows of a tile that hold no query, and the infinite powers of a soft cap.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning"
-)
-
 HOPPER = make_config("qblock", 128, 64, num_warps=8, tma=1)  # launches through pointers here
 VALUES = {  # the first ones are those of examples
     "ratio": (2, 1, 3, 4, 7, 17),

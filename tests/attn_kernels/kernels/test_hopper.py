@@ -5,8 +5,9 @@ from itertools import product
 
 import pytest
 import torch
-from kernel_cases import random_batch, strided
-from launch_recorder import far, shifted
+from kernel_cases import random_batch, shifted, strided
+from launch_recorder import far
+from launch_recorder import layer_of as tensors_of
 from programs import printed
 
 from attn_kernels import Config, Parts
@@ -24,15 +25,9 @@ DECLARED = [config for variant in VARIANTS.values() for config in variant.config
 
 
 def layer_of(batch, **changes):
-    plain = {
-        "q": batch.q,
-        "k_cache": batch.k_cache,
-        "v_cache": batch.v_cache,
-        "out": torch.empty_like(batch.q),
-    }
-    plain |= {"softmax_scale": 0.1, "softcap": 0.0, "k_scale": 1.0, "v_scale": 1.0}
-    plain |= dict.fromkeys(("sliding_window", "alibi_slopes", "sinks", "bidirectional_ranges"))
-    return Layer(**(plain | changes))
+    scores = {"softmax_scale": 0.1, "softcap": 0.0, "k_scale": 1.0, "v_scale": 1.0}
+    absent = dict.fromkeys(("sliding_window", "alibi_slopes", "sinks"))
+    return Layer(**(tensors_of(batch) | scores | absent | changes))
 
 
 def plan_of(batch, config):

@@ -16,10 +16,6 @@ CONFIG = Config("invariant", 64, 16)
 LENS = ((21, 1, 5, 1), (53, 99, 37, 40))
 
 
-# The interpreter also computes the rows of a tile that hold no query.
-pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning")
-
-
 @pytest.fixture(autouse=True)
 def short_ranges(monkeypatch):
     monkeypatch.setattr(invariant, "SPLIT_KEYS", 32)

@@ -6,14 +6,15 @@ import gc
 import os
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 import torch
 import triton
-from kernel_cases import FP8, NAMES, make_config, strided
+from kernel_cases import FP8, NAMES, make_config, shifted, strided
 from kernel_cases import scores as score_options
-from launch_recorder import TARGETS, as_numbers, batch_of, check_direct, far, hooked, layer_of, run, shifted
+from launch_recorder import TARGETS, as_numbers, batch_of, check_direct, far, hooked, layer_of, run
 from triton import knobs
 
 from attn_kernels import Config, Parts, Workspace
@@ -399,11 +400,8 @@ def test_threads_share_compiled_kernels_and_nothing_else(many_splits, recorder, 
                 run(plan, layer)
             seen.setdefault(number, []).append((plan, layer))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     assert len(recorder.direct) + len(recorder.public) == 4 * 50 * 3 * 2
     # Each thread binds the two kernels at most once, and launches what each bound at most once by Triton.
     assert len(recorder.public) <= 4 * 4 * 2

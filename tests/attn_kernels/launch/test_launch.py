@@ -59,52 +59,30 @@ def test_heads_run_together_while_their_keys_fit_the_cache():
     assert qblock.heads_per_group(7, 4 * 2**20, False) == 1
 
 
-@pytest.mark.parametrize("with_lse", [False, True])
-def test_flash_attn_varlen_func_equals_run(with_lse):
-    batch = make_batch((3, 1, 0, 7), (20, 50, 3, 7), **HEADS)
-    out = torch.full_like(batch.q, torch.nan)
-    result = attn_kernels.flash_attn_varlen_func(
-        batch.q,
-        batch.k_cache,
-        batch.v_cache,
-        7,
-        batch.cu_seqlens_q,
-        50,
-        seqused_k=batch.seqused_k,
-        block_table=batch.block_table,
-        softmax_scale=0.3,
-        causal=True,
-        out=out,
-        return_softmax_lse=with_lse,
-    )
-    options = {"softmax_scale": 0.3}
-    if with_lse:
-        result, lse = result
-        options["lse"] = torch.full((8, len(batch.q)), torch.nan)
-    assert result is out
-    expected = attn_kernels.run(batch.plan(), batch.q, batch.k_cache, batch.v_cache, **options)
-    assert torch.equal(out, expected)
-    assert not with_lse or torch.equal(lse, options["lse"])
-
-
 @pytest.mark.parametrize(
-    "window_size, options",
+    "window_size, causal, options",
     [
-        ((-1, -1), {}),
-        ((4, 4), {"sliding_window": 5}),
-        ((4, -1), {"sliding_window": 5, "keys_after": 1000}),
-        ((-1, 3), {"keys_after": 3}),
-        ((2, 9), {"sliding_window": 3, "keys_after": 9}),
-        ((5, 0), {"sliding_window": 6, "keys_after": 0}),
+        ((-1, -1), True, {}),
+        ((-1, -1), False, {}),
+        ((4, 4), False, {"sliding_window": 5}),
+        ((4, -1), False, {"sliding_window": 5, "keys_after": 1000}),
+        ((-1, 3), False, {"keys_after": 3}),
+        ((2, 9), False, {"sliding_window": 3, "keys_after": 9}),
+        ((5, 0), False, {"sliding_window": 6, "keys_after": 0}),
     ],
 )
-def test_windows_of_flash_attn_varlen_func_on_both_sides(window_size, options):
-    """Of a sequence with more keys than queries, and of one with more queries than keys."""
-    batch = make_batch((9, 20), (30, 14), **HEADS)
-    arguments = (batch.q, batch.k_cache, batch.v_cache, 20, batch.cu_seqlens_q, 30)
-    index = {"seqused_k": batch.seqused_k, "block_table": batch.block_table}
-    out = attn_kernels.flash_attn_varlen_func(*arguments, **index, causal=False, window_size=window_size)
-    assert relative_error(out, batch.reference(causal=False, **options)) < 2e-3
+def test_flash_attn_varlen_func(window_size, causal, options):
+    """Without causality also of a sequence with more queries than keys."""
+    queries, contexts = lens = ((3, 1, 0, 7), (20, 50, 3, 7)) if causal else ((9, 20), (30, 14))
+    batch, options = make_batch(*lens, **HEADS), options | {"softmax_scale": 0.3, "causal": causal}
+    arguments = (batch.q, batch.k_cache, batch.v_cache, max(queries), batch.cu_seqlens_q, max(contexts))
+    given = {"seqused_k": batch.seqused_k, "block_table": batch.block_table, "window_size": window_size}
+    given |= {"softmax_scale": 0.3, "causal": causal, "out": (out := torch.full_like(batch.q, torch.nan))}
+    result, lse = attn_kernels.flash_attn_varlen_func(*arguments, **given, return_softmax_lse=True)
+    expected_lse = torch.empty(lse.shape).double()
+    assert result is out and relative_error(out, batch.reference(**options, lse=expected_lse)) < 2e-3
+    torch.testing.assert_close(lse.double(), expected_lse, rtol=1e-3, atol=1e-3)
+    assert torch.equal(attn_kernels.flash_attn_varlen_func(*arguments, **given), out)
 
 
 def test_every_public_name_can_be_imported():

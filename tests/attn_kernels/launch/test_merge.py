@@ -2,16 +2,12 @@
 
 import math
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import TOLERANCE
 
 from attn_kernels import merge_attention_states
-
-# The interpreter also computes the rows of a tile that hold no query.
-pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|divide by zero) encountered:RuntimeWarning")
 
 
 def states(tokens, heads, size, seed, dtype=torch.float16):

@@ -4,22 +4,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from kernel_cases import forget_choices, make_config, random_batch
+from kernel_cases import make_config, random_batch
 
 from attn_kernels import Config, Lengths, Model, Parts, Workspace
 from attn_kernels.choose.choices import choices_for
 from attn_kernels.choose.mixed import SEPARATE
+from attn_kernels.choose.packages import kernel_package
 from attn_kernels.kernels.invariant import SPLIT_KEYS, find_invariant_splits
 
 MODEL = Model(8, 2, 128, 16, torch.bfloat16, batch_invariant=True)
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def fresh_choices():
-    forget_choices()
-    yield
-    forget_choices()
+pytestmark = pytest.mark.usefixtures("new_process")
 
 
 def plan_of(batch, **options):
@@ -63,8 +60,6 @@ def test_a_package_without_the_module_is_named(monkeypatch):
         raise ImportError(kernel)
 
     package = "attn_kernels.choose.choices.kernel_package"
-    from attn_kernels.choose.packages import kernel_package
-
     monkeypatch.setattr(package, lambda name: kernel_package(name) if "unified" in name else missing(name))
     with pytest.raises(ValueError, match="invariant_attention"):
         plan_of(random_batch(((1,), (9,))))

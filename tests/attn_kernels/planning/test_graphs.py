@@ -17,9 +17,6 @@ from attn_kernels.testing.poisoned import GARBAGE_PAGE, poison_workspace
 MODEL = Model(32, 8, 128, 16, torch.bfloat16)
 KEY = "nvidia_h100"
 
-# The interpreter also computes the rows of a tile that hold no query.
-pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning")
-
 
 def planned(num_seqs, query_len=1, **options):
     """A plan of a server that has captured nothing yet: its buffers are empty."""
@@ -61,9 +58,9 @@ def test_a_workspace_holds_what_every_capture_size_needs(monkeypatch):
     assert len(most) > 2, "the more sequences, the fewer splits"
 
 
-MAX_SEQS, MAX_TOKENS, MAX_CONTEXT, BLOCK_SIZE = 6, 12, 200, 16
-HEADS, KV_HEADS, HEAD_SIZE = 6, 2, 16
-SERVED = Model(HEADS, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, torch.float16)
+MAX_SEQS, MAX_TOKENS, MAX_CONTEXT = 6, 12, 200
+HEADS = 6
+LAYOUT = {"ratio": 3, "kv_heads": 2, "head_size": 16}
 
 
 class Server:
@@ -78,50 +75,43 @@ class Server:
         ``query_len``: the longest query of the maxima; None where one sequence may have all tokens.
         """
         self.options = options
-        self.cu_seqlens_q = torch.zeros(MAX_SEQS + 1, dtype=torch.int32)
-        self.seqused_k = torch.zeros(MAX_SEQS, dtype=torch.int32)
-        self.block_table = torch.full((MAX_SEQS, -(-MAX_CONTEXT // BLOCK_SIZE) + 1), GARBAGE_PAGE).int()
-        self.q, self.out = (torch.zeros(MAX_TOKENS, HEADS, HEAD_SIZE).half() for _ in range(2))
-        pages = MAX_SEQS * -(-MAX_CONTEXT // BLOCK_SIZE) + 2
-        shape = (pages, BLOCK_SIZE, KV_HEADS, HEAD_SIZE)
-        self.caches = [torch.zeros(shape, dtype=cache_dtype or torch.float16) for _ in range(2)]
-        workspace = Workspace.for_maxima(
-            "cpu", SERVED, max_query_tokens=MAX_TOKENS, max_num_seqs=MAX_SEQS, configs=configs
-        )
-        self.plan = plan(
-            self.cu_seqlens_q,
-            self.seqused_k,
-            self.block_table,
-            SERVED,
+        lens = [MAX_TOKENS // MAX_SEQS] * MAX_SEQS, [MAX_CONTEXT] * MAX_SEQS
+        self.buffers = random_batch(lens, **LAYOUT, cache_dtype=cache_dtype)
+        self.out = torch.zeros_like(self.buffers.q)
+        for empty in (self.buffers.cu_seqlens_q, self.buffers.seqused_k):
+            empty.zero_()
+        self.buffers.block_table.fill_(GARBAGE_PAGE)
+        maxima = {"max_query_tokens": MAX_TOKENS, "max_num_seqs": MAX_SEQS, "configs": configs}
+        self.plan = self.buffers.plan(
             num_query_tokens=MAX_TOKENS if query_len is None else MAX_SEQS * query_len,
             max_query_len=MAX_TOKENS if query_len is None else query_len,
-            max_seq_len=MAX_CONTEXT,
+            num_kv_tokens=None,
             config=None if parts else configs[0],
             for_capture=True,
-            workspace=workspace,
+            workspace=Workspace.for_maxima("cpu", self.buffers.model, **maxima),
             parts=parts,
         )
 
     def replay(self, batch):
         """Fill the buffers in place, launch, and return the batch's rows of the output. Checks the others."""
-        n, tokens = len(batch.query_lens), len(batch.q)
-        self.cu_seqlens_q.fill_(tokens)
-        self.cu_seqlens_q[: n + 1] = batch.cu_seqlens_q
-        self.seqused_k.zero_()
-        self.seqused_k[:n] = batch.seqused_k
-        self.block_table.fill_(GARBAGE_PAGE)
-        self.block_table[:n, : batch.block_table.shape[1]] = batch.block_table
-        for cache, filled in zip(self.caches, (batch.k_cache, batch.v_cache), strict=True):
-            cache.fill_(math.nan)
-            cache[: len(filled)] = filled
-        self.q.fill_(math.nan)
-        self.q[:tokens] = batch.q
+        n, tokens, held = len(batch.query_lens), len(batch.q), self.buffers
+        for buffer, rest, values in (
+            (held.cu_seqlens_q, tokens, batch.cu_seqlens_q),
+            (held.seqused_k, 0, batch.seqused_k),
+            (held.k_cache, math.nan, batch.k_cache),
+            (held.v_cache, math.nan, batch.v_cache),
+            (held.q, math.nan, batch.q),
+        ):
+            buffer.fill_(rest)
+            buffer[: len(values)] = values
+        held.block_table.fill_(GARBAGE_PAGE)
+        held.block_table[:n, : batch.block_table.shape[1]] = batch.block_table
         self.out.fill_(math.nan)
         poison_workspace(self.plan)
         self.plan.launches.pop(PARTS_BEGUN, None)  # a graph's launches begin the parts again
         begin(self.plan)
         rows = self.plan.lengths.num_query_tokens
-        run(self.plan, self.q[:rows], *self.caches, out=self.out[:rows], **self.options)
+        run(self.plan, held.q[:rows], held.k_cache, held.v_cache, out=self.out[:rows], **self.options)
         assert self.out[tokens:].isnan().all()
         return self.out[:tokens].clone()
 
@@ -173,8 +163,7 @@ def test_replays_for_smaller_batches(way, query_len, words, cache_dtype, many_sp
         if seed:  # decodes first, as engines do
             ordered = sorted(zip(queries, contexts, strict=True), key=lambda pair: pair[0] > 1)
             queries, contexts = [query for query, _ in ordered], [context for _, context in ordered]
-        layout = {"ratio": HEADS // KV_HEADS, "kv_heads": KV_HEADS, "head_size": HEAD_SIZE}
-        batch = random_batch((queries, contexts), **layout, seed=seed, cache_dtype=cache_dtype)
+        batch = random_batch((queries, contexts), **LAYOUT, seed=seed, cache_dtype=cache_dtype)
         tokens = len(batch.q)
         if tokens:
             lse.fill_(torch.nan)

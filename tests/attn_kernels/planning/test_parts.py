@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import ONCE_A_PLAN, assert_close, make_config, random_batch, record_launches, set_choices
 
-from attn_kernels import Config, Lengths, Parts, Workspace
+from attn_kernels import Config, Lengths, Parts
 from attn_kernels.choose.mixed import SEPARATE, SINGLE
 from attn_kernels.core.lengths import MAX_DRAFT
 from attn_kernels.kernels.schedule import divide_kernel
@@ -158,20 +158,3 @@ def test_contents_that_contradict_the_parts_are_refused_if_checked(lens, tensor,
         batch.plan(parts=PARTS)
     plan = batch.plan(parts=PARTS, check=False)
     assert_close(run_poisoned(batch, plan), batch.reference())
-
-
-def test_a_workspace_serves_one_plan_after_another(choose, many_splits):
-    """Whichever way they are computed: partial results are shared, as layers use them one after another."""
-    configs = [make_config("stream_k"), PROMPTS]
-    batches = [random_batch(lens, kv_heads=2) for lens in (LENS, ((1, 12), (30, 40)))]
-    maxima = {"max_query_tokens": 64, "max_num_seqs": 8, "configs": configs}
-    workspace = Workspace.for_maxima("cpu", batches[0].model, **maxima)
-    choose(*configs)
-    for way in (POD, SEPARATE):
-        for batch in batches:
-            parts = Parts.of(batch.query_lens, batch.context_lens)
-            plan = batch.plan(config=way, parts=parts, workspace=workspace)
-            assert_close(run_poisoned(batch, plan), batch.reference())
-    with pytest.raises(ValueError, match="num_seqs"):
-        batch = random_batch(((1,) * 8 + (20,), (33,) * 9), kv_heads=2)
-        batch.plan(parts=Parts.of(batch.query_lens, batch.context_lens), workspace=workspace)

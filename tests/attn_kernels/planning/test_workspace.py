@@ -27,9 +27,12 @@ def workspace_for(*configs, **changes):
     return Workspace.for_maxima("cpu", MODEL, **(MAXIMA | changes), configs=configs)
 
 
-def test_larger_heads_are_refused_by_the_name_of_their_maximum():
+def test_what_exceeds_the_maxima_is_refused_by_name():
     with pytest.raises(ValueError, match=r"\Ahead_size is \d+"):
         batch_of(LENS, head_size=40).plan(config=CONFIG, workspace=workspace_for())
+    lens = (1, 1, 1, 1, 20), (33,) * 5
+    with pytest.raises(ValueError, match=r"\Anum_seqs is \d+"):
+        batch_of(lens).plan(config=SEPARATE, parts=Parts.of(*lens), workspace=workspace_for(SEPARATE))
 
 
 def test_the_more_query_tokens_and_heads_the_less_contexts_are_split():

@@ -9,8 +9,8 @@ from itertools import accumulate, product
 
 import pytest
 import torch
-from kernel_cases import FP8, record_launches
-from launch_recorder import key, shifted
+from kernel_cases import FP8, record_launches, shifted
+from launch_recorder import key
 
 import attn_kernels
 from attn_kernels import Model, Parts

@@ -102,12 +102,21 @@ def compile_h100(device="cpu", **how):
 EVERY = {"shared", *(str(config) for configs in POSSIBLE for config in configs)}
 
 
-def test_what_the_cache_holds_is_loaded_without_processes(ran, filler):
-    Kernel.cached |= EVERY
-    done = compile_h100(GPU)
-    assert filler.handed == []
+@pytest.mark.parametrize(
+    ("cached", "by_another_rank", "how", "compiled"),
+    [
+        (EVERY, set(), {}, []),  # what the cache holds is loaded
+        (set(), set(), {"workers": 0}, []),
+        (set(), EVERY - {FAILING}, {}, [FAILING]),  # it waits for the rank that compiles
+    ],
+)
+def test_processes_compile_only_what_is_missing(ran, filler, cached, by_another_rank, how, compiled):
+    Kernel.cached |= cached
+    filler.others = by_another_rank
+    done = compile_h100(GPU, **how)
+    assert filler.handed == compiled
     assert len(ran.jobs) == len(set(ran.jobs)) == done.launches == ALL
-    assert (done.compiled, done.failures) == (0, ())
+    assert (done.compiled, done.failures) == (len(compiled), ())
 
 
 def test_each_kernel_that_it_lacks_is_compiled_once_in_processes_and_then_loaded(ran, filler):
@@ -118,11 +127,6 @@ def test_each_kernel_that_it_lacks_is_compiled_once_in_processes_and_then_loaded
     assert done.compiled == len(filler.handed)
     for line, name in zip(sorted(done.failures), sorted(NAMES), strict=True):
         assert line.startswith(f"{DEADLY} heads {name} page 16 bfloat16: ")
-
-
-def test_without_workers_no_process_compiles(ran, filler):
-    assert compile_h100(GPU, workers=0).compiled == 0
-    assert filler.handed == [] and len(ran.jobs) == ALL
 
 
 def test_what_was_begun_is_waited_for_and_only_the_rest_compiled(ran, filler):
@@ -137,12 +141,6 @@ def test_what_was_begun_is_waited_for_and_only_the_rest_compiled(ran, filler):
     assert len(done.failures) == 2  # the kernel that ended its process was not tried again, nor here
     ahead.begin_compiling([launch for launch in launches if str(launch.config) != DEADLY], GPU)
     assert filler.busy == []  # the cache holds all
-
-
-def test_a_rank_waits_for_the_one_that_compiles_and_compiles_what_is_missing_then(ran, filler):
-    filler.others = EVERY - {FAILING}
-    done = compile_h100(GPU)
-    assert filler.handed == [FAILING] and (done.compiled, len(ran.jobs)) == (1, ALL)
 
 
 def test_a_failure_is_reported_and_stops_nothing_else(ran, monkeypatch, caplog):

@@ -1,16 +1,13 @@
 """What a heuristic launches, against a slow reading of its rows and of the spec's conditions by Python."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 from treegen_builders import paths
-from treegen_strategies import CONFIGS, LIMITS, examples, heuristics, kernels, shapes
+from treegen_strategies import LIMITS, examples, heuristics, kernels, shapes
 
-from treegen.core.expr import parse_condition, to_python
-from treegen.core.heuristic import Heuristic, choose, fits
+from treegen.core.expr import to_python
+from treegen.core.heuristic import choose, fits
 from treegen.core.launches import as_columns, launches
-from treegen.core.spec import Constraint
 
 
 def _value(expression, values):
@@ -59,12 +56,3 @@ def test_many_shapes_at_once(data, kernel, points):
         assert found.configs[found.config[place]] == one.config
         regime, model_class = heuristic.regimes[found.regime[place]], kernel.classes[found.kind[place]]
         assert (regime, found.row[place], model_class.name) == (one.regime, one.row, one.model_class)
-
-
-@examples(20)
-@given(kernels())
-def test_unknown_values_decide_nothing_and_no_regimes_launch_the_fallback(kernel):
-    rule = Constraint("block >= heads", parse_condition("block >= heads"))
-    ruled = replace(kernel, constraints=(rule,))
-    assert fits(CONFIGS[0], ruled, {}) and not fits(CONFIGS[0], ruled, {"heads": 200})
-    assert choose(Heuristic(()), kernel, LIMITS, dict.fromkeys(kernel.features, 3)).config == kernel.fallback

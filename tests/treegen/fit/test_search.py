@@ -42,6 +42,12 @@ def training_sets(draw):
     )
 
 
+def plain(is_low, loss, max_depth, max_leaves):
+    """A training set of one class, in which anything that gains a step is evidence."""
+    zeros, each = np.zeros(len(loss), dtype=np.int64), np.arange(len(loss))
+    return Training(is_low, loss, zeros, 1, max_depth, max_leaves, STEP, each, 1, ANY, ANY, ANY)
+
+
 def least_total(case):
     """The total of the best tree within the limits, by trying them all."""
 
@@ -86,8 +92,7 @@ def test_it_mostly_finds_the_best_tree_where_greedy_growth_does_not():
     for _ in range(60):
         sides = np.array([[rng.random() < 0.5 for _ in range(12)] for _ in range(5)])
         loss = np.array([[float(rng.randint(0, 9) * STEP) for _ in range(3)] for _ in range(12)])
-        zeros = np.zeros(12, dtype=np.int64)
-        case = Training(sides, loss, zeros, 1, 2, 4, STEP, np.arange(12), 1, ANY, ANY, ANY)
+        case = plain(sides, loss, 2, 4)
         best = least_total(case)
         found += case.total(local_search(case)) == best
         greedy += case.total(_greedy(case)) == best
@@ -103,8 +108,7 @@ def test_two_splits_at_once_only_add_to_what_single_splits_gain():
             [[place < bound for place in order] for order in orders for bound in range(1, count)]
         )
         loss = np.array([[float(rng.randint(0, 1) * STEP) for _ in range(3)] for _ in range(count)])
-        zeros = np.zeros(count, dtype=np.int64)
-        case = Training(sides, loss, zeros, 1, 4, 8, STEP, np.arange(count), 1, ANY, ANY, ANY)
+        case = plain(sides, loss, 4, 8)
         single, tree = _greedy(case), _greedy(replace(case, isolates=True))
         assert _depth(tree) <= case.max_depth and count_leaves(tree) <= case.max_leaves
         assert case.total(tree) <= case.total(single)

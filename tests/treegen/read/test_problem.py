@@ -12,7 +12,6 @@ from treegen_builders import (
     NARROW,
     REPOSITORY,
     WIDE,
-    device_and_kernel,
     error_of,
     problem,
     spec,
@@ -175,6 +174,7 @@ def _configs(**changes):
     return {"configs": [{key: v for key, v in config.items() if v is not None} for config in changed]}
 
 
+TWO = {"config": {"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}}}
 TWINS = [{**NARROW, "stages": 1}, {**NARROW, "id": "other", "stages": 2}, {**WIDE, "stages": 1}]
 RENAMED = {"translate": {KERNEL: {"variant": "plain", "rename": {"columns": "rows"}}}}
 REFUSED = [
@@ -185,10 +185,7 @@ REFUSED = [
     ({}, {"configs": TWINS}),  # equal in all parameters of the spec
     ({}, _configs(warps=None)),
     ({}, _configs(variant="fast")),
-    (
-        {"config": {"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}}},
-        _configs(variant=None),
-    ),
+    (TWO, _configs(variant=None)),
     (FROM_COLUMNS, {}),  # the column differs
     ({**DEEP, "split_on": ["depth"]}, {}),
     ({"features": ["rows", "Columns"], "constants": [], "derived": {}, "constraints": []}, {}),
@@ -291,7 +288,6 @@ def test_what_follows_from_constants_and_limits_is_fixed(tmp_path):
         assert values["fine"] == fine
 
 
-TWO = {"config": {"variants": ["plain", "split"], "parameters": {"block": "B", "warps": "W"}}}
 BOUND = {"holds": "block >= heads", "variants": ["split"]}
 
 
@@ -312,7 +308,6 @@ PARAMETERS = {
     "far": {"letter": "F", "default": 0},
 }
 WITH_DEFAULTS = {"config": {"variants": ["plain", "split"], "parameters": PARAMETERS}}
-TWO_SHAPES = [(1, 8, 2), (64, 64, 2)]
 
 
 def made(variant="plain", parts=1, block=16, warps=2, far=0):
@@ -320,11 +315,11 @@ def made(variant="plain", parts=1, block=16, warps=2, far=0):
 
 
 def test_a_table_without_a_parameter_has_its_default(tmp_path):
-    built = problem(tmp_path / "a", WITH_DEFAULTS, shapes=TWO_SHAPES)
+    built = problem(tmp_path / "a", WITH_DEFAULTS, shapes=SHAPES)
     expected = [made(block=c["block"], warps=c["warps"]).parameters for c in CONFIGS]
     assert [c.parameters for c in built.configs] == expected
     configs = [{**config, "parts": 1 + i} for i, config in enumerate(CONFIGS)]
-    built = problem(tmp_path / "b", WITH_DEFAULTS, shapes=TWO_SHAPES, configs=configs)
+    built = problem(tmp_path / "b", WITH_DEFAULTS, shapes=SHAPES, configs=configs)
     found = [dict(config.parameters) for config in built.configs]
     assert [(values["parts"], values["far"]) for values in found] == [(1, 0), (2, 0), (3, 0)]
 
@@ -332,7 +327,7 @@ def test_a_table_without_a_parameter_has_its_default(tmp_path):
 def test_a_fallback_may_leave_out_defaults_and_words_are_a_list_or_name_integers(tmp_path):
     fallback = {"variant": "plain", "block": 64, "warps": 4}
     for given_, expected in (({}, (1, 0)), ({"far": 1}, (1, 1)), ({"parts": 8}, (8, 0))):
-        _, kernel = device_and_kernel(tmp_path, **WITH_DEFAULTS, fallback={**fallback, **given_})
+        kernel = kernel_of(tmp_path, **WITH_DEFAULTS, fallback={**fallback, **given_})
         assert kernel.fallback == made(parts=expected[0], block=64, warps=4, far=expected[1])
     for listed in (["bf16", "fp8 e4m3"], {"fp8 e4m3": 1, "bf16": 0}):  # words are a list, or name integers
         values = kernel_of(tmp_path, values={"heads": listed}).values

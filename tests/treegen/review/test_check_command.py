@@ -12,14 +12,6 @@ from treegen.cli.main import main
 from treegen.cli.parsers import FINE, FOUND
 
 MODULE = f"generated/{KERNEL}/{DEVICE}.py"
-FINE_LINES = """\
-tables       1 table of the spec, 0 beside them, 9 scenarios
-modules      2 modules, 2 rows
-code         nothing, as the spec names no hook
-fresh        generated: 6 files of a build
-compile      nothing, as the spec names no hook
-treegen.yaml: no problem
-"""
 
 
 @pytest.fixture
@@ -53,25 +45,31 @@ def named(out, name):
     return [re.split("[: ]", line.strip())[0] for line in section(out, name)[1:]]
 
 
+def figures(*lines):
+    """The integers of a check's lines: how many tables, scenarios, modules, rows or files there are."""
+    return [int(figure) for line in lines for figure in re.findall(r"\d+", line)]
+
+
 def test_no_problem_and_nothing_written(project, capsys):
     before = contents(project)
     capsys.readouterr()
     assert main(["check", "--strict"]) == FINE
     out, err = capsys.readouterr()
-    assert out == FINE_LINES
+    *lines, _ = out.splitlines()
+    assert [line.split()[0] for line in lines] == list(CHECKS)  # and no line of a problem
     assert [line.partition(":")[0] for line in err.splitlines()] == list(CHECKS)
+    assert figures(*lines) == [1, 0, 9, 2, 2, 6]
     assert contents(project) == before
 
 
 def test_a_table_that_cannot_be_read_of_the_spec_or_beside_it(project, check):
     write_table(project / "tables/second")
     (project / "tables/notes").mkdir()
-    line = "tables       1 table of the spec, 1 beside them, 18 scenarios"
-    assert section(check(FINE), "tables") == [line]
+    assert figures(*section(check(FINE), "tables")) == [1, 1, 18]
     (project / "tables/second/scenarios.csv").unlink()
     out = check(FOUND)
     assert named(out, "tables") == ["tables/second/scenarios.csv"]
-    assert section(out, "fresh") == FINE_LINES.splitlines()[3:4]
+    assert figures(*section(out, "fresh")) == [6]
     shutil.rmtree(project / "tables/second")
     times = project / "tables/h100/times.csv"
     times.write_text(times.read_text().replace("40.0", "fast", 1))
@@ -80,7 +78,7 @@ def test_a_table_that_cannot_be_read_of_the_spec_or_beside_it(project, check):
     assert line.endswith("1 problem")
     assert problem.startswith("    tables/h100/times.csv:") and "'fast'" in problem
     assert "not run" in section(out, "fresh")[0]
-    assert section(out, "modules") == FINE_LINES.splitlines()[1:2]
+    assert figures(*section(out, "modules")) == [2, 2]
     assert "1 problem" in out.splitlines()[-1]
 
 
@@ -111,7 +109,8 @@ def test_modules_that_were_edited_or_moved(project, check):
     (project / MODULE).write_text("choose = None\n")
     out = check(FOUND)
     assert MODULE in named(out, "fresh") and named(out, "modules") == [MODULE]
-    assert section(out, "compile") == FINE_LINES.splitlines()[4:5]  # it names no hook
+    (line,) = section(out, "compile")
+    assert "not run" not in line  # there is nothing to compile, as the spec names no hook
     (project / MODULE).unlink()
     (project / default).write_text(module)
     assert named(check(FOUND, "--skip", "fresh"), "modules") == [MODULE, default]
@@ -144,17 +143,14 @@ def test_a_lock_without_rows(project, check):
 
 
 def test_a_spec_that_would_print_other_modules(project, check):
-    """With another constraint, or trees that ask what they may not: lock and module were changed alike."""
+    """With other names or another constraint, or trees that ask what they may not: lock and module fit."""
+    regimes = {"few": "rows <= 8", "many": "otherwise"}
+    for content in (spec(derived={"surface": "rows * columns"}), spec(regimes=regimes)):
+        write_project(project, content)
+        assert named(check(FOUND, "--skip", "fresh"), "modules") == [MODULE]
     write_project(project, spec(constraints=["block >= 2 * heads"]))  # the modules ask for `block >= heads`
     assert named(check(FOUND, "--skip", "fresh"), "modules") == [MODULE]
     build(write_project(project, spec(split_on=["rows", "area"])), "--fresh")
     feature = "area" if "if area" in (project / MODULE).read_text() else "rows"
     write_project(project, spec(split_on=["columns"]))
     assert any(feature in line for line in section(check(FOUND, "--skip", "fresh"), "modules")[1:])
-
-
-def test_a_spec_that_names_features_or_regimes_otherwise(project, check):
-    regimes = {"few": "rows <= 8", "many": "otherwise"}
-    for kernel in (spec(derived={"surface": "rows * columns"}), spec(regimes=regimes)):
-        write_project(project, kernel)
-        assert named(check(FOUND, "--skip", "fresh"), "modules") == [MODULE]

@@ -8,7 +8,6 @@ import pytest
 from treegen_builders import (
     DEVICE,
     KERNEL,
-    as_h100,
     build,
     error_of,
     grid,
@@ -104,9 +103,8 @@ def test_words_of_parameters_are_part_of_what_is_launched(tmp_path):
 
 def test_a_gpu_without_a_stated_architecture_is_served_by_that_of_its_table(tmp_path):
     """As `for_device` is asked with the architecture that the driver reports."""
-    content = spec(tables={DEVICE: "tables/h100", "other": as_h100()})
+    content = spec({"other": {"names": ["Other"], "arch": "sm_90", "vendor": "nvidia"}})
     content["devices"][DEVICE].pop("arch")
-    content["devices"]["other"] = {"names": ["Other"], "arch": "sm_90", "vendor": "nvidia"}
     path = write_project(tmp_path / "old", content)
     write_modules(path, {(KERNEL, DEVICE): BEST, (KERNEL, "other"): WIDE})
     content["kernels"][KERNEL]["tables"].pop(DEVICE)
@@ -128,8 +126,7 @@ def test_nothing_is_known_of_modules_beside_edited_files(tmp_path, edited, edit)
 
 def test_a_device_that_was_not_built_serves_no_gpu(tmp_path):
     project(tmp_path / "old")
-    content = spec(tables={DEVICE: "tables/h100", "other": as_h100()})
-    content["devices"]["other"] = {"names": ["Other"], "arch": "sm_100", "vendor": "nvidia"}
+    content = spec({"other": {"names": ["Other"], "arch": "sm_100", "vendor": "nvidia"}})
     write_project(project(tmp_path / "new"), content)
     diff = compared(tmp_path / "old", tmp_path / "new")
     assert not diff.served and diff.regresses and not any("launch" in line for line in headline(diff))
@@ -231,9 +228,7 @@ def test_each_module_is_named_in_one_place(tmp_path):
 
 
 def test_headlines_tell_of_launches_without_a_scenario_beside_those_with_one(tmp_path):
-    tables = {DEVICE: "tables/h100", "other": as_h100()}
-    content = spec(tables=tables)
-    content["devices"]["other"] = {"names": ["Other"], "arch": "sm_100", "vendor": "nvidia"}
+    content = spec({"other": {"names": ["Other"], "arch": "sm_100", "vendor": "nvidia"}})
     path = write_project(tmp_path / "old", content)
     write_modules(path, {(KERNEL, DEVICE): BEST, (KERNEL, "other"): BEST})
     content["kernels"][KERNEL]["fallback"] = {"variant": "plain", "block": 128, "warps": 8}

@@ -8,7 +8,6 @@ Read the difference in git before committing it.
 import html
 import json
 import math
-import os
 import re
 import sys
 from dataclasses import replace
@@ -19,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt  # comes with rich
-from treegen_builders import as_h100, planted, spec, time_rows, write_project, write_winners
+from treegen_builders import as_h100, golden, planted, spec, time_rows, write_project, write_winners
 from treegen_diffs import BEST, MEDIUM, NARROW, Ask, compared, of_device, project, write_modules
 from treegen_strategies import examples
 
@@ -33,13 +32,6 @@ from treegen.review.diff.prices import price
 GOLDEN = Path(__file__).with_name("golden")
 SHAPES = [(rows, columns, 2) for rows in (1, 8, 64, 512) for columns in (1, 8, 64, 512)]
 SLOWER = Ask("area", 64, NARROW, MEDIUM)
-
-
-def _is_golden(name, text):
-    path = GOLDEN / name
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text()
 
 
 def _measured(folder, tree, factor, **run):
@@ -61,7 +53,8 @@ def test_tables_that_contradict_each_other(tmp_path, monkeypatch, capsys):
     tree = Ask("area", 64, NARROW, Ask("rows", 63, BEST.high, MEDIUM))
     _measured(Path("retuned"), tree, 1.5, date="2026-02-01")
     assert main(["diff", "main", "retuned", "--format", "markdown"]) == 1
-    _is_golden("diff_markdown.md.txt", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert printed == golden(GOLDEN / "diff_markdown.md.txt", printed)
     with monkeypatch.context() as patch:
         patch.setattr(sys.stdout, "isatty", lambda: True)
         assert main(["diff", "main", "retuned"]) == 1
@@ -98,7 +91,8 @@ def test_every_kind_of_module(tmp_path, monkeypatch):
     Path("new/generated/scale/extra.py").write_text("")
     diff = compared("old", "new")
     comment = re.sub(r"(?<=\.py:).*", " WHY", markdown(diff))
-    _is_golden("diff_kinds.md.txt", comment.replace(f"{tmp_path}/", ""))
+    comment = comment.replace(f"{tmp_path}/", "")
+    assert comment == golden(GOLDEN / "diff_kinds.md.txt", comment)
     same = tuple(replace(of_device(diff, "gpu_a"), kind=Kind.SAME, text=()) for _ in range(40))
     assert "The same before and after: 40 modules." in markdown(replace(diff, modules=same))
 
@@ -109,7 +103,8 @@ def test_a_table_of_winners_gives_no_slowdown(tmp_path, monkeypatch):
         write_winners(project(Path(folder), tree) / "tables/h100")
     diff = compared("old", "new")
     assert not diff.regresses  # 3 of 9 lost are no proof
-    _is_golden("diff_winners.md.txt", markdown(diff))
+    comment = markdown(diff)
+    assert comment == golden(GOLDEN / "diff_winners.md.txt", comment)
 
 
 @examples(200)

@@ -1,7 +1,6 @@
 """`treegen eval`: who is compared, on which scenarios, what it prints and what it refuses."""
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from treegen_builders import (
     MI300X,
     SIDES,
     contents,
+    golden,
     spec,
     write_project,
     write_spec,
@@ -117,7 +117,4 @@ def test_the_printed_page(tmp_path, monkeypatch, capsys):
     assert main(["eval", "--folds", "4", "--against", "again", "--jobs", "1"]) == 0
     said = re.sub(r"\d+\.\d+|(?<=Made by ).*", "0.0", capsys.readouterr().out)
     printed = "".join(f"{line.rstrip()}\n" for line in said.splitlines())
-    golden = Path(__file__).parent / "golden/evaluate.md.txt"
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        golden.write_text(printed)
-    assert printed == golden.read_text()
+    assert printed == golden(Path(__file__).parent / "golden/evaluate.md.txt", printed)

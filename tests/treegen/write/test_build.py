@@ -118,9 +118,8 @@ def test_the_table_of_another_gpu(tmp_path, refusal):
 
 
 def test_a_device_and_a_kernel_that_left_the_spec_lose_their_modules(tmp_path, capsys):
-    content = spec(tables={DEVICE: "tables/h100", "nvidia_a100": as_h100()})
-    content["devices"]["nvidia_a100"] = {"names": ["NVIDIA A100"], "arch": "sm_80", "vendor": "nvidia"}
-    build(write_project(tmp_path, content))
+    a100 = {"names": ["NVIDIA A100"], "arch": "sm_80", "vendor": "nvidia"}
+    build(write_project(tmp_path, spec({"nvidia_a100": a100})))
     assert (tmp_path / "generated/scale/nvidia_a100.py").exists()
     capsys.readouterr()
     assert build(write_spec(tmp_path)) == 0
@@ -253,11 +252,10 @@ def _without_pattern(folder):
     shapes = [(rng.randint(1, 4096), rng.randint(1, 4096), rng.choice([1, 2, 8, 40])) for _ in range(11)]
     times = {shape: [round(rng.uniform(10, 30), 3) for _ in range(3)] for shape in shapes}
     content = spec(
+        {"nvidia": {"vendor": "nvidia", "limits": {"shared_memory": 1}}},
         derived={"area": "rows * columns", "share": "area // max(1, heads)"},
-        tables={DEVICE: "tables/h100", "nvidia": "tables/h100"},
         tree={"max_depth": 3, "max_rows": 5},
     )
-    content["devices"]["nvidia"] = {"vendor": "nvidia", "limits": {"shared_memory": 1}}
     return write_project(folder, content, shapes=shapes, times=lambda shape: times[shape])
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from treegen_builders import DEVICE, build, contents, planted, spec, write_project, write_spec, write_table
+from treegen_builders import build, contents, planted, spec, write_project, write_spec, write_table
 
 from treegen.core.errors import InputError
 from treegen.emit.templating import MARK
@@ -153,9 +153,7 @@ def _stale(folder):
     path = write_project(folder)
     assert build(path) == 0
     write_table(folder / "tables/h100", times=lambda shape: planted(shape)[::-1])
-    content = spec(tables={DEVICE: "tables/h100", "nvidia": "tables/h100"})
-    content["devices"]["nvidia"] = {"vendor": "nvidia"}
-    return write_spec(folder, content)
+    return write_spec(folder, spec({"nvidia": {"vendor": "nvidia"}}))
 
 
 @pytest.mark.parametrize("calls", range(4))

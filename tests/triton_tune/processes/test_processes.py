@@ -7,12 +7,11 @@ import subprocess
 import threading
 import time
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import torch
 from fake_kernels import FakeKernel
-from programs import start
+from programs import runs, start, until
 
 from triton_tune.processes import compile_ahead as compiling
 from triton_tune.processes.cache_filler import CacheFiller, compile_lock
@@ -56,13 +55,6 @@ def filler():
 
 def lines(file):
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_the_caller_goes_on_and_the_longest_kernels_compile_first(filler, file):
@@ -133,14 +125,6 @@ def test_processes_end_with_their_caller(killed, file):
             caller.kill()
     assert caller.returncode == (-signal.SIGKILL if killed else 0)
     until(lambda: not any(runs(pid) for _, pid, _ in lines(file)))
-
-
-def runs(pid):
-    """Whether a process runs; one that has ended may still be listed."""
-    try:
-        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize("killed", [False, True])

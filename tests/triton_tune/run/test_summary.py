@@ -1,5 +1,6 @@
 """How a run is summed up, and how shards divide it equally and the same on every host."""
 
+import re
 from argparse import ArgumentTypeError
 from dataclasses import replace
 
@@ -29,14 +30,10 @@ TIMES = Times([
 
 def test_the_summary_counts_cells_once_and_failures_by_their_first_reason():
     summary = summarise(PROBLEM, TIMES, 12.34, False)
-    assert lines_of(summary, PROBLEM, TIMES) == [
-        "2 of 3 scenarios, 5 rows, 6 of 7 cells (86%), 12.3 s",
-        "two repeats of a cell differ by 5.0% (median), 17.0% (90%), 19.7% (99%)",
-        "fastest: qblock in 1, stream_k in 1",
-        "failed cells: 2",
-        "  1: crashed",
-        "  1: wrong",
-    ]
+    told = re.findall(r"[\d.]+|qblock|stream_k|crashed|wrong", " ".join(lines_of(summary, PROBLEM, TIMES)))
+    repeats = ["5.0", "17.0", "90", "19.7", "99"]  # percent: the median and two percentiles
+    fastest, failed = ["qblock", "1", "stream_k", "1"], ["2", "1", "crashed", "1", "wrong"]
+    assert told == ["2", "3", "5", "6", "7", "86", "12.3", *repeats, *fastest, *failed]
     assert summary.pop("noise_median") == pytest.approx(0.05)  # of 0, 0, 0.1 and 0.2
     assert {key: value for key, value in summary.items() if "noise" not in key} == {
         "seconds": 12.3, "finished": False, "scenarios": 2, "rows": 5,
