@@ -22,6 +22,7 @@ from treegen_strategies import examples
 from treegen.core.errors import InputError
 from treegen.core.heuristic import split_features
 from treegen.core.spec import FALLBACK_DEVICE
+from treegen.crossval.score import Score
 from treegen.fit.fit import fit
 from treegen.read.problem import build_problem, read_table
 from treegen.read.spec import read_spec
@@ -60,14 +61,16 @@ def base():
     return content
 
 
-def times(rng):
+def times(rng, repeats=2, noise=0.0):
     speed = [rng.uniform(0.8, 1.3) for _ in CONFIGS]
     table = []
     for scenario, shape in zip(IDS, SHAPES, strict=True):
         row = [10 * math.prod(shape) ** 0.3 * s * rng.choice((1, 1, 1.2)) for s in speed]
         missing = {k for k in range(len(row)) if rng.random() < 0.25} if rng.random() < 0.7 else set()
-        cells = ["" if k in missing and k > 1 else f"{time:.6g}" for k, time in enumerate(row)]
-        table += [[scenario, repeat, *cells] for repeat in ("1", "2")]
+        for repeat in range(repeats):
+            cells = [f"{t * math.exp(rng.gauss(0, noise)):.6g}" for t in row]
+            cells = ["" if k in missing and k > 1 else cell for k, cell in enumerate(cells)]
+            table.append([scenario, str(repeat + 1), *cells])
     return table
 
 
@@ -350,3 +353,33 @@ def test_a_table_of_one_repeat_is_taken_to_be_as_noisy_as_the_one_before(tmp_pat
     worlds = [of_device(compared(tmp_path / "old", tmp_path / name)).world for name in ("same", "once")]
     errors = [world.alone.error for world in worlds if world is not None and world.alone is not None]
     assert errors[0] == pytest.approx(errors[1]) and errors[1] > 0.005
+
+
+@examples(24, shrink=False)
+@given(st.integers(0, 1 << 30))
+def test_a_score_is_what_the_module_loses_by_the_table(tmp_path_factory, seed):
+    """Over the best time of the configs that the constraints allow; without a time it counts as 2x slower."""
+    rng, folder = random.Random(seed), tmp_path_factory.mktemp("score")
+    content, table = base(), times(rng, noise=0.02)
+    for what in rng.sample(["constraint", "class", "fallback", "failures"], 2):
+        edit(what, content, table, rng)
+    try:
+        read = built(folder, content, table, rng, fitted := {})
+    except InputError:
+        return
+    both = Both(folder, folder)
+    for name, kernel in read.kernels.items():
+        problem = build_problem(kernel, read.devices["gpu_a"], read_table(kernel.tables["gpu_a"]))
+        found = fitted[name, "gpu_a"]
+        choose, loss = both.packages[0][name].gpu_a.choose, []
+        for scenario, shape in both.scenarios():
+            if scenario not in problem.scenarios:
+                continue
+            allowed = problem.allowed[problem.scenarios.index(scenario)]
+            ids = [(dict(c.parameters)["block"], dict(c.parameters)["warps"]) for c in problem.configs]
+            measured = both.medians[scenario]
+            best = min(measured[c] for c, ok in zip(ids, allowed, strict=True) if ok and c in measured)
+            time = measured.get(both.id_of(choose(**shape)))
+            loss.append(math.log(time / best) if time and math.isfinite(time) else math.log(2))
+        score = Score.of(problem, found).quality
+        assert score.slowdown == pytest.approx(math.exp(statistics.fmean(loss)), rel=1e-5)

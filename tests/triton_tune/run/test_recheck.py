@@ -3,19 +3,26 @@
 import math
 import random
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from tuning_builders import Silent, SurfaceBench, full, recorded_of, surface
 
+from attn_kernels.tuning.space.space import ATTENTION
 from triton_tune.core.errors import TuningError
-from triton_tune.core.problem import Times
+from triton_tune.core.problem import SearchProblem, Times
 from triton_tune.run.recheck import SECONDS, recheck
+from triton_tune.run.shards import CELL_S, COMPILE_S, VISIT_S
 from triton_tune.search.loop import tune
 from triton_tune.search.neighbours import Distances
+from tuning_table import read_run
 from tuning_table.table import Failure, Visit
 
+ROOT = Path(__file__).resolve().parents[3]
+TABLES, PAGE = ROOT / "tuning_data/unified_attention", ROOT / "docs/recheck.md"
 NOISE = 0.01
 THERE = surface(scenarios=48, configs=12, noise=NOISE)
 PROBLEM = THERE.problem
@@ -107,3 +114,55 @@ def test_a_table_too_noisy_to_tell_a_loss_of_fifteen_percent_is_refused_before_a
     lines, stale = recheck(TABLE, smaller.problem, Later(THERE, visit_s=0.1), {})
     assert lines and not stale
     assert stale_in(recheck(noisy(0.07), PROBLEM, bench, {})[0]) == [MOST_CHOSEN]
+
+
+def problem_of(recorded):
+    """The problem whose candidates are the cells of a table."""
+    times, header = Times(recorded.visits), recorded.header
+    scenarios = {s: values for s, values in recorded.scenarios.items() if times.measured(s)}
+    return SearchProblem(
+        features={s: dict(zip(header.features, values, strict=True)) for s, values in scenarios.items()},
+        candidates={s: tuple(times.measured(s)) for s in scenarios},
+        variants={config.id: config.variant or "" for config in header.configs},
+        likeness=ATTENTION,
+    )
+
+
+class TableBench:
+    """Returns a table's repeats of a cell one after the other, by the clock of an H100 with 15 processes."""
+
+    def __init__(self, recorded):
+        self._cells, self._problem = Times(recorded.visits), problem_of(recorded)
+        self._now = 0.0
+
+    def clock(self):
+        return self._now
+
+    def compile(self, tasks, until, advance):
+        kernels = {(self._problem.shape(task.scenario), config) for task in tasks for config in task.configs}
+        self._now += COMPILE_S * len(kernels)
+        return tuple(tasks)
+
+    def measure(self, tasks, until):
+        for task in tasks:
+            self._now += VISIT_S + CELL_S * len(task.configs)
+            cells = self._cells.measured(task.scenario)
+            row = {config: cells[config][(task.repeat - 1) % len(cells[config])] for config in task.configs}
+            yield Visit(task.scenario, task.repeat, row)
+
+
+def of_real_tables(before, after):
+    """Check a shipped table again on the times of another one, in the cells that both have."""
+    known = Times(after.visits)
+    visits = []
+    for visit in before.visits:
+        there = known.measured(visit.scenario)
+        cells = {config: cell for config, cell in visit.cells.items() if config in there}
+        visits += [replace(visit, cells=cells)] if cells else []
+    both = replace(before, visits=tuple(visits))
+    return recheck(both, problem_of(both), TableBench(after), {})
+
+
+def test_the_page_shows_what_a_check_of_an_h100s_table_on_an_h200_prints():
+    lines, stale = of_real_tables(read_run(TABLES / "nvidia_h100"), read_run(TABLES / "nvidia_h200"))
+    assert not stale and textwrap.indent("\n".join(lines), "    ") in PAGE.read_text()
