@@ -48,6 +48,16 @@ def test_the_more_query_tokens_and_heads_the_less_contexts_are_split():
     assert counts[0] > counts[1] > counts[2] > counts[3] == counts[4] == 1
 
 
+def test_parts_and_siblings_keep_apart_what_is_computed_once_per_plan():
+    workspace = workspace_for()
+    own = []
+    for space in (workspace, workspace.sibling()):
+        own += [space.split_keys(part) for part in (0, 1)]
+        own += [space.schedule(1, part) for part in (0, 1, 2)]
+        own += space.cu_parts(1)
+    assert len({tensor.data_ptr() for tensor in own}) == len(own)
+
+
 @pytest.mark.parametrize("way", [SEPARATE, SINGLE])
 def test_a_way_without_a_kernel_needs_no_memory_of_its_own(way):
     batch = batch_of(((1, 2, 9), (50, 20, 12)))
