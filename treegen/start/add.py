@@ -24,7 +24,7 @@ def text_with_tables(folders: Sequence[Path], spec: Path) -> str:
     Raises InputError: the spec or a table cannot be read; a device of a kernel has a table already; or a
     build would refuse the result.
     """
-    text = read_text(spec)
+    text = given = read_text(spec)
     text += "" if text.endswith("\n") else "\n"
     tables = list(map(gpu_table, folders))
     for table in tables:
@@ -44,6 +44,8 @@ def text_with_tables(folders: Sequence[Path], spec: Path) -> str:
             entry = f"  {table_entry(key, table, spec)}"
             text = _inserted(spec, text, ("kernels", kernel.name, "tables"), key, [entry])
     refuse_unbuildable(text, spec, tables)
+    if 0 < given.count("\n") == given.count("\r\n"):  # a file of Windows
+        text = re.sub(r"(?<!\r)\n", "\r\n", text)
     return text
 
 

@@ -205,6 +205,7 @@ def test_tables_are_added_to_any_section(tmp_path, refusal, tables, added):
     if added:
         assert main(["init", "--add", *["data/a"] * ("{}" in tables), "data/b"]) == 0
         assert list(read_spec(spec).kernels["matmul"].tables) == ["nvidia_h100", "nvidia_h200"]
+        assert spec.read_bytes().count(b"\n") == spec.read_bytes().count(b"\r\n")
     else:
         assert "kernels.matmul.tables" in refusal(tmp_path, "init", "--add", "data/b")
 
