@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import resource_tracker
 from typing import Any
 
 from rich.console import Console
+
+from tuning_table.interrupts import without_interrupts
 
 ParallelMap = Callable[[str, Callable[[Any], Any], Sequence[Any]], list[Any]]
 """`run(what, function, tasks)`: the results of `function` for all tasks, in their order.
@@ -48,12 +48,8 @@ def _pool(jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
 
     def mapped(*arguments: Any) -> Iterable[Any]:
-        resource_tracker.ensure_running()  # as it ends a block when it starts
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which processes inherit
-        try:
+        with without_interrupts():
             return pool.map(*arguments)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
     try:
         yield mapped

@@ -17,7 +17,8 @@ import torch
 from triton_tune.bench.worker import Begin, Prepare, Try, serve
 from triton_tune.core.errors import TuningError
 from triton_tune.core.problem import Advance, PlannedVisit, SearchProblem
-from triton_tune.processes.compile_ahead import CompileAhead, Job, without_interrupts
+from triton_tune.processes.compile_ahead import CompileAhead, Job
+from tuning_table.interrupts import without_interrupts
 from tuning_table.table import Cell, Failure, Visit
 
 START_S = 180.0  # a process has this long to get its GPU

@@ -4,7 +4,6 @@ import contextlib
 import math
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver
 from types import ModuleType
 from typing import Protocol, TypeVar
 
@@ -21,6 +20,8 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 from triton.runtime.errors import OutOfResources
+
+from tuning_table.interrupts import without_interrupts
 
 MAX_WORKERS = 30
 OVERTIME_S = 120.0  # a job that still runs so long after the deadline is given up
@@ -91,17 +92,6 @@ def _failures(job: Job, device: torch.device, deadline: float) -> int | None:
     if time.monotonic() >= deadline:
         return None
     return sum(not isinstance(error, OutOfResources) for error in run_jobs([job], device).values())
-
-
-@contextlib.contextmanager
-def without_interrupts() -> Iterator[None]:
-    """Shield processes that start in this context from a terminal's interrupts, which wait for its end."""
-    resource_tracker.ensure_running()  # as it ends a block when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # which processes inherit
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

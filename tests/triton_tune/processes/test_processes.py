@@ -16,6 +16,7 @@ from programs import runs, start, until
 from triton_tune.processes import compile_ahead as compiling
 from triton_tune.processes.cache_filler import CacheFiller, compile_lock
 from triton_tune.processes.compile_ahead import PTXAS, CompileAhead
+from tuning_table.interrupts import without_interrupts
 
 META = torch.device("meta")  # of which a process needs no GPU
 CALLER = """
@@ -159,7 +160,7 @@ def test_an_interrupt_while_processes_start_spares_them_and_comes_afterwards(tmp
     """A program that embeds Python may have a handler in C, which Python cannot put back."""
     handler, done = signal.getsignal(signal.SIGINT), tmp_path / "done"
     process = multiprocessing.get_context("spawn").Process(target=interrupt_itself, args=(done,))
-    with pytest.raises(KeyboardInterrupt), compiling.without_interrupts():
+    with pytest.raises(KeyboardInterrupt), without_interrupts():
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         process.start()
     process.join()
