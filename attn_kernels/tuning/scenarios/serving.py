@@ -161,6 +161,7 @@ SHARES = {
 DRAFTS, MIXED = {"spec_even": 1.0}, {"mixed": 1.0}
 
 CONTEXTS = Range(64, 128 * K)
+EVEN_CONTEXTS = Range(64, 64 * K)  # of drafts that all have one
 SPREADS = (2, 8, 64)  # the longest sequence of a batch over its shortest, at most
 DECODES = Range(1, 256)  # the number of sequences, as in the next four
 SPECULATING = Range(1, 128)
@@ -228,16 +229,19 @@ def _spec(u: float, v: float, rng: random.Random) -> Lengths:
     """Speculative decoding: in half of the batches all sequences verify equally many tokens."""
     contexts = uneven(CONTEXTS.at(v), SPECULATING.at(u), rng)
     same = rng.random() < 0.5
-    queries = [2 + int(rng.random() * (MAX_DRAFT - 1)) for _ in contexts]
+    queries = [_draft(rng) for _ in contexts]
     return [
         (queries[0] if same else query, context) for query, context in zip(queries, contexts, strict=True)
     ]
 
 
 def _spec_even(u: float, v: float, rng: random.Random) -> Lengths:
-    query = 2 + int(rng.random() * (MAX_DRAFT - 1))
-    context = Range(CONTEXTS.low, 64 * K).at(v)
-    return [(query, context)] * SPECULATING.at(u)
+    return [(_draft(rng), EVEN_CONTEXTS.at(v))] * SPECULATING.at(u)
+
+
+def _draft(rng: random.Random) -> int:
+    """The tokens that a sequence verifies."""
+    return 2 + int(rng.random() * (MAX_DRAFT - 1))
 
 
 def _mixed(u: float, v: float, rng: random.Random) -> Lengths:

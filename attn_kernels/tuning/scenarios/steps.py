@@ -107,7 +107,7 @@ def tiny_steps(seed: int) -> tuple[Batch, ...]:
 STEP_SETS: dict[str, Draws] = {
     "steps": lambda seed: (
         *draw("steps", seed, 240, STEP_SHAPES, STEP_SHARES, _KINDS),
-        *draw("more_steps", seed, 54, MORE_STEP_SHAPES, STEP_SHARES, _KINDS),
+        *draw("more_steps", seed, sum(MORE_STEP_SHAPES.values()), MORE_STEP_SHAPES, STEP_SHARES, _KINDS),
         *draw("even_steps", seed, 36, STEP_SHAPES, EVEN_SHARES, _KINDS),
     ),
     "tiny": tiny_steps,
